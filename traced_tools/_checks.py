@@ -1,0 +1,39 @@
+"""Checks of what a user passes in: one clear error that names the argument and what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def expect(argument: str, value: object, types: type | tuple[type, ...], accepted: str) -> None:
+    """Raise `TypeError` unless `value` is of `types`; the value itself never appears in the text."""
+    if not isinstance(value, types):
+        raise TypeError(f"{argument} must be {accepted}, not {_kind(value)}")
+
+
+def expect_each(argument: str, values: Iterable[object], types: type | tuple[type, ...], accepted: str) -> None:
+    """Raise `TypeError` naming the first item of `values` that is not of `types`."""
+    expect(argument, values, Iterable, f"a sequence of {accepted}")
+    for index, value in enumerate(values):
+        expect(f"{argument}[{index}]", value, types, accepted)
+
+
+def expect_callable(argument: str, value: Callable[..., Any] | None) -> None:
+    """Raise `TypeError` unless `value` is None or can be called."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{argument} must be callable, not {_kind(value)}")
+
+
+def expect_positive(argument: str, value: float | None) -> None:
+    """Raise `ValueError` unless `value` is None or a number above zero."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{argument} must be a number or None, not {_kind(value)}")
+    if value <= 0:
+        raise ValueError(f"{argument} must be above 0, or None for no limit; it is {value}")
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else type(value).__name__

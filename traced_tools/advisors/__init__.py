@@ -1,0 +1,1 @@
+"""Advisors: what stands around the model and around each tool."""

@@ -1,0 +1,108 @@
+"""What an advisor is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.telemetry.names import Hook
+from traced_tools.telemetry.spans import hook_scope
+from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.result import ToolResult
+from traced_tools.tools.run import RunContext
+
+T = TypeVar("T")
+AdviseNext = Callable[[ChatClientRequest], Awaitable[ChatClientResponse]]
+
+MEMORY_ORDER = 200
+TOOL_LOOP_ORDER = 300
+
+
+class Advisor:
+    """Stands around the rest of the chain, around each tool call, or both. Written once, it works in all four modes.
+
+    Lower orders are further out. Below `TOOL_LOOP_ORDER` an advisor sees one request and one final response; above it,
+    every pass of the loop. Equal orders keep the order of registration. Only the methods a subclass overrides are used.
+
+    What waits (a store, a network) is awaited as `await perform(function, ...)`; under asyncio any awaitable will do.
+
+    Attributes:
+        name: set in code and bounded: it is a metric label.
+        order: its place in the chain.
+    """
+
+    name: str
+    order: int
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        """Stand around the rest of the chain; `call_next` may be awaited again, and then runs it again."""
+        return await call_next(request)
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        """Stand around one tool call of the loop; `call.denied(reason)` refuses it."""
+        return await call_next(call)
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
+        """Take each chunk of a stream on its way out; return it, another one, or None to drop it."""
+        return chunk
+
+
+class BaseAdvisor(Advisor):
+    """An advisor that only changes what passes: `before` on the way in, `after` on the way out. Plain or async methods."""
+
+    def before(self, request: ChatClientRequest) -> Any:
+        """Return the request to send on."""
+        return request
+
+    def after(self, response: ChatClientResponse) -> Any:
+        """Return the response to hand back."""
+        return response
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        """Run `before`, the rest of the chain, `after`."""
+        if overrides(self, BaseAdvisor, "before"):
+            request = await run_hook(self, BaseAdvisor, "before", self.before, request.run, request, request.iteration)
+        response = await call_next(request)
+        if overrides(self, BaseAdvisor, "after"):
+            response = await run_hook(self, BaseAdvisor, "after", self.after, request.run, response, request.iteration)
+        return response
+
+
+class ToolLoopAdvisor(Advisor):
+    """An advisor that runs tools. A chain holds at most one; its presence keeps the client from adding its own."""
+
+
+class TranscriptAdvisor(Advisor):
+    """An advisor that keeps the conversation itself. Placed inside the loop, it makes the loop's own history superfluous."""
+
+
+def overrides(advisor: Advisor, base: type[Advisor], method: str) -> bool:
+    """Whether `advisor` has a `method` of its own and not the one of `base`."""
+    own = getattr(advisor, method)
+    return getattr(own, "__func__", own) is not getattr(base, method)
+
+
+async def run_hook(
+    advisor: Advisor,
+    base: type[Advisor],
+    hook: Hook,
+    function: Callable[[T], Any],
+    run: RunContext,
+    value: T,
+    iteration: int,
+) -> T:
+    """Run a plain or async hook of `advisor` on `value`, in its span, and return what it returns.
+
+    Raises:
+        TypeError: when the hook returns something of another type than it was given.
+    """
+    implemented = overrides(advisor, base, hook)
+    with hook_scope(run.telemetry, hook, advisor, iteration, implemented=implemented):
+        result = function(value)
+        if inspect.isawaitable(result):
+            result = await result
+    if not isinstance(result, type(value)):
+        raise TypeError(f"{hook} of {advisor.name} must return a {type(value).__name__}, not {type(result).__name__}")
+    return result

@@ -1,0 +1,104 @@
+"""The ordered chain of advisors, with the model at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from traced_tools._checks import expect
+from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, overrides
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.errors import AdvisorChainError, InvalidResponse
+from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
+from traced_tools.models.step import CallModel
+from traced_tools.telemetry.calls import chat_scope
+from traced_tools.telemetry.spans import hook_scope
+
+
+class AdvisorChain:
+    """Advisors in order around a model. Holds no state of a run: it may be entered anywhere, any number of times.
+
+    Args:
+        advisors: in any order; sorted by `order`, equal ones as given.
+        model: what stands at the end.
+
+    Raises:
+        AdvisorChainError: for two tool loops, or an advisor without name or order.
+    """
+
+    def __init__(self, advisors: Sequence[Advisor], model: ChatModel) -> None:
+        for advisor in advisors:
+            _check(advisor)
+        self.model = model
+        self.advisors = tuple(sorted(advisors, key=lambda advisor: advisor.order))
+        self.tool_advisors = tuple(each for each in self.advisors if overrides(each, Advisor, "advise_tool"))
+        self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
+        self._on_chunk = tuple(
+            each.on_chunk for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
+        )
+        self._entries: tuple[AdviseNext, ...] = (
+            *(partial(self._advise, index) for index in range(len(self._around))),
+            self._ask,
+        )
+        loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
+        if len(loops) > 1:
+            named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
+            raise AdvisorChainError(f"a chain runs tools in one place; it has {len(loops)}: {named}. Keep one of them")
+
+    async def run(self, request: ChatClientRequest) -> ChatClientResponse:
+        """Pass `request` through the whole chain."""
+        return await self._entries[0](request)
+
+    async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
+        advisor, telemetry = self._around[index], request.run.telemetry
+        with hook_scope(telemetry, "advise", advisor, request.iteration, self_time=telemetry.self_time):
+            response = await advisor.advise(request, self._entries[index + 1])
+        if not isinstance(response, ChatClientResponse):
+            raise TypeError(
+                f"advise of {advisor.name} must return a ChatClientResponse, not {type(response).__name__}; "
+                "return what `await call_next(request)` gave"
+            )
+        return response
+
+    async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
+        run, model = request.run, self.model
+        with chat_scope(run.telemetry, model, request.options, request.iteration) as scope:
+            step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request))
+            response = await step
+            scope.answered(response)
+            _check_answer(model, response)
+        run.totals.inference_calls += 1
+        run.totals.add_usage(response.usage)
+        return ChatClientResponse(
+            run,
+            response,
+            (*request.messages, response.message),
+            response.usage,
+            context=request.context,
+            iteration=request.iteration,
+        )
+
+    def deliver(self, request: ChatClientRequest, delta: ChatChunk) -> ChatClientResponse | None:
+        """Return what the consumer of a stream sees of `delta`, after each advisor's `on_chunk`, innermost first."""
+        chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
+        if chunk.text:
+            request.run.streamed.add(request.iteration)
+        for on_chunk in self._on_chunk:
+            seen = on_chunk(chunk)
+            if seen is None:
+                return None
+            chunk = seen
+        return chunk
+
+
+def _check(advisor: object) -> None:
+    expect("advisors", advisor, Advisor, "a sequence of Advisor objects")
+    name, order = getattr(advisor, "name", None), getattr(advisor, "order", None)
+    if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
+        raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")
+
+
+def _check_answer(model: ChatModel, response: ChatResponse) -> None:
+    """Calls count more than the finish reason, but a promise of calls without any is no answer."""
+    if response.finish_reason == "tool_call" and not response.tool_calls:
+        raise InvalidResponse("the answer says that it calls tools and calls none", provider=model.provider)

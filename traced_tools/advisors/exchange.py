@@ -1,0 +1,151 @@
+"""What travels through the advisor chain: a request inward, a response outward. Both immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from traced_tools.errors import LoopLimitExceeded
+from traced_tools.messages import AssistantMessage, FinishReason, Message, TextPart, ToolCall, Usage
+from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
+from traced_tools.options import NO_OPTIONS, ChatOptions
+from traced_tools.telemetry.names import CANCELLED, StopReason
+from traced_tools.telemetry.scope import error_type
+from traced_tools.tools.result import ToolResult
+from traced_tools.tools.run import RunContext
+from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChatClientRequest:
+    """One pass through the chain.
+
+    Attributes:
+        messages: the conversation to send.
+        tools: the tools the model may call; any sequence of `ToolCallback`s is accepted.
+        options: how the model is asked.
+        context: what advisors tell each other, the caller's `params` to begin with; it comes back on the response.
+        iteration: the pass of the tool loop, from 1; 0 outside it.
+        run: identity, limits and tallies of the run.
+    """
+
+    messages: tuple[Message, ...]
+    tools: ToolSet = NO_TOOLS
+    options: ChatOptions = NO_OPTIONS
+    context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    iteration: int = 0
+    run: RunContext = field(default_factory=RunContext)
+
+    def __post_init__(self) -> None:
+        if type(self.messages) is not tuple:
+            object.__setattr__(self, "messages", tuple(self.messages))
+        if type(self.tools) is not ToolSet:
+            object.__setattr__(self, "tools", ToolSet(self.tools))
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The caller's conversation, when it gave one."""
+        return self.run.conversation_id
+
+    def replace(self, **changes: Any) -> ChatClientRequest:
+        """Return a copy with `changes`."""
+        return replace(self, **changes)
+
+    def chat_request(self) -> ChatRequest:
+        """Return what the model is asked."""
+        return ChatRequest(self.messages, self.tools.definitions, self.options)
+
+    def __repr__(self) -> str:
+        return f"<ChatClientRequest: {len(self.messages)} messages, {len(self.tools)} tools, pass {self.iteration}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChatClientResponse:
+    """What comes back: of a pass to an advisor, of the run to the caller, and each chunk of a stream.
+
+    Attributes:
+        run: the run it belongs to.
+        chat_response: the model's answer; None when there is none, as in a chunk.
+        messages: the whole conversation, tool exchanges and this answer included.
+        usage: tokens; of this pass inside the loop, of the run for the caller.
+        stop_reason: why the run ended.
+        tool_results: what became of each call of the run, in order.
+        context: what advisors told each other.
+        iteration: the pass of the tool loop it belongs to.
+        delta: in a chunk, what arrived.
+    """
+
+    run: RunContext
+    chat_response: ChatResponse | None = None
+    messages: tuple[Message, ...] = ()
+    usage: Usage | None = None
+    stop_reason: StopReason = "answered"
+    tool_results: tuple[ToolResult, ...] = ()
+    context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    iteration: int = 0
+    delta: ChatChunk | None = None
+
+    @property
+    def content(self) -> str:
+        """The text of the answer, or of the chunk."""
+        if self.delta is not None:
+            return self.text
+        return "" if self.chat_response is None else self.chat_response.message.text
+
+    @property
+    def text(self) -> str:
+        """In a chunk, the text that arrived; else the text of the answer."""
+        if self.delta is None:
+            return self.content
+        return self.delta.text + "".join(part.text for part in self.delta.parts if isinstance(part, TextPart))
+
+    @property
+    def message(self) -> AssistantMessage:
+        """The model's message; empty when there is none."""
+        return AssistantMessage() if self.chat_response is None else self.chat_response.message
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls the last answer asks for; in a chunk, those it holds a piece of."""
+        if self.delta is not None:
+            return self.delta.calls() if self.delta.tool_calls or self.delta.parts else ()
+        return () if self.chat_response is None else self.chat_response.tool_calls
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the model stopped: `stop`, `length`, `tool_call`, `content_filter` or `error`."""
+        if self.delta is not None:
+            return self.delta.finish_reason
+        return None if self.chat_response is None else self.chat_response.finish_reason
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the join key of trace, events and audit."""
+        return self.run.id
+
+    @property
+    def trace_id(self) -> str | None:
+        """The run's trace in hex; None when nothing is traced."""
+        return self.run.trace_id
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The caller's conversation, when it gave one."""
+        return self.run.conversation_id
+
+    def replace(self, **changes: Any) -> ChatClientResponse:
+        """Return a copy with `changes`."""
+        return replace(self, **changes)
+
+    def __repr__(self) -> str:
+        return f"<ChatClientResponse of run {self.run.id}: {self.stop_reason}, pass {self.iteration}>"
+
+
+def stop_reason_of(error: BaseException) -> StopReason:
+    """Return why a run ended that raised `error`."""
+    if isinstance(error, LoopLimitExceeded):
+        return error.limit
+    return "cancelled" if error_type(error) == CANCELLED else "error"

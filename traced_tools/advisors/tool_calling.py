@@ -1,0 +1,214 @@
+"""The tool-calling loop: an advisor that asks the rest of the chain again until the model needs no more tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from traced_tools._checks import expect, expect_callable
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, run_hook
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
+from traced_tools.errors import LoopLimitExceeded
+from traced_tools.messages import AssistantMessage, Message, SystemMessage, Usage
+from traced_tools.models.base import ChatResponse
+from traced_tools.telemetry.names import Hook, StopReason
+from traced_tools.telemetry.spans import IterationScope, iteration_scope
+from traced_tools.tools.manager import ToolCallingManager
+from traced_tools.tools.result import ToolExecutionResult, ToolResult
+from traced_tools.tools.toolset import NO_TOOLS
+
+T = TypeVar("T")
+
+
+class ToolCallingAdvisor(ToolLoopAdvisor):
+    """Runs the tools the model asks for and asks again, until it answers or a limit ends the run.
+
+    Subclass it to change a step: `initialize`, `before`, `after`, `next_instructions`, `finalize`, each a plain or an async
+    method. The order of events is
+
+        initialize, then per pass: before, the rest of the chain, after, the tools, next_instructions; at last finalize
+
+    Args:
+        manager: what runs the tools.
+        order: its place in the chain: what is further in runs in every pass.
+        keep_history: whether each pass is sent the whole conversation; without, only the system message and the last
+            message are, for a chain with a memory further in.
+        is_tool_call: tells whether a response asks for tools; by default whether it has calls.
+    """
+
+    name = "tool_calling"
+    order = TOOL_LOOP_ORDER
+
+    def __init__(
+        self,
+        manager: ToolCallingManager | None = None,
+        order: int = TOOL_LOOP_ORDER,
+        keep_history: bool = True,
+        is_tool_call: Callable[[ChatClientResponse], bool] | None = None,
+    ) -> None:
+        expect("order", order, int, "an int")
+        expect_callable("is_tool_call", is_tool_call)
+        self.manager = ToolCallingManager() if manager is None else manager
+        self.order = order
+        self.keep_history = keep_history
+        self.is_tool_call = is_tool_call or _has_tool_calls
+
+    def initialize(self, request: ChatClientRequest) -> Any:
+        """Return the request to begin with; called once, before the first pass."""
+        return request
+
+    def before(self, request: ChatClientRequest) -> Any:
+        """Return the request to send; called before each model call. What it changes stays changed in later passes."""
+        return request
+
+    def after(self, response: ChatClientResponse) -> Any:
+        """Return the response to go on with; called after each model call, before tools run."""
+        return response
+
+    def next_instructions(
+        self, request: ChatClientRequest, response: ChatClientResponse, result: ToolExecutionResult
+    ) -> Sequence[Message]:
+        """Return the messages of the next pass."""
+        history = result.conversation_history
+        if self.keep_history:
+            return history
+        return (*[each for each in request.messages if isinstance(each, SystemMessage)][:1], history[-1])
+
+    def finalize(self, response: ChatClientResponse) -> Any:
+        """Return the response to hand back; called once in every ending.
+
+        When the run fails or is cancelled, it gets the partial state and what it returns goes nowhere.
+        """
+        return response
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
+        """Keep tool calls from the consumer; text beside them passes."""
+        if chunk.delta is None or not self.is_tool_call(chunk):
+            return chunk
+        return chunk.replace(delta=chunk.delta.without_calls()) if chunk.text or chunk.delta.reasoning else None
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        """Run the loop."""
+        loop = _Loop(self, request)
+        try:
+            response = await loop.run(call_next)
+        except BaseException as error:
+            await loop.hook("finalize", self.finalize, loop.reached(stop_reason_of(error)))
+            raise
+        return await loop.hook("finalize", self.finalize, response)
+
+
+class _Loop:
+    """One run of the loop: the request of the current pass, and what the passes so far amount to."""
+
+    def __init__(self, advisor: ToolCallingAdvisor, request: ChatClientRequest) -> None:
+        self._advisor = advisor
+        self._request = request
+        self._run = request.run
+        self._history: tuple[Message, ...] = request.messages
+        self._response: ChatClientResponse | None = None
+        self._results: tuple[ToolResult, ...] = ()
+        self._usage: Usage | None = None
+
+    async def hook(self, name: Hook, function: Callable[[T], Any], value: T, iteration: int = 0) -> T:
+        return await run_hook(self._advisor, ToolCallingAdvisor, name, function, self._run, value, iteration)
+
+    async def run(self, call_next: AdviseNext) -> ChatClientResponse:
+        self._request = await self.hook("initialize", self._advisor.initialize, self._request)
+        self._history = self._request.messages
+        while True:
+            iteration = self._run.totals.iterations + 1
+            if limit := self._run.tally.begin(iteration, self._run.totals.usage):
+                return await self._limited(limit, iteration, call_next)
+            result = await self._pass(iteration, call_next)
+            if result is None:
+                return self.reached("answered")
+            if result.return_direct:
+                return self._direct(result)
+
+    async def _pass(self, iteration: int, call_next: AdviseNext) -> ToolExecutionResult | None:
+        """Ask once and run the tools asked for; None when the model answered."""
+        self._run.totals.iterations += 1
+        self._request = self._request.replace(iteration=iteration)
+        with iteration_scope(self._run.telemetry, iteration) as scope:
+            response = await self._ask(scope, call_next)
+            if not self._advisor.is_tool_call(response):
+                return None
+            return await self._execute(response, self._run.tally.spend(self._run.totals.usage))
+
+    async def _ask(self, scope: IterationScope, call_next: AdviseNext) -> ChatClientResponse:
+        iteration = self._request.iteration
+        self._request = await self.hook("before", self._advisor.before, self._request, iteration)
+        if self._advisor.keep_history:
+            self._history = self._request.messages
+        response = await call_next(self._request)
+        response = await self.hook("after", self._advisor.after, response, iteration)
+        scope.requested(len(response.tool_calls))
+        self._response = response
+        if response.usage is not None:
+            self._usage = response.usage if self._usage is None else self._usage + response.usage
+        return response
+
+    async def _execute(self, response: ChatClientResponse, spent: StopReason | None) -> ToolExecutionResult:
+        request = self._request
+        result = await self._advisor.manager.execute(
+            self._run, self._history, response, request.tools, iteration=request.iteration, spent=spent
+        )
+        self._history = result.conversation_history
+        self._results += tuple(result.results)
+        messages = self._advisor.next_instructions(request, response, result)
+        self._request = request.replace(messages=tuple(messages))
+        return result
+
+    async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
+        """End a run that broke `limit`, as its limits say."""
+        if self._run.limits.on_limit == "raise":
+            raise LoopLimitExceeded(limit, self.reached(limit))
+        if self._run.limits.on_limit == "conclude":
+            self._request = self._request.replace(tools=NO_TOOLS)
+            await self._conclude(iteration, limit, call_next)
+        return self.reached(limit)
+
+    async def _conclude(self, iteration: int, limit: StopReason, call_next: AdviseNext) -> None:
+        """Ask once more with the tools withheld; calls the model asks for all the same are refused."""
+        self._run.totals.iterations += 1
+        self._request = self._request.replace(iteration=iteration)
+        with iteration_scope(self._run.telemetry, iteration) as scope:
+            response = await self._ask(scope, call_next)
+            if response.tool_calls:
+                await self._execute(response, limit)
+
+    def _direct(self, result: ToolExecutionResult) -> ChatClientResponse:
+        """Return the tools' results as the answer; it counts as the pass after, since no chunk of a pass holds it."""
+        text = "\n".join(each.content for each in result.results)
+        message = AssistantMessage(text)
+        self._history = (*self._history, message)
+        ended = self.reached("return_direct")
+        last = ended.chat_response or ChatResponse(message)
+        return ended.replace(
+            chat_response=last.replace(message=message, finish_reason="stop"),
+            messages=self._history,
+            iteration=ended.iteration + 1,
+        )
+
+    def reached(self, stop_reason: StopReason) -> ChatClientResponse:
+        """Return what the run has reached so far, ended for `stop_reason`."""
+        base = self._response or ChatClientResponse(self._run, context=self._request.context)
+        return base.replace(
+            messages=self._conversation(),
+            usage=self._usage,
+            stop_reason=stop_reason,
+            tool_results=self._results,
+        )
+
+    def _conversation(self) -> tuple[Message, ...]:
+        """The history, with the last answer at its end unless its tools have been run."""
+        response = self._response
+        if response is None or response.chat_response is None:
+            return self._history
+        answer = response.chat_response.message
+        return self._history if any(each is answer for each in self._history[-2:]) else (*self._history, answer)
+
+
+def _has_tool_calls(response: ChatClientResponse) -> bool:
+    return bool(response.tool_calls)

@@ -1,0 +1,270 @@
+"""The client: assemble a request, choose how to run it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from traced_tools._checks import expect, expect_each
+from traced_tools._flow import acall, call
+from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
+from traced_tools.advisors.chain import AdvisorChain
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
+from traced_tools.advisors.tool_calling import ToolCallingAdvisor
+from traced_tools.messages import MESSAGE_TYPES, ImagePart, Message, SystemMessage, TextPart, UserMessage
+from traced_tools.models.base import ChatModel
+from traced_tools.options import NO_OPTIONS, ChatOptions
+from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
+from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.telemetry.spans import agent_scope
+from traced_tools.tools.decorator import tool_callbacks
+from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
+from traced_tools.tools.run import RunContext
+from traced_tools.tools.toolset import ToolSet
+
+UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
+
+
+class ChatClient:
+    """Asks a model, with tools, through a chain of advisors.
+
+    A client is immutable and safe to share between threads and tasks.
+
+    Args:
+        model: the model to ask.
+        name: the agent's name in telemetry; set in code and bounded, since it is a metric label.
+        system: instructions for every request.
+        tools: tools for requests that bring none of their own.
+        advisors: advisors for every request.
+        options: how the model is asked; what a request sets wins.
+        tool_context: what tools may know of the caller; never sent to the model. A request's own is merged into it.
+        tool_calling_advisor: the loop to use instead of a plain `ToolCallingAdvisor`.
+        limits: how far a run may go.
+        tool_errors: what happens when a tool fails.
+        telemetry: what to emit, and where to.
+
+    Raises:
+        TypeError: for an argument of the wrong type; the text names it.
+        AdvisorChainError: for advisors that do not fit together.
+        ToolDefinitionError: for something in `tools` that is no tool, or two tools of one name.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        name: str = "assistant",
+        system: str | None = None,
+        tools: object = (),
+        advisors: Iterable[Advisor] = (),
+        options: ChatOptions | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        tool_calling_advisor: ToolCallingAdvisor | None = None,
+        limits: LoopLimits | None = None,
+        tool_errors: ToolErrors | None = None,
+        telemetry: TelemetryOptions | None = None,
+    ) -> None:
+        expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
+        expect("name", name, str, "a str")
+        expect("tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None")
+        expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+        _check_settings(system, options, limits, tool_errors)
+        self._settings: dict[str, Any] = {
+            "model": model,
+            "name": name,
+            "system": system,
+            "tools": tools,
+            "advisors": _advisors(advisors),
+            "options": options,
+            "tool_context": _checked_mapping("tool_context", tool_context),
+            "tool_calling_advisor": tool_calling_advisor,
+            "limits": limits,
+            "tool_errors": tool_errors,
+            "telemetry": telemetry,
+        }
+        self._tools = ToolSet(tool_callbacks(tools))
+        self._chain = self.chain((), tool_calling=True)
+
+    @property
+    def name(self) -> str:
+        """The agent's name in telemetry."""
+        name: str = self._settings["name"]
+        return name
+
+    def replace(self, **changes: Any) -> ChatClient:
+        """Return a client with `changes` to the arguments this one was made with."""
+        return ChatClient(**{**self._settings, **changes})
+
+    def prompt(
+        self,
+        user: UserContent | None = None,
+        *,
+        messages: Iterable[Message] = (),
+        system: str | None = None,
+        tools: object = None,
+        advisors: Iterable[Advisor] = (),
+        options: ChatOptions | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        conversation_id: str | None = None,
+        tool_calling: bool = True,
+        limits: LoopLimits | None = None,
+        tool_errors: ToolErrors | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> ChatClientRequestSpec:
+        """Assemble a request; nothing is sent before one of its `call`, `acall`, `stream`, `astream`, `start`.
+
+        Args:
+            user: what the user says: a text, parts, or a message.
+            messages: the conversation so far; sent after `system` and before `user`.
+            system: instructions, instead of the client's.
+            tools: functions, objects with `@tool` methods, `ToolCallback`s, nested as you like, instead of the client's.
+            advisors: further advisors.
+            options: how the model is asked, on top of the client's.
+            tool_context: what tools may know of the caller, merged into the client's.
+            conversation_id: names the conversation in telemetry and for memories.
+            tool_calling: False leaves the loop out: a response may then ask for tools that the caller runs.
+            limits: how far the run may go, instead of the client's.
+            tool_errors: what happens when a tool fails, instead of the client's.
+            params: what advisors are told, as `request.context`.
+
+        Raises:
+            TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
+        """
+        _check_settings(system, options, limits, tool_errors)
+        expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
+        own = self._settings
+        added = _advisors(advisors)
+        chain = self._chain if tool_calling and not added else self.chain(added, tool_calling=tool_calling)
+        return ChatClientRequestSpec(
+            chain=chain,
+            messages=_conversation(own["system"] if system is None else system, messages, user),
+            tools=self._tools if tools is None else ToolSet(tool_callbacks(tools)),
+            options=(own["options"] or NO_OPTIONS).merged(options),
+            context=_checked_mapping("params", params),
+            settings={
+                "agent": own["name"],
+                "conversation_id": conversation_id,
+                "tool_context": {**own["tool_context"], **_checked_mapping("tool_context", tool_context)},
+                "limits": limits or own["limits"] or DEFAULT_LIMITS,
+                "tool_errors": tool_errors or own["tool_errors"] or ANSWER_ERRORS,
+                "telemetry": own["telemetry"],
+            },
+        )
+
+    def chain(self, added: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
+        """Return the chain of this client's advisors and `added` ones, with a tool loop unless one is there or unwanted."""
+        advisors = [*self._settings["advisors"], *added]
+        if tool_calling and not any(isinstance(advisor, ToolLoopAdvisor) for advisor in advisors):
+            advisors.append(_loop_for(self._settings["tool_calling_advisor"] or ToolCallingAdvisor(), advisors))
+        if not tool_calling:
+            advisors = [advisor for advisor in advisors if not isinstance(advisor, ToolLoopAdvisor)]
+        return AdvisorChain(advisors, self._settings["model"])
+
+    def __repr__(self) -> str:
+        return f"<ChatClient {self.name!r}: {len(self._tools)} tools, {len(self._settings['advisors'])} advisors>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChatClientRequestSpec:
+    """A request ready to run, any number of times; each run is complete and independent."""
+
+    chain: AdvisorChain
+    messages: tuple[Message, ...]
+    tools: ToolSet
+    options: ChatOptions
+    context: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def call(self) -> ChatClientResponse:
+        """Run, blocking, and return the answer."""
+        return call(self._run(self._request()))
+
+    async def acall(self) -> ChatClientResponse:
+        """Run on asyncio and return the answer."""
+        return await acall(self._run(self._request()))
+
+    def stream(self) -> ChatStream:
+        """Run, blocking, and give the answer in chunks as they arrive."""
+        request = self._request()
+        return ChatStream(self._run(request), self.chain, request)
+
+    def astream(self) -> AsyncChatStream:
+        """Run on asyncio and give the answer in chunks as they arrive."""
+        request = self._request()
+        return AsyncChatStream(self._run(request), self.chain, request)
+
+    def start(self) -> ChatRun:
+        """Return the run with the caller as its driver: nothing happens but what the caller performs."""
+        return ChatRun(self._run(self._request()))
+
+    def _request(self) -> ChatClientRequest:
+        run = RunContext(**self.settings, tool_advisors=self.chain.tool_advisors)
+        return ChatClientRequest(self.messages, self.tools, self.options, self.context, 0, run)
+
+    async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
+        run = request.run
+        with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
+            run.trace_id = scope.trace_id
+            try:
+                response = await self.chain.run(request)
+            except BaseException as error:
+                scope.ended(stop_reason_of(error), None)
+                raise
+            scope.ended(response.stop_reason, response.finish_reason)
+        return replace(response, usage=run.totals.usage)
+
+    def __repr__(self) -> str:
+        return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
+    """Return `loop`, or a copy without history of its own when an advisor inside it keeps the transcript."""
+    if any(isinstance(each, TranscriptAdvisor) and each.order > loop.order for each in advisors):
+        loop = copy.copy(loop)
+        loop.keep_history = False
+    return loop
+
+
+def _conversation(system: str | None, messages: Iterable[Message], user: UserContent | None) -> tuple[Message, ...]:
+    expect("messages", messages, Iterable, "a sequence of messages")
+    middle = tuple(messages)
+    expect_each("messages", middle, MESSAGE_TYPES, "a SystemMessage, UserMessage, AssistantMessage or ToolMessage")
+    before = () if system is None else (SystemMessage(system),)
+    conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
+    if not conversation:
+        raise ValueError("prompt needs something to send: give user=, messages= or system=")
+    return conversation
+
+
+def _user_message(user: UserContent) -> UserMessage:
+    if isinstance(user, UserMessage):
+        return user
+    expect("user", user, (str, list, tuple), "a str, a UserMessage, or a list of TextPart and ImagePart")
+    if not isinstance(user, str):
+        expect_each("user", user, (TextPart, ImagePart), "a TextPart or an ImagePart")
+    return UserMessage(user)
+
+
+def _advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+    expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
+    return tuple(advisors)
+
+
+def _check_settings(system: object, options: object, limits: object, tool_errors: object) -> None:
+    expect("system", system, (str, type(None)), "a str or None")
+    expect("options", options, (ChatOptions, type(None)), "a ChatOptions or None")
+    expect("limits", limits, (LoopLimits, type(None)), "a LoopLimits or None")
+    expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")
+
+
+def _checked_mapping(argument: str, values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if values is None:
+        return {}
+    expect(argument, values, Mapping, "a mapping of names to values")
+    for key in values:
+        if not isinstance(key, str) or not key.strip():
+            raise ValueError(f"{argument} must have names (non-blank str) as keys")
+    return dict(values)

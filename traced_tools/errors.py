@@ -1,0 +1,150 @@
+"""Every exception the package raises on purpose.
+
+    TracedToolsError
+    ├── ConfigurationError        a setting that cannot work
+    ├── AdvisorChainError         advisors that do not fit together
+    ├── NeedsEventLoop            a blocking run awaited something only asyncio can run
+    ├── ToolDefinitionError       a tool that cannot be offered to a model
+    ├── ToolNotFoundError         the model named a tool the request does not carry
+    ├── ToolExecutionError        a tool failed and the policy says: raise
+    ├── LoopLimitExceeded         a limit of the run was broken and the policy says: raise
+    └── ModelError                the model could not answer
+        ├── ModelTimeout          no answer in time
+        ├── RateLimited           429
+        ├── AuthenticationError   401, 403
+        ├── InvalidRequest        400, 404, 422
+        └── InvalidResponse       an answer that cannot be understood
+
+No message holds a prompt, an answer, an argument, a result or another exception's text: messages travel into logs and
+into the spans of whoever catches them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traced_tools.advisors.exchange import ChatClientResponse
+    from traced_tools.telemetry.names import StopReason
+
+_SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+
+
+class TracedToolsError(Exception):
+    """The base of every error this package raises on purpose."""
+
+
+class ConfigurationError(TracedToolsError, ValueError):
+    """A setting that cannot work; the text names the setting and what is accepted."""
+
+
+class AdvisorChainError(TracedToolsError):
+    """Advisors that do not fit together, such as two tool loops in one chain."""
+
+
+class NeedsEventLoop(TracedToolsError, RuntimeError):
+    """A blocking run awaited something that only an asyncio event loop can finish."""
+
+
+class ToolDefinitionError(TracedToolsError, ValueError):
+    """A tool that cannot be offered to a model; the text names the tool and says what to change."""
+
+
+class ToolNotFoundError(TracedToolsError):
+    """The model named a tool that the request does not carry."""
+
+
+class ToolExecutionError(TracedToolsError):
+    """A tool failed and the error policy says that the run must fail with it.
+
+    The text names the tool and the error's type only. The tool's own exception, whose text may quote its arguments, is
+    on `original` and is deliberately not chained: loggers and spans print chains.
+    """
+
+    def __init__(self, tool_name: str, error_type: str, original: BaseException | None = None) -> None:
+        super().__init__(f"the tool {tool_name} failed with {error_type}; the exception is on .original")
+        self.tool_name = tool_name
+        self.error_type = error_type
+        self.original = original
+
+
+class LoopLimitExceeded(TracedToolsError):
+    """A limit of the run was broken and `LoopLimits(on_limit="raise")` is in force.
+
+    `limit` is the stop reason (such as `max_iterations`), `response` what the run had reached.
+    """
+
+    def __init__(self, limit: StopReason, response: ChatClientResponse) -> None:
+        super().__init__(f"the run reached its limit {limit}; what it had is on .response")
+        self.limit = limit
+        self.response = response
+
+
+class ModelError(TracedToolsError):
+    """The model could not answer.
+
+    Args:
+        problem: what happened, in words of ours; never the provider's own message.
+        provider: the provider's name as in `gen_ai.provider.name`.
+        status_code: HTTP status, when there was one.
+        retryable: whether the same request may succeed later.
+        request_id: the provider's id of the request, for its support desk.
+        code: the provider's short error code or type; anything longer than a code is left out.
+        retry_after: seconds the provider asked to wait, when it said so.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        provider: str | None = None,
+        status_code: int | None = None,
+        retryable: bool = False,
+        request_id: str | None = None,
+        code: object = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.provider = provider
+        self.status_code = status_code
+        self.retryable = retryable
+        self.request_id = _short(request_id)
+        self.code = _short(code)
+        self.retry_after = retry_after
+        facts = {"status": status_code, "code": self.code, "request id": self.request_id}
+        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+        super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({known})" if known else ""))
+
+
+class ModelTimeout(ModelError):
+    """The model did not answer in time."""
+
+
+class RateLimited(ModelError):
+    """The provider refused the request because there were too many (429)."""
+
+
+class AuthenticationError(ModelError):
+    """The provider refused the key, or the key may not use this model (401, 403)."""
+
+
+class InvalidRequest(ModelError):
+    """The provider refused the request as wrong (400, 404, 422)."""
+
+
+class InvalidResponse(ModelError):
+    """The provider's answer cannot be understood, was cut short, or carried an error object."""
+
+
+def _short(value: object) -> str | None:
+    """A provider's code or id, if it looks like one: free text could quote the prompt."""
+    text = None if value is None else str(value)
+    return text if text is not None and _SHORT_CODE.fullmatch(text) else None
+
+
+class Abandoned(BaseException):
+    """Thrown into a flow whose consumer went away: a stream left by `break`, a run that was closed.
+
+    Not an error and never seen by a caller. Unlike `GeneratorExit`, which Python itself throws, it reaches the innermost
+    `await`, and what the flow awaits while it cleans up is still performed.
+    """

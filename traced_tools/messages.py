@@ -1,0 +1,244 @@
+"""What is said: messages, their parts, and the usage a provider reports.
+
+All of it is immutable, compares by value, and goes to JSON and back (`model_dump_json`, `model_validate_json`; a whole
+conversation with `dump_messages` and `load_messages`). A `repr` shows shape, never content: it ends up in logs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+FinishReason = str
+"""`stop`, `length`, `tool_call`, `content_filter` or `error`: the list of the OpenTelemetry GenAI conventions."""
+
+
+class Value(BaseModel):
+    """An immutable value that crosses a boundary."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+    )
+
+    if TYPE_CHECKING:  # what subclasses with positional arguments call; pydantic's own takes any keyword
+
+        def __init__(self, **data: Any) -> None: ...
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with `changes`, validated like a new one."""
+        return type(self).model_validate({**self.__dict__, **changes})
+
+
+class TextPart(Value):
+    """Text."""
+
+    type: Literal["text"] = "text"
+    text: str = Field(repr=False)
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text=text, **data)
+
+
+class ImagePart(Value):
+    """An image, by address (`url`) or as bytes (`data` with its `media_type`, such as `image/png`)."""
+
+    type: Literal["image"] = "image"
+    url: str | None = Field(default=None, repr=False)
+    data: bytes | None = Field(default=None, repr=False)
+    media_type: str = "image/png"
+
+    def model_post_init(self, context: Any) -> None:
+        if (self.url is None) == (self.data is None):
+            raise ValueError("an ImagePart needs exactly one of url and data")
+
+
+class ReasoningPart(Value):
+    """What a model thought before it answered; `signature` is the provider's seal and goes back with it."""
+
+    type: Literal["reasoning"] = "reasoning"
+    text: str = Field(repr=False)
+    signature: str | None = Field(default=None, repr=False)
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text=text, **data)
+
+
+class ToolCall(Value):
+    """A model's request to run a tool.
+
+    Args:
+        name: the tool's name, as the model wrote it.
+        arguments: JSON text as the model wrote it; a mapping is written as JSON for you.
+        id: what ties the result to the call; None where a provider gives none (the loop then makes one).
+    """
+
+    type: Literal["tool_call"] = "tool_call"
+    name: str = Field(repr=False)
+    arguments: str = Field(default="{}", repr=False)
+    id: str | None = None
+
+    def __init__(self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any) -> None:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        super().__init__(name=name, arguments=text, id=id, **data)
+
+
+class ToolResultPart(Value):
+    """What a tool answered, as the model reads it."""
+
+    type: Literal["tool_result"] = "tool_result"
+    call_id: str
+    name: str = Field(repr=False)
+    content: str = Field(repr=False)
+    is_error: bool = False
+
+
+UserPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+AssistantPart = Annotated[TextPart | ReasoningPart | ToolCall | ImagePart, Field(discriminator="type")]
+
+
+class SystemMessage(Value):
+    """Instructions that stand above the conversation."""
+
+    role: Literal["system"] = "system"
+    text: str = Field(repr=False)
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text=text, **data)
+
+
+class UserMessage(Value):
+    """What the user said: a text, or a sequence of text and image parts."""
+
+    role: Literal["user"] = "user"
+    parts: tuple[UserPart, ...] = Field(repr=False)
+
+    def __init__(self, content: str | Sequence[TextPart | ImagePart] = (), **data: Any) -> None:
+        super().__init__(**{"parts": _parts(content), **data})
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return _text(self.parts)
+
+
+class AssistantMessage(Value):
+    """What the model answered.
+
+    Args:
+        content: a text, or a sequence of parts in the order the model sent them (which providers want back intact).
+        reasoning: thinking to put before the content.
+        tool_calls: calls to put after the content.
+    """
+
+    role: Literal["assistant"] = "assistant"
+    parts: tuple[AssistantPart, ...] = Field(repr=False)
+
+    def __init__(
+        self,
+        content: str | Sequence[TextPart | ReasoningPart | ToolCall | ImagePart] = (),
+        *,
+        reasoning: str = "",
+        tool_calls: Iterable[ToolCall] = (),
+        **data: Any,
+    ) -> None:
+        if "parts" not in data:
+            thoughts = (ReasoningPart(reasoning),) if reasoning else ()
+            data["parts"] = (*thoughts, *_parts(content), *tool_calls)
+        super().__init__(**data)
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return _text(self.parts)
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning parts, joined."""
+        return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls the model asked for, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class ToolMessage(Value):
+    """The results of one batch of tool calls, in call order."""
+
+    role: Literal["tool"] = "tool"
+    results: tuple[ToolResultPart, ...]
+
+    def __init__(self, results: Sequence[ToolResultPart], **data: Any) -> None:
+        super().__init__(results=tuple(results), **data)
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+MESSAGE_TYPES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+
+_CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
+    tuple[Annotated[Message, Field(discriminator="role")], ...],
+    config=ConfigDict(hide_input_in_errors=True, ser_json_bytes="base64", val_json_bytes="base64"),
+)
+
+
+def dump_messages(messages: Iterable[Message]) -> str:
+    """Write a conversation as JSON text; `load_messages` reads it back."""
+    return _CONVERSATION.dump_json(tuple(messages)).decode()
+
+
+def load_messages(text: str | bytes) -> tuple[Message, ...]:
+    """Read a conversation written by `dump_messages`; raises pydantic's `ValidationError` without quoting the input."""
+    return _CONVERSATION.validate_json(text)
+
+
+class Usage(Value):
+    """Tokens of one model call or, summed, of a run; None where the provider does not say.
+
+    `input_tokens` include cached ones (`cache_read_tokens`, `cache_write_tokens`), `output_tokens` include
+    `reasoning_tokens`, as the OpenTelemetry GenAI conventions count.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Input and output together."""
+        return _sum(self.input_tokens, self.output_tokens)
+
+    def __add__(self, other: Usage) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(
+            input_tokens=_sum(self.input_tokens, other.input_tokens),
+            output_tokens=_sum(self.output_tokens, other.output_tokens),
+            cache_read_tokens=_sum(self.cache_read_tokens, other.cache_read_tokens),
+            cache_write_tokens=_sum(self.cache_write_tokens, other.cache_write_tokens),
+            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
+        )
+
+
+def _parts(content: Any) -> tuple[Any, ...]:
+    if isinstance(content, str):
+        return (TextPart(content),) if content else ()
+    return tuple(content)
+
+
+def _text(parts: Iterable[object]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    return left if right is None else left + right

@@ -1,0 +1,146 @@
+"""What a model is: a request in, an answer out, whole or in chunks."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+from pydantic import Field
+
+from traced_tools._workers import in_thread
+from traced_tools.messages import AssistantMessage, FinishReason, Message, ToolCall, Usage, Value
+from traced_tools.options import NO_OPTIONS, ChatOptions
+from traced_tools.tools.definition import ToolDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a model is asked: the conversation, the tools it may call, the options."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolDefinition, ...] = ()
+    options: ChatOptions = NO_OPTIONS
+
+    def __repr__(self) -> str:
+        return f"ChatRequest({len(self.messages)} messages, {len(self.tools)} tools)"
+
+
+class ChatResponse(Value):
+    """What a model answered.
+
+    Args:
+        message: the answer.
+        usage: tokens, when the provider says.
+        finish_reason: `stop`, `length`, `tool_call`, `content_filter` or `error`; None when the provider gives none.
+        id: the provider's id of the answer.
+        model: the model that answered, which may be a version of the one that was asked.
+    """
+
+    message: AssistantMessage = Field(repr=False)
+    usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+    id: str | None = None
+    model: str | None = None
+
+    def __init__(self, message: AssistantMessage, **data: Any) -> None:
+        super().__init__(message=message, **data)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls the model asked for, in order."""
+        return self.message.tool_calls
+
+    def with_call_ids(self) -> Self:
+        """Return this response with an id made up for each call that has none, so that results can name their call."""
+        if all(call.id for call in self.tool_calls):
+            return self
+        parts = tuple(_identified(part) for part in self.message.parts)
+        return self.replace(message=self.message.replace(parts=parts))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call: pieces with one `index` belong together; `arguments` are to be joined."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatChunk:
+    """A piece of a streamed answer. `parts` are parts that came in one piece."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    parts: tuple[Any, ...] = ()
+    usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+    id: str | None = None
+    model: str | None = None
+
+    @classmethod
+    def whole(cls, response: ChatResponse) -> Self:
+        """Return a chunk that holds a complete answer."""
+        return cls(
+            parts=response.message.parts,
+            usage=response.usage,
+            finish_reason=response.finish_reason,
+            id=response.id,
+            model=response.model,
+        )
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Return the tool calls this chunk holds a piece of; arguments are the piece that arrived."""
+        begun = tuple(ToolCall(delta.name or "", delta.arguments, delta.id) for delta in self.tool_calls)
+        return begun + tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    def without_calls(self) -> Self:
+        """Return this chunk without any piece of a tool call."""
+        parts = tuple(part for part in self.parts if not isinstance(part, ToolCall))
+        return replace(self, tool_calls=(), parts=parts, finish_reason=None)
+
+    def __repr__(self) -> str:
+        return f"ChatChunk({len(self.text)} characters, {len(self.tool_calls)} tool call deltas)"
+
+
+class ChatModel(ABC):
+    """A chat model. Subclasses set `model` and `provider` and implement `call`; the rest has defaults.
+
+    `call` must be safe to run in several threads at once. A model that speaks HTTP also sets `server_address` and
+    `server_port`, which makes its spans CLIENT spans.
+    """
+
+    model: str
+    provider: str
+    server_address: str | None = None
+    server_port: int | None = None
+
+    @abstractmethod
+    def call(self, request: ChatRequest) -> ChatResponse:
+        """Answer `request`, blocking; raises `ModelError` when there is no answer."""
+
+    async def acall(self, request: ChatRequest) -> ChatResponse:
+        """Answer `request` on asyncio; by default `call` in a worker thread."""
+        return await in_thread(partial(self.call, request))
+
+    def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
+        """Answer `request` in chunks; by default the whole answer as one."""
+        yield ChatChunk.whole(self.call(request))
+
+    async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
+        """Answer `request` in chunks on asyncio; by default the whole answer as one."""
+        yield ChatChunk.whole(await self.acall(request))
+
+
+
+def _identified(part: Any) -> Any:
+    if isinstance(part, ToolCall) and not part.id:
+        return part.replace(id=f"call_{uuid.uuid4().hex}")
+    return part

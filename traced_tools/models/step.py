@@ -1,0 +1,84 @@
+"""The step that asks a model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+from traced_tools._flow import StreamingStep
+from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
+from traced_tools.models.folding import ChunkFold
+
+C = TypeVar("C")
+
+
+class ChunkClock(Protocol):
+    """Told of each chunk when it arrives."""
+
+    def chunk(self) -> None: ...
+
+
+class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
+    """Ask `model` the `request`; the flow gets the whole answer however it is performed.
+
+    Args:
+        model: the model to ask.
+        request: what to ask.
+        clock: told of each chunk of a streamed answer.
+        deliver: turns a chunk into what the consumer sees, None to keep it from them.
+    """
+
+    __slots__ = ("_clock", "_deliver", "_fold", "model", "request", "result")
+
+    def __init__(
+        self, model: ChatModel, request: ChatRequest, clock: ChunkClock, deliver: Callable[[ChatChunk], C | None]
+    ) -> None:
+        self.model = model
+        self.request = request
+        self._clock = clock
+        self._deliver = deliver
+
+    def run(self) -> ChatResponse:
+        return self.accepted(self.model.call(self.request))
+
+    async def arun(self) -> ChatResponse:
+        return self.accepted(await self.model.acall(self.request))
+
+    def stream(self) -> Iterator[C]:
+        self._fold = ChunkFold()
+        chunks = self.model.stream(self.request)
+        try:
+            for chunk in chunks:
+                if (visible := self._received(chunk)) is not None:
+                    yield visible
+        finally:
+            if hasattr(chunks, "close"):
+                chunks.close()
+        self.result = self.accepted(self._fold.response())
+
+    async def astream(self) -> AsyncIterator[C]:
+        self._fold = ChunkFold()
+        chunks = self.model.astream(self.request)
+        try:
+            async for chunk in chunks:
+                if (visible := self._received(chunk)) is not None:
+                    yield visible
+        finally:
+            if hasattr(chunks, "aclose"):
+                await chunks.aclose()
+        self.result = self.accepted(self._fold.response())
+
+    def _received(self, chunk: ChatChunk) -> C | None:
+        self._clock.chunk()
+        self._fold.add(chunk)
+        return self._deliver(chunk)
+
+    def accepted(self, response: Any) -> ChatResponse:
+        """Return the answer with an id for each call; raises `TypeError` for what is no answer at all."""
+        if not isinstance(response, ChatResponse):
+            name = type(self.model).__name__
+            raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")
+        return response.with_call_ids()
+
+    def __repr__(self) -> str:
+        return f"<CallModel {self.model.model}: {self.request!r}>"

@@ -1,0 +1,47 @@
+"""How a model is asked to answer."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from traced_tools.messages import Value
+
+
+class ChatOptions(Value):
+    """Settings of a model call; what is None is left to the provider.
+
+    Args:
+        temperature: sampling temperature.
+        top_p: nucleus sampling mass, 0 to 1.
+        max_tokens: the most tokens the answer may have.
+        stop: texts that end the answer.
+        seed: for answers that repeat, where the provider offers it.
+        tool_choice: `auto`, `none`, `required`, or the name of the one tool to call.
+        parallel_tool_calls: whether one answer may ask for several tools.
+        reasoning_effort: how long to think; the words are the provider's.
+        extra: further fields, sent to the provider as they are.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = Field(default=None, gt=0)
+    stop: tuple[str, ...] | None = Field(default=None, repr=False)
+    seed: int | None = None
+    tool_choice: Literal["auto", "none", "required"] | str | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    extra: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+    def merged(self, other: ChatOptions | None) -> ChatOptions:
+        """Return these options with those set in `other` on top; `extra` is merged key by key."""
+        if other is None or not other.model_fields_set:
+            return self
+        changes = {name: getattr(other, name) for name in other.model_fields_set}
+        if "extra" in changes:
+            changes["extra"] = {**self.extra, **other.extra}
+        return self.model_copy(update=changes)
+
+
+NO_OPTIONS = ChatOptions()

@@ -1,0 +1,186 @@
+"""Runs under way: a stream of chunks, or a run whose driver is the caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from traced_tools._flow import AsyncStream, Execution, Flow, Foreign, Step, Stream, aadvance, advance
+from traced_tools.advisors.chain import AdvisorChain
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.models.base import ChatChunk
+from traced_tools.models.step import CallModel
+from traced_tools.tools.manager import ExecuteTools
+
+
+class _Closing:
+    """What both kinds of stream share: the aggregate at the end, and the chunk for an answer that no chunk held."""
+
+    def __init__(self, chain: AdvisorChain, request: ChatClientRequest) -> None:
+        self._chain = chain
+        self._request = request
+        self._response: ChatClientResponse | None = None
+
+    @property
+    def response(self) -> ChatClientResponse:
+        """The aggregated response; raises `RuntimeError` before the stream has been read to its end."""
+        if self._response is None:
+            raise RuntimeError("the stream has not been read to its end, so there is no aggregated response yet")
+        return self._response
+
+    def _end(self, response: ChatClientResponse) -> ChatClientResponse | None:
+        """Keep the aggregate; return a chunk of its text if the model streamed none of it, as in a direct result."""
+        if self._response is not None:
+            return None
+        self._response = response
+        if not response.content or response.iteration in self._request.run.streamed:
+            return None
+        last = self._request.replace(iteration=response.iteration)
+        return self._chain.deliver(last, ChatChunk(text=response.content))
+
+
+class ChatStream(_Closing):
+    """The chunks of a run, as they arrive; iterate over it, best in a `with` block.
+
+    Leaving the block early closes the model's stream and ends every span. `.text` of a chunk is what arrived. `.response` is
+    the aggregate, after the last chunk.
+    """
+
+    def __init__(self, flow: Flow[ChatClientResponse], chain: AdvisorChain, request: ChatClientRequest) -> None:
+        super().__init__(chain, request)
+        self._stream: Stream[ChatClientResponse] = Stream(flow)
+
+    def __iter__(self) -> Iterator[ChatClientResponse]:
+        return self
+
+    def __next__(self) -> ChatClientResponse:
+        try:
+            return next(self._stream)
+        except StopIteration:
+            last = self._end(self._stream.result)
+            if last is None:
+                raise
+            return last
+
+    def close(self) -> None:
+        """Leave the stream."""
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncChatStream(_Closing):
+    """The chunks of a run on asyncio, as they arrive; iterate over it, best in an `async with` block.
+
+    Leaving the block early closes the model's stream and ends every span. Chunks may be pulled from different tasks.
+    """
+
+    def __init__(self, flow: Flow[ChatClientResponse], chain: AdvisorChain, request: ChatClientRequest) -> None:
+        super().__init__(chain, request)
+        self._stream: AsyncStream[ChatClientResponse] = AsyncStream(flow)
+
+    def __aiter__(self) -> AsyncIterator[ChatClientResponse]:
+        return self
+
+    async def __anext__(self) -> ChatClientResponse:
+        try:
+            return await anext(self._stream)
+        except StopAsyncIteration:
+            last = self._end(self._stream.result)
+            if last is None:
+                raise
+            return last
+
+    async def aclose(self) -> None:
+        """Leave the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class ChatRun:
+    """A run whose driver is the caller: `next` gives the step the run waits for, and nothing happens until it is performed.
+
+        run = client.prompt("...", tools=[...]).start()
+        while step := run.next():
+            run.perform(step)
+        print(run.response.content)
+
+    A `CallModel` step asks the model, an `ExecuteTools` step runs tools; advisors may add steps of their own.
+    """
+
+    def __init__(self, flow: Flow[ChatClientResponse]) -> None:
+        self._execution = Execution(flow)
+
+    def next(self) -> Step[Any] | None:
+        """Return the step the run waits for, the same one until it is performed; None when the run has ended."""
+        self._execution.start()
+        return self._execution.step
+
+    def perform(self, step: Step[Any]) -> None:
+        """Perform `step`, blocking, and let the run go on to its next one."""
+        self._check(step)
+        advance(self._execution)
+
+    async def aperform(self, step: Step[Any]) -> None:
+        """Perform `step` on asyncio and let the run go on to its next one."""
+        self._check(step)
+        await aadvance(self._execution)
+        while isinstance(self._execution.step, Foreign):
+            await aadvance(self._execution)
+
+    def answer(self, step: Step[Any], result: object) -> None:
+        """Go on as if `step` had given `result`: a `ChatResponse`, a list of `ToolResult`s, or what the call returns.
+
+        Tool results given so count as `answered`: each leaves a span and a record, and no tool runs.
+        """
+        self._check(step)
+        if isinstance(step, ExecuteTools):
+            self._settle(step, result)
+            advance(self._execution)
+        else:
+            self._execution.resume(step.accepted(result) if isinstance(step, CallModel) else result)
+
+    def _settle(self, step: ExecuteTools, results: object) -> None:
+        if not isinstance(results, Sequence) or [getattr(each, "call_id", None) for each in results] != [
+            call.id for call in step.calls
+        ]:
+            raise ValueError("the answer to ExecuteTools must be one ToolResult per call, in call order")
+        for result in results:
+            step.answer(result.call_id, result.content, result.value)
+
+    def _check(self, step: Step[Any]) -> None:
+        if step is not self._execution.step:
+            raise ValueError("that is not the step the run waits for: take it from run.next()")
+
+    @property
+    def response(self) -> ChatClientResponse:
+        """The run's response; raises `RuntimeError` before the run has ended."""
+        if not self._execution.finished:
+            raise RuntimeError("the run has not ended: perform what run.next() gives until it gives None")
+        return self._execution.result
+
+    def close(self) -> None:
+        """Give the run up: its spans end as cancelled."""
+        self._execution.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

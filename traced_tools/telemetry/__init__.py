@@ -1,0 +1,1 @@
+"""Telemetry: names, spans, metrics, and how an application turns them on."""

@@ -1,0 +1,291 @@
+"""The scopes of what a run waits for: a model call, a tool call."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from opentelemetry.trace import Span, SpanKind
+
+from traced_tools.telemetry import names
+from traced_tools.telemetry.run import RunTelemetry, bounded_error_type
+from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
+
+if TYPE_CHECKING:
+    from traced_tools.messages import Usage
+    from traced_tools.models.base import ChatModel, ChatResponse
+    from traced_tools.options import ChatOptions
+    from traced_tools.telemetry.metrics import Instruments
+    from traced_tools.tools.result import ToolResult
+
+_REQUEST = (
+    ("temperature", names.REQUEST_TEMPERATURE),
+    ("top_p", names.REQUEST_TOP_P),
+    ("max_tokens", names.REQUEST_MAX_TOKENS),
+    ("stop", names.REQUEST_STOP_SEQUENCES),
+    ("seed", names.REQUEST_SEED),
+)
+_USAGE = (
+    ("input_tokens", names.USAGE_INPUT_TOKENS),
+    ("output_tokens", names.USAGE_OUTPUT_TOKENS),
+    ("cache_read_tokens", names.USAGE_CACHE_READ_TOKENS),
+    ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS),
+    ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
+)
+
+
+class ChatScope(Scope):
+    """One model call: `chat {model}`."""
+
+    __slots__ = ("_first_chunk", "_iteration", "_last_chunk", "_model", "_options", "_response")
+
+    def __init__(self, run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> None:
+        super().__init__(run)
+        self._model = model
+        self._options = options
+        self._iteration = iteration
+        self._first_chunk: float | None = None
+        self._last_chunk = 0
+        self._response: ChatResponse | None = None
+
+    def __enter__(self) -> Self:
+        self.run.self_time.enter()
+        return super().__enter__()
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        run, model = self.run, self._model
+        attributes: Attributes = {**self._labels(), names.AGENT_NAME: run.agent}
+        if run.conversation_id is not None:
+            attributes[names.CONVERSATION_ID] = run.conversation_id
+        if self._iteration:
+            attributes[names.ITERATION_INDEX] = self._iteration
+        kind = SpanKind.INTERNAL if model.server_address is None else SpanKind.CLIENT
+        return f"{names.CHAT} {model.model}", kind, attributes
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.run.self_time.leave()
+        super().__exit__(kind, error, traceback)
+
+    def chunk(self) -> None:
+        """Note that a chunk of a streamed answer arrived now."""
+        now = perf_counter_ns()
+        if self._first_chunk is None:
+            self._first_chunk = (now - self._clock) / 1_000_000_000
+        elif self.run.instruments is not None:
+            seconds = (now - self._last_chunk) / 1_000_000_000
+            self.run.instruments.time_per_output_chunk.record(seconds, self._labels(), self._context)
+        self._last_chunk = now
+
+    def answered(self, response: ChatResponse) -> None:
+        """Note what the model answered."""
+        self._response = response
+
+    def _labels(self) -> Attributes:
+        model = self._model
+        labels: Attributes = {
+            names.OPERATION_NAME: names.CHAT,
+            names.PROVIDER_NAME: model.provider,
+            names.REQUEST_MODEL: model.model,
+        }
+        if model.server_address is not None:
+            labels[names.SERVER_ADDRESS] = model.server_address
+            if model.server_port is not None:
+                labels[names.SERVER_PORT] = model.server_port
+        return labels
+
+    def _final_attributes(self) -> Attributes:
+        attributes: Attributes = {}
+        if self._first_chunk is not None:
+            attributes[names.REQUEST_STREAM] = True
+            attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
+        if self._options.model_fields_set:
+            copy_set(self._options, _REQUEST, attributes)
+        if self._response is not None:
+            self._describe(self._response, attributes)
+        return attributes
+
+    def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
+        if response.id is not None:
+            attributes[names.RESPONSE_ID] = response.id
+        if response.model is not None:
+            attributes[names.RESPONSE_MODEL] = response.model
+        if response.finish_reason is not None:
+            attributes[names.RESPONSE_FINISH_REASONS] = (response.finish_reason,)
+        copy_set(response.usage, _USAGE, attributes)
+
+    def _record(self, instruments: Instruments) -> None:
+        labels, response = self._labels(), self._response
+        if response is not None and response.model is not None:
+            labels[names.RESPONSE_MODEL] = response.model
+        if self.error_type is not None:
+            labels[names.ERROR_TYPE] = self.error_type
+        instruments.operation_duration.record(self.duration, labels, self._context)
+        if self._first_chunk is not None:
+            instruments.time_to_first_chunk.record(self._first_chunk, labels, self._context)
+        if response is not None and response.usage is not None:
+            self._record_tokens(instruments, response.usage, labels)
+
+    def _record_tokens(self, instruments: Instruments, usage: Usage, labels: Attributes) -> None:
+        counts = ((names.TOKEN_INPUT, usage.input_tokens), (names.TOKEN_OUTPUT, usage.output_tokens))
+        for kind, count in counts:
+            if count is not None:
+                instruments.token_usage.record(count, {**labels, names.TOKEN_TYPE: kind}, self._context)
+
+
+class ToolScope(Scope):
+    """One requested tool call: `execute_tool {tool}` when it ran, `refuse_tool {tool}` when it was refused.
+
+    Args:
+        run: the run's telemetry.
+        tool: the registered name, or `_unknown`.
+        call_id: ties the result to the call.
+        source: where the tool comes from.
+        place: the pass of the loop (0 outside one), and (index, size) within the calls asked for at once.
+        arguments: the arguments' text, for its size.
+        queued: seconds waited for a worker.
+        may_refuse: whether advice stands between here and the tool. The operation is then named when the tool starts,
+            since a refused call executes nothing.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_attempts",
+        "_batch",
+        "_call_id",
+        "_iteration",
+        "_may_refuse",
+        "_queued",
+        "_result",
+        "_source",
+        "_tool",
+    )
+
+    def __init__(
+        self,
+        run: RunTelemetry,
+        tool: str,
+        call_id: str,
+        source: str,
+        place: tuple[int, tuple[int, int]],
+        arguments: str,
+        queued: float,
+        may_refuse: bool,
+    ) -> None:
+        super().__init__(run)
+        self._tool = tool
+        self._call_id = call_id
+        self._source = source
+        self._iteration, self._batch = place
+        self._arguments = arguments
+        self._queued = queued
+        self._may_refuse = may_refuse
+        self._attempts = 0
+        self._result: ToolResult | None = None
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        run = self.run
+        attributes: Attributes = {
+            names.TOOL_NAME: self._tool,
+            names.TOOL_TYPE: names.FUNCTION,
+            names.TOOL_CALL_ID: self._call_id,
+            names.AGENT_NAME: run.agent,
+        }
+        if not self._may_refuse:
+            attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
+        if run.conversation_id is not None:
+            attributes[names.CONVERSATION_ID] = run.conversation_id
+        if self._iteration:
+            attributes[names.ITERATION_INDEX] = self._iteration
+        return f"{names.EXECUTE_TOOL} {self._tool}", SpanKind.INTERNAL, attributes
+
+    def started(self) -> None:
+        """Note that the tool itself starts now; once per attempt."""
+        self._attempts += 1
+        if self._may_refuse and self._attempts == 1 and self._span is not None:
+            self._span.set_attribute(names.OPERATION_NAME, names.EXECUTE_TOOL)
+        if self.run.instruments is not None:
+            self.run.instruments.tool_active.add(1, self.run.agent_label)
+
+    def stopped(self) -> None:
+        """Note that the attempt is over."""
+        if self.run.instruments is not None:
+            self.run.instruments.tool_active.add(-1, self.run.agent_label)
+
+    def decided(self, result: ToolResult) -> None:
+        """Note what became of the call."""
+        self._result = result
+        if result.error_type is not None:
+            self.error_type = bounded_error_type(self._tool, result.error_type)
+
+    def _finish(self, span: Span) -> None:
+        if not self._attempts:
+            span.update_name(f"{names.REFUSE_TOOL} {self._tool}")
+        super()._finish(span)
+
+    def _final_attributes(self) -> Attributes:
+        result = self._result
+        index, size = self._batch
+        attributes: Attributes = {
+            names.TOOL_BATCH_INDEX: index,
+            names.TOOL_BATCH_SIZE: size,
+            names.TOOL_SOURCE: self._source,
+            names.TOOL_QUEUE_TIME: self._queued,
+            names.TOOL_ARGUMENTS_SIZE: len(self._arguments.encode()),
+            names.TOOL_DECISION: self._decision,
+        }
+        if result is not None:
+            attributes[names.TOOL_RESULT_SIZE] = len(result.content.encode())
+        if self._attempts:
+            attributes[names.TOOL_ATTEMPTS] = self._attempts
+            attributes[names.TOOL_OUTCOME] = self._outcome
+        return attributes
+
+    @property
+    def _decision(self) -> str:
+        return "allowed" if self._result is None else self._result.decision
+
+    @property
+    def _outcome(self) -> str:
+        if self._result is not None and self._result.outcome is not None:
+            return self._result.outcome
+        return "cancelled" if self.error_type == names.CANCELLED else "error"
+
+    def _record(self, instruments: Instruments) -> None:
+        if self._attempts:
+            labels: Attributes = {
+                names.TOOL_NAME: self._tool,
+                names.TOOL_TYPE: names.FUNCTION,
+                names.AGENT_NAME: self.run.agent,
+            }
+            if self.error_type is not None:
+                labels[names.ERROR_TYPE] = self.error_type
+            instruments.execute_tool_duration.record(self.duration, labels, self._context)
+        decision: Attributes = {names.TOOL_NAME: self._tool, names.TOOL_DECISION: self._decision}
+        if self._result is not None and self._result.advisor is not None:
+            decision[names.ADVISOR_NAME] = self._result.advisor
+        instruments.tool_decisions.add(1, decision, self._context)
+
+
+def chat_scope(run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> ChatScope:
+    """Return the scope of a model call."""
+    return ChatScope(run, model, options, iteration) if run.enabled else OFF
+
+
+def tool_scope(
+    run: RunTelemetry,
+    tool: str,
+    call_id: str,
+    *,
+    source: str,
+    iteration: int,
+    batch: tuple[int, int],
+    arguments: str,
+    queued: float,
+    may_refuse: bool,
+) -> ToolScope:
+    """Return the scope of a requested tool call; arguments as `ToolScope`."""
+    place = (iteration, batch)
+    return ToolScope(run, tool, call_id, source, place, arguments, queued, may_refuse) if run.enabled else OFF

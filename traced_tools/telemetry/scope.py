@@ -1,0 +1,183 @@
+"""A span that is current while a block runs, and the clock that tells whose time is whose.
+
+A scope restores the OpenTelemetry context by value and not by token: whoever ends a block early (an abandoned stream,
+the garbage collector) may do so in another context, where a token would be refused with an error in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import perf_counter_ns, time_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from opentelemetry import context as otel_context
+from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
+from opentelemetry.trace.status import StatusCode
+
+from traced_tools.errors import Abandoned
+from traced_tools.telemetry import names
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.util.types import AttributeValue
+
+    from traced_tools.telemetry.metrics import Instruments
+    from traced_tools.telemetry.run import RunTelemetry
+
+Attributes = dict[str, "AttributeValue"]
+
+_LOG = logging.getLogger(__name__)
+_CANCELLATIONS = (asyncio.CancelledError, Abandoned, GeneratorExit)
+
+
+def error_type(error: BaseException) -> str:
+    """Return what `error.type` says of an error: the bare name of a built-in, else `module.QualName`."""
+    if isinstance(error, _CANCELLATIONS):
+        return names.CANCELLED
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+class SelfTime:
+    """An exclusive clock: at each moment the time goes to the innermost frame, and to nobody else."""
+
+    __slots__ = ("_frames", "_since", "_spent")
+
+    def __init__(self) -> None:
+        self._frames: list[int] = []
+        self._spent = 0
+        self._since = perf_counter_ns()
+
+    def enter(self) -> None:
+        """Begin a frame; the enclosing one stops the clock."""
+        now = perf_counter_ns()
+        self._frames.append(self._spent + now - self._since)
+        self._spent = 0
+        self._since = now
+
+    def leave(self) -> int:
+        """End the frame and return its own nanoseconds; the enclosing one goes on."""
+        now = perf_counter_ns()
+        own = self._spent + now - self._since
+        self._spent = self._frames.pop()
+        self._since = now
+        return own
+
+
+class Scope:
+    """One span of a run, current while the block runs and ended exactly once.
+
+    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes`) and what to count (`_record`).
+    `duration` is the span's own duration, so both signals tell the same number.
+    """
+
+    __slots__ = ("_clock", "_context", "_outer", "_span", "_started", "duration", "error_type", "recording", "run")
+
+    def __init__(self, run: RunTelemetry) -> None:
+        self.run = run
+        self.error_type: str | None = None
+        self.duration = 0.0
+        self.recording = False
+        self._span: Span | None = None
+        self._context: Context | None = None
+
+    def __enter__(self) -> Self:
+        self._clock = perf_counter_ns()
+        if self.run.tracer is not None:
+            try:
+                self._start(self.run.tracer)
+            except Exception as error:
+                self.run.telemetry_failed(error)
+        return self
+
+    def _start(self, tracer: Tracer) -> None:
+        name, kind, attributes = self._opening()
+        self._started = time_ns()
+        span = tracer.start_span(name, kind=kind, attributes=attributes, start_time=self._started)
+        self.recording = span.is_recording()
+        self._outer = otel_context.get_current()
+        self._context = set_span_in_context(span, self._outer)
+        otel_context.attach(self._context)
+        self._span = span
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        """Return the span's name and kind, and the attributes a sampler may need."""
+        raise NotImplementedError("every scope names its span")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        elapsed = perf_counter_ns() - self._clock
+        self.duration = elapsed / 1_000_000_000
+        if error is not None and self.error_type is None:
+            self.error_type = error_type(error)
+        try:
+            self._close(elapsed)
+        except Exception as failure:
+            self.run.telemetry_failed(failure)
+
+    def _close(self, elapsed: int) -> None:
+        if self._span is not None and otel_context.get_current() is self._context:
+            otel_context.attach(self._outer)
+        try:
+            if self.recording and self._span is not None:
+                self._finish(self._span)
+            if self.run.instruments is not None:
+                self._record(self.run.instruments)
+        finally:
+            if self._span is not None:
+                self._span.end(self._started + elapsed)
+
+    def _finish(self, span: Span) -> None:
+        attributes = self._final_attributes()
+        if self.error_type is not None:
+            attributes[names.ERROR_TYPE] = self.error_type
+            span.set_status(StatusCode.ERROR)
+        if attributes:
+            span.set_attributes(attributes)
+
+    def _final_attributes(self) -> Attributes:
+        """Return what is known only at the end; asked for when the span records, and not otherwise."""
+        return {}
+
+    def _record(self, instruments: Instruments) -> None:
+        """Record this scope's metrics."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} recording={self.recording}>"
+
+
+class NoScope:
+    """Stands for every scope while nothing listens: notes nothing, costs nothing."""
+
+    __slots__ = ()
+    trace_id = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def ignore(self, *_: object) -> None:
+        """Take a note and forget it."""
+
+    chunk = answered = started = stopped = decided = requested = ended = ignore
+
+
+OFF: Any = NoScope()
+
+
+def report_failure(error: Exception) -> None:
+    """Tell the log that a span was lost: the type of the error alone, since its text may quote content."""
+    _LOG.warning("a span was lost: the tracing set-up raised %s", error_type(error))
+
+
+def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
+    """Add those of `fields` (attribute of `source`, telemetry name) that are set."""
+    for field, name in fields:
+        value = getattr(source, field, None)
+        if value is not None:
+            attributes[name] = value

@@ -1,0 +1,210 @@
+"""The scopes of a run itself: the run, its iterations, the hooks of its advisors."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from opentelemetry.trace import SpanKind, Tracer
+
+from traced_tools.telemetry import names
+from traced_tools.telemetry.run import RunTelemetry
+from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfTime, copy_set
+
+if TYPE_CHECKING:
+    from traced_tools.advisors.base import Advisor
+    from traced_tools.telemetry.metrics import Instruments
+    from traced_tools.tools.limits import LoopLimits
+    from traced_tools.tools.run import Totals
+
+_LIMITS = (
+    ("max_iterations", names.LIMIT_MAX_ITERATIONS),
+    ("max_tool_calls", names.LIMIT_MAX_TOOL_CALLS),
+    ("max_tokens", names.LIMIT_MAX_TOKENS),
+    ("max_seconds", names.LIMIT_MAX_SECONDS),
+)
+_USAGE = (("input_tokens", names.USAGE_INPUT_TOKENS), ("output_tokens", names.USAGE_OUTPUT_TOKENS))
+
+
+class AgentScope(Scope):
+    """One run: `invoke_agent {agent}`."""
+
+    __slots__ = ("_finish_reason", "_limits", "_model", "_stop_reason", "_totals")
+
+    def __init__(self, run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> None:
+        super().__init__(run)
+        self._model = model
+        self._limits = limits
+        self._totals = totals
+        self._stop_reason = "error"
+        self._finish_reason: str | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        instruments = self.run.instruments
+        if instruments is not None:
+            instruments.run_active.add(1, self.run.agent_label)
+            instruments.runs_under_way.begin(self, self.run.agent)
+        return self
+
+    def ended(self, stop_reason: str, finish_reason: str | None) -> None:
+        """Note why the run ended and what the model said last."""
+        self._stop_reason = stop_reason
+        self._finish_reason = finish_reason
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace's id in hex, when there is a trace."""
+        context = None if self._span is None else self._span.get_span_context()
+        return f"{context.trace_id:032x}" if context is not None and context.is_valid else None
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        run = self.run
+        attributes: Attributes = {
+            names.OPERATION_NAME: names.INVOKE_AGENT,
+            names.AGENT_NAME: run.agent,
+            names.REQUEST_MODEL: self._model,
+            names.RUN_ID: run.run_id,
+        }
+        if run.conversation_id is not None:
+            attributes[names.CONVERSATION_ID] = run.conversation_id
+        return f"{names.INVOKE_AGENT} {run.agent}", SpanKind.INTERNAL, attributes
+
+    def _final_attributes(self) -> Attributes:
+        totals = self._totals
+        attributes: Attributes = {
+            names.LOOP_ITERATIONS: totals.iterations,
+            names.LOOP_TOOL_CALLS: totals.tool_calls,
+            names.LOOP_STOP_REASON: self._stop_reason,
+        }
+        if self._finish_reason is not None:
+            attributes[names.RESPONSE_FINISH_REASONS] = (self._finish_reason,)
+        copy_set(self._limits, _LIMITS, attributes)
+        copy_set(totals.usage, _USAGE, attributes)
+        return attributes
+
+    def _record(self, instruments: Instruments) -> None:
+        agent, context, totals = self.run.agent_label, self._context, self._totals
+        labels: Attributes = {**agent, names.REQUEST_MODEL: self._model}
+        if self.error_type is not None:
+            labels[names.ERROR_TYPE] = self.error_type
+        instruments.invoke_agent_duration.record(self.duration, labels, context)
+        instruments.inference_calls.record(totals.inference_calls, agent, context)
+        instruments.tool_calls.record(totals.tool_calls, agent, context)
+        reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._stop_reason}
+        instruments.loop_iterations.record(totals.iterations, reason, context)
+        instruments.run_active.add(-1, agent)
+        instruments.runs_under_way.end(self)
+
+
+class IterationScope(Scope):
+    """One pass of the loop: `iteration`."""
+
+    __slots__ = ("_index", "_tool_calls")
+
+    def __init__(self, run: RunTelemetry, index: int) -> None:
+        super().__init__(run)
+        self._index = index
+        self._tool_calls = 0
+
+    def requested(self, tool_calls: int) -> None:
+        """Note how many calls the model asked for."""
+        self._tool_calls = tool_calls
+
+    def _start(self, tracer: Tracer) -> None:
+        if self.run.options.iterations:
+            super()._start(tracer)
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        return names.ITERATION_SPAN.name, SpanKind.INTERNAL, {names.ITERATION_INDEX: self._index}
+
+    def _final_attributes(self) -> Attributes:
+        return {names.ITERATION_TOOL_CALLS: self._tool_calls}
+
+    def _record(self, instruments: Instruments) -> None:
+        outcome = "error" if self.error_type is not None else "tool_calls" if self._tool_calls else "answer"
+        labels: Attributes = {**self.run.agent_label, names.ITERATION_OUTCOME: outcome}
+        instruments.iteration_duration.record(self.duration, labels, self._context)
+
+
+class HookScope(Scope):
+    """One hook of one advisor: `{hook} {advisor}`."""
+
+    __slots__ = ("_advisor", "_hook", "_implemented", "_iteration", "_own", "_self_time")
+
+    def __init__(
+        self,
+        run: RunTelemetry,
+        hook: names.Hook,
+        advisor: Advisor,
+        iteration: int,
+        implemented: bool,
+        self_time: SelfTime | None,
+    ) -> None:
+        super().__init__(run)
+        self._hook = hook
+        self._advisor = advisor
+        self._iteration = iteration
+        self._implemented = implemented
+        self._self_time = self_time
+        self._own = 0.0
+
+    def __enter__(self) -> Self:
+        if self._self_time is not None:
+            self._self_time.enter()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._self_time is not None:
+            self._own = self._self_time.leave() / 1_000_000_000
+        super().__exit__(kind, error, traceback)
+
+    def _start(self, tracer: Tracer) -> None:
+        hooks = self.run.options.hooks
+        if hooks == "all" or (hooks == "implemented" and self._implemented):
+            super()._start(tracer)
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        attributes: Attributes = {
+            names.ADVISOR_NAME: self._advisor.name,
+            names.ADVISOR_HOOK: self._hook,
+            names.ADVISOR_ORDER: self._advisor.order,
+        }
+        if self._iteration:
+            attributes[names.ITERATION_INDEX] = self._iteration
+        return f"{self._hook} {self._advisor.name}", SpanKind.INTERNAL, attributes
+
+    def _final_attributes(self) -> Attributes:
+        return {names.ADVISOR_SELF_TIME: self._own} if self._hook == "advise" else {}
+
+    def _record(self, instruments: Instruments) -> None:
+        labels: Attributes = {names.ADVISOR_NAME: self._advisor.name, names.ADVISOR_HOOK: self._hook}
+        if self.error_type is not None:
+            labels[names.ERROR_TYPE] = self.error_type
+        seconds = self.duration if self._self_time is None else self._own
+        instruments.advisor_duration.record(seconds, labels, self._context)
+
+
+def agent_scope(run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> AgentScope:
+    """Return the scope of a whole run."""
+    return AgentScope(run, model, limits, totals) if run.enabled else OFF
+
+
+def iteration_scope(run: RunTelemetry, index: int) -> IterationScope:
+    """Return the scope of one pass of the loop, from 1."""
+    return IterationScope(run, index) if run.enabled else OFF
+
+
+def hook_scope(
+    run: RunTelemetry,
+    hook: names.Hook,
+    advisor: Advisor,
+    iteration: int,
+    *,
+    implemented: bool = True,
+    self_time: SelfTime | None = None,
+) -> HookScope:
+    """Return the scope of one hook; `implemented` tells whether a subclass wrote it, `self_time` whose clock it is on."""
+    return HookScope(run, hook, advisor, iteration, implemented, self_time) if run.enabled else OFF

@@ -1,0 +1,30 @@
+"""What the project tests itself with, for your tests too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from traced_tools._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from traced_tools.testing.scripted import ScriptedChatModel as ScriptedChatModel
+    from traced_tools.testing.server import Reply as Reply, ReplayServer as ReplayServer
+    from traced_tools.testing.telemetry import CapturedTelemetry as CapturedTelemetry, capture_telemetry as capture_telemetry
+
+_EXPORTS = {
+    "ScriptedChatModel": "traced_tools.testing.scripted",
+    "Reply": "traced_tools.testing.server",
+    "ReplayServer": "traced_tools.testing.server",
+    "CapturedTelemetry": "traced_tools.testing.telemetry",
+    "capture_telemetry": "traced_tools.testing.telemetry",
+}
+
+__all__ = [
+    "CapturedTelemetry",
+    "ReplayServer",
+    "Reply",
+    "ScriptedChatModel",
+    "capture_telemetry",
+]
+
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,0 +1,97 @@
+"""A deterministic model: it answers from a script."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from traced_tools._checks import expect
+from traced_tools.messages import AssistantMessage, TextPart, ToolCall, Usage
+from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
+
+Turn = str | ToolCall | Iterable[str | ToolCall] | ChatResponse | BaseException | Callable[[ChatRequest], Any]
+
+
+class ScriptedChatModel(ChatModel):
+    """Answers each request with the next turn of a script, blocking or async, whole or word by word.
+
+    Args:
+        turns: each a text, a `ToolCall`, a list of these, a `ChatResponse`, an exception to raise, or a function that is
+            given the request and returns one of them.
+        usage: what each turn reports, in order or the same for all; nothing by default.
+        model: the name in telemetry.
+
+    Attributes:
+        requests: what it was asked, in order.
+
+    Raises:
+        AssertionError: when it is asked more often than it has turns.
+    """
+
+    provider = "scripted"
+
+    def __init__(self, turns: Iterable[Turn], *, usage: Usage | Iterable[Usage] | None = None, model: str = "scripted") -> None:
+        self.model = model
+        self.requests: list[ChatRequest] = []
+        self._turns = list(turns)
+        self._usage = usage if isinstance(usage, Usage | None) else list(usage)
+        self._lock = threading.Lock()
+
+    def call(self, request: ChatRequest) -> ChatResponse:
+        """Return the next turn's answer, or raise its exception."""
+        expect("request", request, ChatRequest, "a ChatRequest")
+        with self._lock:
+            index = len(self.requests)
+            self.requests.append(request)
+        if index >= len(self._turns):
+            raise AssertionError(f"the script has {len(self._turns)} turns and was asked for one more")
+        response = self._response(self._turns[index], request, index)
+        return response if response.usage is not None else response.replace(usage=self._usage_of(index))
+
+    async def acall(self, request: ChatRequest) -> ChatResponse:
+        """Return the next turn's answer, or raise its exception."""
+        return self.call(request)
+
+    def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
+        """Give the next turn's answer: its text word by word, then the rest as one chunk."""
+        whole = ChatChunk.whole(self.call(request))
+        for part in whole.parts:
+            if isinstance(part, TextPart):
+                yield from (ChatChunk(text=word) for word in _words(part.text))
+        yield replace(whole, parts=tuple(part for part in whole.parts if not isinstance(part, TextPart)))
+
+    async def astream(self, request: ChatRequest) -> Any:
+        """Give the next turn's answer as `stream` does."""
+        for chunk in self.stream(request):
+            yield chunk
+
+    def _response(self, turn: Any, request: ChatRequest, index: int) -> ChatResponse:
+        if isinstance(turn, BaseException):
+            raise turn
+        if isinstance(turn, ChatResponse):
+            return turn
+        if callable(turn):
+            return self._response(turn(request), request, index)
+        said = [turn] if isinstance(turn, str | ToolCall) else list(turn)
+        for part in said:
+            expect("turn", part, (str, ToolCall), "a str, a ToolCall, a list of these, a ChatResponse or an exception")
+        parts = [TextPart(part) if isinstance(part, str) else part for part in said]
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        numbered = [
+            part.replace(id=f"call_{index + 1}_{calls.index(part) + 1}") if isinstance(part, ToolCall) and not part.id else part
+            for part in parts
+        ]
+        reason = "tool_call" if calls else "stop"
+        return ChatResponse(AssistantMessage(numbered), finish_reason=reason, id=f"scripted_{index + 1}", model=self.model)
+
+    def _usage_of(self, index: int) -> Usage | None:
+        if isinstance(self._usage, list):
+            return self._usage[index] if index < len(self._usage) else None
+        return self._usage
+
+
+def _words(text: str) -> list[str]:
+    """Split a text after each space, so that the pieces join to the same text."""
+    return [word for word in text.replace(" ", " \0").split("\0") if word]

@@ -1,0 +1,1 @@
+"""Tools: defining, checking, running them."""

@@ -1,0 +1,49 @@
+"""What happens when a tool fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from traced_tools._checks import expect_callable
+from traced_tools.telemetry.scope import error_type
+
+
+@dataclass(frozen=True)
+class ToolErrors:
+    """What happens when a tool fails: the model is told and the loop goes on, or the run fails.
+
+    Args:
+        raise_on: exception classes that fail the run with a `ToolExecutionError`, subclasses included.
+        always_raise: every exception of a tool does.
+        unknown_tool: whether a name that is no tool is answered to the model (`answer`) or fails the run (`raise`).
+        message: given the tool's name and its exception, returns what the model reads instead of the default text.
+    """
+
+    raise_on: tuple[type[Exception], ...] = ()
+    always_raise: bool = False
+    unknown_tool: Literal["answer", "raise"] = "answer"
+    message: Callable[[str, Exception], str] | None = None
+
+    def __post_init__(self) -> None:
+        kinds = self.raise_on if isinstance(self.raise_on, tuple) else (self.raise_on,)
+        if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise TypeError("raise_on must be a tuple of exception classes")
+        if self.unknown_tool not in ("answer", "raise"):
+            raise ValueError("unknown_tool must be 'answer' or 'raise'")
+        expect_callable("message", self.message)
+
+    def raises(self, error: Exception) -> bool:
+        """Whether `error` fails the run."""
+        return self.always_raise or isinstance(error, self.raise_on)
+
+    def text(self, tool: str, error: Exception) -> str:
+        """Return what the model reads about `error`."""
+        if self.message is not None:
+            return self.message(tool, error)
+        words = str(error).strip()
+        return f"The tool {tool} failed: {error_type(error)}" + (f": {words[:2000]}" if words else "")
+
+
+ANSWER_ERRORS = ToolErrors()

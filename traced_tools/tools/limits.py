@@ -1,0 +1,111 @@
+"""How far a run may go."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from traced_tools._checks import expect_positive
+from traced_tools.messages import ToolCall, Usage
+from traced_tools.telemetry.names import StopReason
+
+
+@dataclass(frozen=True)
+class LoopLimits:
+    """How far a run may go; None switches a limit off.
+
+    Args:
+        max_iterations: passes of the loop, each a model call and its tools.
+        max_tool_calls: tool calls the model may ask for.
+        max_calls_per_tool: of these, for any one tool.
+        max_repeated_calls: how often the same tool may be called with the same arguments.
+        max_tokens: input and output tokens, as far as the provider reports them.
+        max_seconds: time since the run began.
+        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld, `stop`
+            returns what there is, `raise` raises `LoopLimitExceeded`.
+    """
+
+    max_iterations: int | None = 50
+    max_tool_calls: int | None = 150
+    max_calls_per_tool: int | None = 40
+    max_repeated_calls: int | None = 3
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+    on_limit: Literal["conclude", "stop", "raise"] = "conclude"
+
+    def __post_init__(self) -> None:
+        for field in fields(self)[:-1]:
+            expect_positive(field.name, getattr(self, field.name))
+        if self.on_limit not in ("conclude", "stop", "raise"):
+            raise ValueError("on_limit must be 'conclude', 'stop' or 'raise'")
+
+
+DEFAULT_LIMITS = LoopLimits()
+
+
+class LimitTally:
+    """Counts one run against its limits. `broken` is the first limit the run broke, if any."""
+
+    def __init__(self, limits: LoopLimits) -> None:
+        self.limits = limits
+        self.broken: StopReason | None = None
+        self._started = time.monotonic()
+        self._calls = 0
+        self._per_tool: Counter[str] = Counter()
+        self._repeats: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def deadline(self) -> float | None:
+        """When the run's time is over, on the clock of `time.monotonic()`."""
+        seconds = self.limits.max_seconds
+        return None if seconds is None else self._started + seconds
+
+    def admit(self, call: ToolCall) -> StopReason | None:
+        """Count a requested call; return the limit it breaks, or None when it may run."""
+        limits = self.limits
+        self._calls += 1
+        self._per_tool[call.name] += 1
+        if limits.max_repeated_calls is not None and self._repeated(call) > limits.max_repeated_calls:
+            return self._break("repeated_call")
+        if limits.max_calls_per_tool is not None and self._per_tool[call.name] > limits.max_calls_per_tool:
+            return self._break("max_calls_per_tool")
+        if limits.max_tool_calls is not None and self._calls > limits.max_tool_calls:
+            return self._break("max_tool_calls")
+        return None
+
+    def _repeated(self, call: ToolCall) -> int:
+        key = (call.name, _canonical(call.arguments))
+        self._repeats[key] += 1
+        return self._repeats[key]
+
+    def spend(self, usage: Usage | None) -> StopReason | None:
+        """Return the budget (tokens used so far, time) that is used up, or None."""
+        spent = 0 if usage is None else usage.total_tokens or 0
+        if self.limits.max_tokens is not None and spent >= self.limits.max_tokens:
+            return self._break("token_budget")
+        deadline = self.deadline
+        if deadline is not None and time.monotonic() >= deadline:
+            return self._break("deadline")
+        return None
+
+    def begin(self, iteration: int, usage: Usage | None) -> StopReason | None:
+        """Return the limit that keeps the pass `iteration` (from 1) from beginning, or None."""
+        limit = self.limits.max_iterations
+        if limit is not None and iteration > limit:
+            self._break("max_iterations")
+        return self.broken or self.spend(usage)
+
+    def _break(self, limit: StopReason) -> StopReason:
+        self.broken = self.broken or limit
+        return limit
+
+
+def _canonical(arguments: str) -> str:
+    """Arguments that mean the same, written the same."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return arguments

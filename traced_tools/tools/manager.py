@@ -1,0 +1,194 @@
+"""Runs the tools a model asked for: batches side by side, results in call order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, Protocol
+
+from traced_tools._checks import expect, expect_each
+from traced_tools._flow import Flow, acall, call
+from traced_tools._steps import Batch
+from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
+from traced_tools.telemetry.names import Decision, StopReason
+from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.tools.decorator import tool_callbacks
+from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.tools.execution import ToolExecution
+from traced_tools.tools.result import ToolExecutionResult, ToolResult
+from traced_tools.tools.run import RunContext
+from traced_tools.tools.toolset import ToolSet
+
+_LIMIT_TEXT = {
+    "max_tool_calls": "this conversation's limit of tool calls is reached",
+    "max_calls_per_tool": "the limit of calls to this tool is reached",
+    "repeated_call": "the same call was made before, with the same result to be expected",
+    "max_iterations": "the limit of rounds is reached",
+    "token_budget": "the token budget is used up",
+    "deadline": "the time is over",
+}
+
+
+class Answer(Protocol):
+    """A model's or a client's response."""
+
+    @property
+    def message(self) -> AssistantMessage: ...
+
+
+class ExecuteTools(Batch[ToolResult]):
+    """Run the tools of one answer side by side; the flow gets their results in call order.
+
+    Attributes:
+        calls: what the model asked for.
+    """
+
+    __slots__ = ("_iteration", "_run", "_settled", "_tools", "calls")
+
+    def __init__(self, run: RunContext, calls: tuple[ToolCall, ...], tools: ToolSet, iteration: int) -> None:
+        self.calls = calls
+        self._run = run
+        self._tools = tools
+        self._iteration = iteration
+        self._settled: dict[str, ToolResult] = {}
+
+    def deny(self, call_id: str, reason: str) -> None:
+        """Refuse one of the calls; the model reads `reason`. Raises `KeyError` for an id that is not among them."""
+        self.settle(ToolResult(call_id, self._named(call_id), f"The call was not run: {reason}", decision="denied"))
+
+    def answer(self, call_id: str, content: str, value: Any = None) -> None:
+        """Give the result of one of the calls in place of the tool; raises `KeyError` for an id that is not among them."""
+        name = self._named(call_id)
+        self.settle(ToolResult(call_id, name, content, value=value, decision="answered"))
+
+    def settle(self, result: ToolResult) -> None:
+        """Decide one of the calls before it runs."""
+        self._named(result.call_id)
+        self._settled[result.call_id] = result
+
+    def _named(self, call_id: str) -> str:
+        names = {call.id: call.name for call in self.calls}
+        if call_id not in names:
+            raise KeyError(f"no call of this batch has the id {call_id!r}")
+        return names[call_id]
+
+    def flows(self) -> list[Flow[ToolResult]]:
+        """Return one flow per call."""
+        now, size = perf_counter(), len(self.calls)
+        return [
+            ToolExecution(
+                self._run,
+                self._tools,
+                call,
+                place=(index, size),
+                iteration=self._iteration,
+                refusal=self._settled.get(call.id or ""),
+                queued_at=now,
+            ).result()
+            for index, call in enumerate(self.calls)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<ExecuteTools: {len(self.calls)} calls>"
+
+
+class ToolCallingManager:
+    """Runs the tools a model asked for. The loop uses one; by hand, `execute_tool_calls` does the same."""
+
+    async def execute(
+        self,
+        run: RunContext,
+        messages: Sequence[Message],
+        response: Answer,
+        tools: ToolSet,
+        *,
+        iteration: int = 0,
+        spent: StopReason | None = None,
+    ) -> ToolExecutionResult:
+        """Run the calls of `response`, as a flow.
+
+        Args:
+            run: the run they belong to; its limits count them.
+            messages: the whole conversation that was sent, without the answer.
+            response: the answer that asks for tools.
+            tools: the tools of the request.
+            iteration: the pass of the loop, 0 outside one.
+            spent: the budget that is used up, if one is: all calls are then refused.
+
+        Raises:
+            ValueError: when the answer asks for no tool.
+            ToolExecutionError: when a tool failed and the error policy says that the run must fail.
+        """
+        message = response.message
+        calls = message.tool_calls
+        if not calls:
+            raise ValueError("the response asks for no tool: check response.tool_calls before executing them")
+        step = self._admitted(ExecuteTools(run, calls, tools, iteration), run, spent)
+        run.telemetry.self_time.enter()
+        try:
+            results = await step
+        finally:
+            run.telemetry.self_time.leave()
+        history = (*messages, message, ToolMessage([result.part() for result in results]))
+        return ToolExecutionResult(history, _is_direct(results, tools), results)
+
+    def _admitted(self, step: ExecuteTools, run: RunContext, spent: StopReason | None) -> ExecuteTools:
+        """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
+        for call in step.calls:
+            run.totals.tool_calls += 1
+            limit = spent or run.tally.admit(call)
+            if limit is not None:
+                decision: Decision = "repeated" if limit == "repeated_call" else "limited"
+                text = f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have."
+                step.settle(ToolResult(call.id or "", call.name, text, decision=decision))
+        return step
+
+    def execute_tool_calls(
+        self,
+        messages: Iterable[Message],
+        response: Answer,
+        *,
+        tools: object,
+        tool_context: Mapping[str, Any] | None = None,
+        tool_errors: ToolErrors = ANSWER_ERRORS,
+        telemetry: TelemetryOptions | None = None,
+    ) -> ToolExecutionResult:
+        """Run the calls of `response`, blocking, outside any loop.
+
+        Args:
+            messages: the conversation that was sent, without the answer.
+            response: the model's or the client's response.
+            tools: what may stand in a prompt's `tools=`.
+            tool_context: what tools may know of the caller.
+            tool_errors: what happens when a tool fails.
+            telemetry: what to emit, and where to.
+        """
+        run = RunContext(tool_context=tool_context, tool_errors=tool_errors, telemetry=telemetry)
+        return call(self._by_hand(run, messages, response, tools))
+
+    async def aexecute_tool_calls(
+        self,
+        messages: Iterable[Message],
+        response: Answer,
+        *,
+        tools: object,
+        tool_context: Mapping[str, Any] | None = None,
+        tool_errors: ToolErrors = ANSWER_ERRORS,
+        telemetry: TelemetryOptions | None = None,
+    ) -> ToolExecutionResult:
+        """Run the calls of `response` on asyncio, outside any loop; as `execute_tool_calls`."""
+        run = RunContext(tool_context=tool_context, tool_errors=tool_errors, telemetry=telemetry)
+        return await acall(self._by_hand(run, messages, response, tools))
+
+    def _by_hand(
+        self, run: RunContext, messages: Iterable[Message], response: Answer, tools: object
+    ) -> Flow[ToolExecutionResult]:
+        messages = tuple(messages)
+        expect_each("messages", messages, MESSAGE_TYPES, "messages")
+        expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")
+        return self.execute(run, messages, response, ToolSet(tool_callbacks(tools)))
+
+
+def _is_direct(results: Sequence[ToolResult], tools: ToolSet) -> bool:
+    """Whether each call ran, succeeded, and belongs to a tool whose result is the answer."""
+    return all(result.ok and tools.by_name[result.name].metadata.return_direct for result in results)

@@ -1,0 +1,62 @@
+"""What became of a requested call, and of a batch of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from traced_tools.messages import Message, ToolResultPart
+from traced_tools.telemetry.names import Decision, ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What became of one requested call, run or refused.
+
+    Attributes:
+        call_id: the call's id.
+        name: the tool's name, as the model wrote it.
+        content: what the model reads.
+        value: what the tool returned, before conversion; None unless it ran and succeeded.
+        decision: what was decided about the call.
+        outcome: how the tool ended; None for a call that was refused.
+        error_type: class of the error, or a word from the closed list.
+        error: the exception the tool raised.
+        advisor: the advisor that decided, when one did.
+    """
+
+    call_id: str
+    name: str = field(repr=False)
+    content: str = field(repr=False)
+    value: Any = field(default=None, repr=False)
+    decision: Decision = "allowed"
+    outcome: ToolOutcome | None = None
+    error_type: str | None = None
+    error: Exception | None = field(default=None, repr=False)
+    advisor: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool ran and succeeded."""
+        return self.outcome == "ok"
+
+    def part(self) -> ToolResultPart:
+        """Return this result as the model reads it."""
+        failed = self.outcome != "ok" and self.decision != "answered"
+        return ToolResultPart(call_id=self.call_id, name=self.name, content=self.content, is_error=failed)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolExecutionResult:
+    """What became of one batch.
+
+    Attributes:
+        conversation_history: the conversation that was sent, the model's answer, and the results.
+        return_direct: whether the results are the run's answer: each called tool says so and each succeeded.
+        results: one per call, in call order.
+    """
+
+    conversation_history: tuple[Message, ...] = field(repr=False)
+    return_direct: bool = False
+    results: Sequence[ToolResult] = ()

@@ -1,0 +1,110 @@
+"""What the chain, the loop and the tools of one run share."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from traced_tools.messages import Usage
+from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
+from traced_tools.tools.context import ToolContext
+from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.tools.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
+
+if TYPE_CHECKING:
+    from traced_tools.advisors.base import Advisor
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run has used so far."""
+
+    iterations: int = 0
+    inference_calls: int = 0
+    tool_calls: int = 0
+    usage: Usage | None = None
+
+    def add_usage(self, usage: Usage | None) -> None:
+        """Count the usage of a model call."""
+        if usage is not None:
+            self.usage = usage if self.usage is None else self.usage + usage
+
+
+class RunContext:
+    """Identity, settings and tallies of one run.
+
+    Args:
+        agent: the client's name.
+        conversation_id: the caller's conversation, when it gave one.
+        tool_context: what tools may know of the caller; never sent to the model.
+        limits: how far the run may go.
+        tool_errors: what happens when a tool fails.
+        telemetry: what to emit, and where to.
+        tool_advisors: the advisors around each tool call, outermost first.
+    """
+
+    __slots__ = (
+        "agent",
+        "conversation_id",
+        "id",
+        "limits",
+        "streamed",
+        "tally",
+        "telemetry",
+        "tool_advisors",
+        "tool_context",
+        "tool_errors",
+        "totals",
+        "trace_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        agent: str = "assistant",
+        conversation_id: str | None = None,
+        tool_context: Mapping[str, Any] | None = None,
+        limits: LoopLimits = DEFAULT_LIMITS,
+        tool_errors: ToolErrors = ANSWER_ERRORS,
+        telemetry: TelemetryOptions | None = None,
+        tool_advisors: tuple[Advisor, ...] = (),
+    ) -> None:
+        self.id = time_ordered_id()
+        self.agent = agent
+        self.conversation_id = conversation_id
+        self.tool_context = tool_context or {}
+        self.limits = limits
+        self.tool_errors = tool_errors
+        self.tool_advisors = tool_advisors
+        self.telemetry = RunTelemetry(telemetry or TelemetryOptions(), agent, self.id, conversation_id)
+        self.tally = LimitTally(limits)
+        self.totals = Totals()
+        self.streamed: set[int] = set()
+        self.trace_id: str | None = None
+
+    def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
+        """Return what the tool of one call may know."""
+        return ToolContext(
+            self.tool_context,
+            call_id=call_id,
+            tool_name=tool,
+            iteration=iteration,
+            conversation_id=self.conversation_id,
+            run_id=self.id,
+            deadline=self.tally.deadline,
+        )
+
+    def __repr__(self) -> str:
+        return f"<RunContext {self.id} of {self.agent}>"
+
+
+def time_ordered_id() -> str:
+    """Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, then random bits."""
+    milliseconds = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    high, low = random >> 68, random & ((1 << 62) - 1)
+    return str(uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low))
