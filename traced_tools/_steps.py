@@ -27,12 +27,12 @@ class Call(Step[T]):
 
     def run(self) -> T:
         result = self._function(*self._arguments, **self._keywords)
-        return run_coroutine(_awaiting(result)) if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
+        return run_coroutine(_awaiting(result)) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
 
     async def arun(self) -> T:
         function = partial(self._function, *self._arguments, **self._keywords)
         result = function() if is_async(self._function) else await in_thread(function)
-        return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
+        return await result if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<Call {getattr(self._function, '__qualname__', type(self._function).__name__)}>"

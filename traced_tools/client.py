@@ -214,7 +214,7 @@ class ChatClientRequestSpec:
                 scope.ended(stop_reason_of(error), None)
                 raise
             scope.ended(response.stop_reason, response.finish_reason)
-        return replace(response, usage=run.totals.usage)
+        return replace(response, usage=run.totals.usage.total)
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -33,7 +34,8 @@ class Value(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`, validated like a new one."""
-        return type(self).model_validate({**self.__dict__, **changes})
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self).model_validate({**fields, **changes})
 
 
 class TextPart(Value):
@@ -163,7 +165,7 @@ class AssistantMessage(Value):
         """The reasoning parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
 
-    @property
+    @cached_property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls the model asked for, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
@@ -214,18 +216,35 @@ class Usage(Value):
     @property
     def total_tokens(self) -> int | None:
         """Input and output together."""
-        return _sum(self.input_tokens, self.output_tokens)
+        return _sum((self.input_tokens, self.output_tokens))
 
     def __add__(self, other: Usage) -> Usage:
         if not isinstance(other, Usage):
             return NotImplemented
-        return Usage(
-            input_tokens=_sum(self.input_tokens, other.input_tokens),
-            output_tokens=_sum(self.output_tokens, other.output_tokens),
-            cache_read_tokens=_sum(self.cache_read_tokens, other.cache_read_tokens),
-            cache_write_tokens=_sum(self.cache_write_tokens, other.cache_write_tokens),
-            reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
-        )
+        return _sum_of([self, other])
+
+
+class UsageSum:
+    """Adds up the usage of model calls; the sum is made when somebody asks for it."""
+
+    __slots__ = ("_added", "_sum")
+
+    def __init__(self) -> None:
+        self._sum: Usage | None = None
+        self._added: list[Usage] = []
+
+    def add(self, usage: Usage | None) -> None:
+        """Count the usage of a model call, if it reported one."""
+        if usage is not None:
+            self._added.append(usage)
+
+    @property
+    def total(self) -> Usage | None:
+        """The sum so far; None while no call has reported any."""
+        if self._added:
+            self._sum = _sum_of(self._added if self._sum is None else [self._sum, *self._added])
+            self._added.clear()
+        return self._sum
 
 
 def _parts(content: Any) -> tuple[Any, ...]:
@@ -238,7 +257,11 @@ def _text(parts: Iterable[object]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _sum(left: int | None, right: int | None) -> int | None:
-    if left is None:
-        return right
-    return left if right is None else left + right
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """Add what is known; None when nothing is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _sum_of(usages: Sequence[Usage]) -> Usage:
+    return Usage(**{name: _sum([getattr(usage, name) for usage in usages]) for name in Usage.model_fields})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
@@ -63,10 +63,10 @@ class BaseAdvisor(Advisor):
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Run `before`, the rest of the chain, `after`."""
         if overrides(self, BaseAdvisor, "before"):
-            request = await run_hook(self, BaseAdvisor, "before", self.before, request.run, request, request.iteration)
+            request = await run_hook(self, BaseAdvisor, "before", request.run, request, request.iteration)
         response = await call_next(request)
         if overrides(self, BaseAdvisor, "after"):
-            response = await run_hook(self, BaseAdvisor, "after", self.after, request.run, response, request.iteration)
+            response = await run_hook(self, BaseAdvisor, "after", request.run, response, request.iteration)
         return response
 
 
@@ -79,29 +79,36 @@ class TranscriptAdvisor(Advisor):
 
 
 def overrides(advisor: Advisor, base: type[Advisor], method: str) -> bool:
-    """Whether `advisor` has a `method` of its own and not the one of `base`."""
-    own = getattr(advisor, method)
-    return getattr(own, "__func__", own) is not getattr(base, method)
+    """Whether the class of `advisor` has a `method` of its own and not the one of `base`."""
+    return _overrides(type(advisor), base, method)  # type: ignore[arg-type]  # mypy: a class has no hash
+
+
+@cache
+def _overrides(kind: Any, base: Any, method: str) -> bool:
+    return getattr(kind, method) is not getattr(base, method)
 
 
 async def run_hook(
     advisor: Advisor,
     base: type[Advisor],
     hook: Hook,
-    function: Callable[[T], Any],
     run: RunContext,
     value: T,
     iteration: int,
 ) -> T:
     """Run a plain or async hook of `advisor` on `value`, in its span, and return what it returns.
 
+    `base` is the class whose own hook only hands `value` back; it is then traced and not called.
+
     Raises:
         TypeError: when the hook returns something of another type than it was given.
     """
     implemented = overrides(advisor, base, hook)
     with hook_scope(run.telemetry, hook, advisor, iteration, implemented=implemented):
-        result = function(value)
-        if inspect.isawaitable(result):
+        if not implemented:
+            return value
+        result = getattr(advisor, hook)(value)
+        if hasattr(result, "__await__"):
             result = await result
     if not isinstance(result, type(value)):
         raise TypeError(f"{hook} of {advisor.name} must return a {type(value).__name__}, not {type(result).__name__}")

@@ -51,7 +51,7 @@ class AdvisorChain:
 
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
         advisor, telemetry = self._around[index], request.run.telemetry
-        with hook_scope(telemetry, "advise", advisor, request.iteration, self_time=telemetry.self_time):
+        with hook_scope(telemetry, "advise", advisor, request.iteration, clock=telemetry.clock):
             response = await advisor.advise(request, self._entries[index + 1])
         if not isinstance(response, ChatClientResponse):
             raise TypeError(
@@ -68,7 +68,7 @@ class AdvisorChain:
             scope.answered(response)
             _check_answer(model, response)
         run.totals.inference_calls += 1
-        run.totals.add_usage(response.usage)
+        run.totals.usage.add(response.usage)
         return ChatClientResponse(
             run,
             response,

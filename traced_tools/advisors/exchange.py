@@ -52,7 +52,17 @@ class ChatClientRequest:
 
     def replace(self, **changes: Any) -> ChatClientRequest:
         """Return a copy with `changes`."""
-        return replace(self, **changes)
+        return ChatClientRequest(
+            **{
+                "messages": self.messages,
+                "tools": self.tools,
+                "options": self.options,
+                "context": self.context,
+                "iteration": self.iteration,
+                "run": self.run,
+                **changes,
+            }
+        )
 
     def chat_request(self) -> ChatRequest:
         """Return what the model is asked."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from traced_tools._checks import expect, expect_callable
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import AssistantMessage, Message, SystemMessage, Usage
+from traced_tools.messages import AssistantMessage, Message, SystemMessage, UsageSum
 from traced_tools.models.base import ChatResponse
 from traced_tools.telemetry.names import Hook, StopReason
 from traced_tools.telemetry.spans import IterationScope, iteration_scope
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
-from traced_tools.tools.toolset import NO_TOOLS
+from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 T = TypeVar("T")
 
@@ -93,9 +93,9 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         try:
             response = await loop.run(call_next)
         except BaseException as error:
-            await loop.hook("finalize", self.finalize, loop.reached(stop_reason_of(error)))
+            await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
-        return await loop.hook("finalize", self.finalize, response)
+        return await loop.hook("finalize", response)
 
 
 class _Loop:
@@ -106,16 +106,18 @@ class _Loop:
         self._request = request
         self._run = request.run
         self._history: tuple[Message, ...] = request.messages
+        self._messages: Sequence[Message] = request.messages
         self._response: ChatClientResponse | None = None
         self._results: tuple[ToolResult, ...] = ()
-        self._usage: Usage | None = None
+        self._usage = UsageSum()
 
-    async def hook(self, name: Hook, function: Callable[[T], Any], value: T, iteration: int = 0) -> T:
-        return await run_hook(self._advisor, ToolCallingAdvisor, name, function, self._run, value, iteration)
+    def hook(self, name: Hook, value: T, iteration: int = 0) -> Awaitable[T]:
+        """Return what runs one of the advisor's hooks."""
+        return run_hook(self._advisor, ToolCallingAdvisor, name, self._run, value, iteration)
 
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
-        self._request = await self.hook("initialize", self._advisor.initialize, self._request)
-        self._history = self._request.messages
+        self._request = await self.hook("initialize", self._request)
+        self._history = self._messages = self._request.messages
         while True:
             iteration = self._run.totals.iterations + 1
             if limit := self._run.tally.begin(iteration, self._run.totals.usage):
@@ -128,25 +130,28 @@ class _Loop:
 
     async def _pass(self, iteration: int, call_next: AdviseNext) -> ToolExecutionResult | None:
         """Ask once and run the tools asked for; None when the model answered."""
-        self._run.totals.iterations += 1
-        self._request = self._request.replace(iteration=iteration)
+        self._begin(iteration, self._request.tools)
         with iteration_scope(self._run.telemetry, iteration) as scope:
             response = await self._ask(scope, call_next)
             if not self._advisor.is_tool_call(response):
                 return None
             return await self._execute(response, self._run.tally.spend(self._run.totals.usage))
 
+    def _begin(self, iteration: int, tools: ToolSet) -> None:
+        """Make the request of a pass."""
+        self._run.totals.iterations += 1
+        self._request = self._request.replace(messages=tuple(self._messages), tools=tools, iteration=iteration)
+
     async def _ask(self, scope: IterationScope, call_next: AdviseNext) -> ChatClientResponse:
         iteration = self._request.iteration
-        self._request = await self.hook("before", self._advisor.before, self._request, iteration)
+        self._request = await self.hook("before", self._request, iteration)
         if self._advisor.keep_history:
             self._history = self._request.messages
         response = await call_next(self._request)
-        response = await self.hook("after", self._advisor.after, response, iteration)
+        response = await self.hook("after", response, iteration)
         scope.requested(len(response.tool_calls))
         self._response = response
-        if response.usage is not None:
-            self._usage = response.usage if self._usage is None else self._usage + response.usage
+        self._usage.add(response.usage)
         return response
 
     async def _execute(self, response: ChatClientResponse, spent: StopReason | None) -> ToolExecutionResult:
@@ -156,8 +161,7 @@ class _Loop:
         )
         self._history = result.conversation_history
         self._results += tuple(result.results)
-        messages = self._advisor.next_instructions(request, response, result)
-        self._request = request.replace(messages=tuple(messages))
+        self._messages = self._advisor.next_instructions(request, response, result)
         return result
 
     async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
@@ -165,14 +169,12 @@ class _Loop:
         if self._run.limits.on_limit == "raise":
             raise LoopLimitExceeded(limit, self.reached(limit))
         if self._run.limits.on_limit == "conclude":
-            self._request = self._request.replace(tools=NO_TOOLS)
             await self._conclude(iteration, limit, call_next)
         return self.reached(limit)
 
     async def _conclude(self, iteration: int, limit: StopReason, call_next: AdviseNext) -> None:
         """Ask once more with the tools withheld; calls the model asks for all the same are refused."""
-        self._run.totals.iterations += 1
-        self._request = self._request.replace(iteration=iteration)
+        self._begin(iteration, NO_TOOLS)
         with iteration_scope(self._run.telemetry, iteration) as scope:
             response = await self._ask(scope, call_next)
             if response.tool_calls:
@@ -196,7 +198,7 @@ class _Loop:
         base = self._response or ChatClientResponse(self._run, context=self._request.context)
         return base.replace(
             messages=self._conversation(),
-            usage=self._usage,
+            usage=self._usage.total,
             stop_reason=stop_reason,
             tool_results=self._results,
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from opentelemetry.trace import Span, SpanKind
 
@@ -13,10 +12,11 @@ from traced_tools.telemetry.run import RunTelemetry, bounded_error_type
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
 
 if TYPE_CHECKING:
-    from traced_tools.messages import Usage
+    from traced_tools.messages import ToolCall, Usage
     from traced_tools.models.base import ChatModel, ChatResponse
     from traced_tools.options import ChatOptions
     from traced_tools.telemetry.metrics import Instruments
+    from traced_tools.tools.callback import ToolCallback
     from traced_tools.tools.result import ToolResult
 
 _REQUEST = (
@@ -38,24 +38,21 @@ _USAGE = (
 class ChatScope(Scope):
     """One model call: `chat {model}`."""
 
-    __slots__ = ("_first_chunk", "_iteration", "_last_chunk", "_model", "_options", "_response")
+    _first_chunk: float | None = None
+    _last_chunk = 0
+    _response: ChatResponse | None = None
 
     def __init__(self, run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> None:
-        super().__init__(run)
+        self.run = run
         self._model = model
+        self._labels = run.model_labels(model)
+        self.clock = run.clock
         self._options = options
         self._iteration = iteration
-        self._first_chunk: float | None = None
-        self._last_chunk = 0
-        self._response: ChatResponse | None = None
-
-    def __enter__(self) -> Self:
-        self.run.self_time.enter()
-        return super().__enter__()
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run, model = self.run, self._model
-        attributes: Attributes = {**self._labels(), names.AGENT_NAME: run.agent}
+        attributes: Attributes = {**self._labels, names.AGENT_NAME: run.agent}
         if run.conversation_id is not None:
             attributes[names.CONVERSATION_ID] = run.conversation_id
         if self._iteration:
@@ -63,38 +60,19 @@ class ChatScope(Scope):
         kind = SpanKind.INTERNAL if model.server_address is None else SpanKind.CLIENT
         return f"{names.CHAT} {model.model}", kind, attributes
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.run.self_time.leave()
-        super().__exit__(kind, error, traceback)
-
     def chunk(self) -> None:
         """Note that a chunk of a streamed answer arrived now."""
         now = perf_counter_ns()
         if self._first_chunk is None:
-            self._first_chunk = (now - self._clock) / 1_000_000_000
+            self._first_chunk = (now - self._began) / 1_000_000_000
         elif self.run.instruments is not None:
             seconds = (now - self._last_chunk) / 1_000_000_000
-            self.run.instruments.time_per_output_chunk.record(seconds, self._labels(), self._context)
+            self.run.instruments.time_per_output_chunk.record(seconds, self._labels, self._context)
         self._last_chunk = now
 
     def answered(self, response: ChatResponse) -> None:
         """Note what the model answered."""
         self._response = response
-
-    def _labels(self) -> Attributes:
-        model = self._model
-        labels: Attributes = {
-            names.OPERATION_NAME: names.CHAT,
-            names.PROVIDER_NAME: model.provider,
-            names.REQUEST_MODEL: model.model,
-        }
-        if model.server_address is not None:
-            labels[names.SERVER_ADDRESS] = model.server_address
-            if model.server_port is not None:
-                labels[names.SERVER_PORT] = model.server_port
-        return labels
 
     def _final_attributes(self) -> Attributes:
         attributes: Attributes = {}
@@ -117,7 +95,7 @@ class ChatScope(Scope):
         copy_set(response.usage, _USAGE, attributes)
 
     def _record(self, instruments: Instruments) -> None:
-        labels, response = self._labels(), self._response
+        labels, response = self._labels.copy(), self._response
         if response is not None and response.model is not None:
             labels[names.RESPONSE_MODEL] = response.model
         if self.error_type is not None:
@@ -140,57 +118,40 @@ class ToolScope(Scope):
 
     Args:
         run: the run's telemetry.
-        tool: the registered name, or `_unknown`.
-        call_id: ties the result to the call.
-        source: where the tool comes from.
-        place: the pass of the loop (0 outside one), and (index, size) within the calls asked for at once.
-        arguments: the arguments' text, for its size.
+        call: what the model asked for.
+        tool: the tool of that name, None when there is none.
+        here: the pass of the loop (0 outside one), and (position, size) among the calls asked for at once.
         queued: seconds waited for a worker.
         may_refuse: whether advice stands between here and the tool. The operation is then named when the tool starts,
             since a refused call executes nothing.
     """
 
-    __slots__ = (
-        "_arguments",
-        "_attempts",
-        "_batch",
-        "_call_id",
-        "_iteration",
-        "_may_refuse",
-        "_queued",
-        "_result",
-        "_source",
-        "_tool",
-    )
+    _attempts = 0
+    _result: ToolResult | None = None
 
     def __init__(
         self,
         run: RunTelemetry,
-        tool: str,
-        call_id: str,
-        source: str,
-        place: tuple[int, tuple[int, int]],
-        arguments: str,
+        call: ToolCall,
+        tool: ToolCallback | None,
+        here: tuple[int, tuple[int, int]],
         queued: float,
         may_refuse: bool,
     ) -> None:
-        super().__init__(run)
-        self._tool = tool
-        self._call_id = call_id
-        self._source = source
-        self._iteration, self._batch = place
-        self._arguments = arguments
+        self.run = run
+        self._call = call
+        self._tool = names.UNKNOWN_TOOL if tool is None else tool.definition.name
+        self._source = names.LOCAL if tool is None else tool.metadata.source
+        self._iteration, self._place = here
         self._queued = queued
         self._may_refuse = may_refuse
-        self._attempts = 0
-        self._result: ToolResult | None = None
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run
         attributes: Attributes = {
             names.TOOL_NAME: self._tool,
             names.TOOL_TYPE: names.FUNCTION,
-            names.TOOL_CALL_ID: self._call_id,
+            names.TOOL_CALL_ID: self._call.id or "",
             names.AGENT_NAME: run.agent,
         }
         if not self._may_refuse:
@@ -220,20 +181,20 @@ class ToolScope(Scope):
         if result.error_type is not None:
             self.error_type = bounded_error_type(self._tool, result.error_type)
 
-    def _finish(self, span: Span) -> None:
+    def _end(self, span: Span, elapsed: int) -> None:
         if not self._attempts:
             span.update_name(f"{names.REFUSE_TOOL} {self._tool}")
-        super()._finish(span)
+        super()._end(span, elapsed)
 
     def _final_attributes(self) -> Attributes:
         result = self._result
-        index, size = self._batch
+        index, size = self._place
         attributes: Attributes = {
             names.TOOL_BATCH_INDEX: index,
             names.TOOL_BATCH_SIZE: size,
             names.TOOL_SOURCE: self._source,
             names.TOOL_QUEUE_TIME: self._queued,
-            names.TOOL_ARGUMENTS_SIZE: len(self._arguments.encode()),
+            names.TOOL_ARGUMENTS_SIZE: len(self._call.arguments.encode()),
             names.TOOL_DECISION: self._decision,
         }
         if result is not None:
@@ -272,20 +233,3 @@ class ToolScope(Scope):
 def chat_scope(run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> ChatScope:
     """Return the scope of a model call."""
     return ChatScope(run, model, options, iteration) if run.enabled else OFF
-
-
-def tool_scope(
-    run: RunTelemetry,
-    tool: str,
-    call_id: str,
-    *,
-    source: str,
-    iteration: int,
-    batch: tuple[int, int],
-    arguments: str,
-    queued: float,
-    may_refuse: bool,
-) -> ToolScope:
-    """Return the scope of a requested tool call; arguments as `ToolScope`."""
-    place = (iteration, batch)
-    return ToolScope(run, tool, call_id, source, place, arguments, queued, may_refuse) if run.enabled else OFF

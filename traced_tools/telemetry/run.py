@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from opentelemetry import metrics, trace
@@ -16,7 +16,12 @@ from opentelemetry import metrics, trace
 from traced_tools._version import __version__
 from traced_tools.telemetry import names
 from traced_tools.telemetry.metrics import Instruments
-from traced_tools.telemetry.scope import SelfTime, report_failure
+from traced_tools.telemetry.scope import Attributes, SelfClock, copy_set, report_failure
+
+if TYPE_CHECKING:
+    from traced_tools.models.base import ChatModel
+
+_SERVER = (("server_address", names.SERVER_ADDRESS), ("server_port", names.SERVER_PORT))
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class TelemetryOptions:
         if self.hooks not in ("all", "implemented", "none"):
             raise ValueError("hooks must be 'all', 'implemented' or 'none'")
 
+    def traces_hook(self, implemented: bool) -> bool:
+        """Whether a hook gets a span, `implemented` telling whether a subclass wrote it."""
+        return self.hooks == "all" or (self.hooks == "implemented" and implemented)
+
 
 class RunTelemetry:
     """Tracer, instruments and identity of one run.
@@ -49,9 +58,23 @@ class RunTelemetry:
         agent: the client's name; a metric label.
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
+
+    Attributes:
+        enabled: whether anything is emitted at all.
     """
 
-    __slots__ = ("agent", "agent_label", "conversation_id", "instruments", "options", "run_id", "self_time", "tracer")
+    __slots__ = (
+        "_model_labels",
+        "agent",
+        "agent_label",
+        "clock",
+        "conversation_id",
+        "enabled",
+        "instruments",
+        "options",
+        "run_id",
+        "tracer",
+    )
 
     def __init__(
         self, options: TelemetryOptions, agent: str, run_id: str = "", conversation_id: str | None = None
@@ -63,12 +86,21 @@ class RunTelemetry:
         self.tracer = _tracer(options.tracer_provider or trace.get_tracer_provider())
         self.instruments = _instruments(options.meter_provider or metrics.get_meter_provider())
         self.agent_label = {names.AGENT_NAME: agent}
-        self.self_time = SelfTime()
+        self.enabled = self.tracer is not None or self.instruments is not None
+        self.clock = SelfClock()
+        self._model_labels: dict[ChatModel, Attributes] = {}
 
-    @property
-    def enabled(self) -> bool:
-        """Whether anything is emitted at all."""
-        return self.tracer is not None or self.instruments is not None
+    def model_labels(self, model: ChatModel) -> Attributes:
+        """Return the labels every metric of calls to `model` carries; made once per run."""
+        labels = self._model_labels.get(model)
+        if labels is None:
+            labels = self._model_labels[model] = {
+                names.OPERATION_NAME: names.CHAT,
+                names.PROVIDER_NAME: model.provider,
+                names.REQUEST_MODEL: model.model,
+            }
+            copy_set(model, _SERVER, labels)
+        return labels
 
     def telemetry_failed(self, error: Exception) -> None:
         """Count a span that was lost because the application's tracing set-up raised, and go on."""

@@ -40,52 +40,44 @@ def error_type(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-class SelfTime:
-    """An exclusive clock: at each moment the time goes to the innermost frame, and to nobody else."""
+class SelfClock:
+    """Tells advisors' own time from what is downstream of them; one for each flow of control.
 
-    __slots__ = ("_frames", "_since", "_spent")
+    Attributes:
+        elsewhere: nanoseconds that the innermost open scope has so far spent downstream.
+    """
+
+    __slots__ = ("elsewhere",)
 
     def __init__(self) -> None:
-        self._frames: list[int] = []
-        self._spent = 0
-        self._since = perf_counter_ns()
-
-    def enter(self) -> None:
-        """Begin a frame; the enclosing one stops the clock."""
-        now = perf_counter_ns()
-        self._frames.append(self._spent + now - self._since)
-        self._spent = 0
-        self._since = now
-
-    def leave(self) -> int:
-        """End the frame and return its own nanoseconds; the enclosing one goes on."""
-        now = perf_counter_ns()
-        own = self._spent + now - self._since
-        self._spent = self._frames.pop()
-        self._since = now
-        return own
+        self.elsewhere = 0
 
 
 class Scope:
     """One span of a run, current while the block runs and ended exactly once.
 
     Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes`) and what to count (`_record`).
-    `duration` is the span's own duration, so both signals tell the same number.
+    `duration` is the span's own duration, so both signals tell the same number. A scope that is not `traced` has no span
+    and is counted all the same. One that has a `clock` counts as downstream of the scope around it on that clock.
     """
 
-    __slots__ = ("_clock", "_context", "_outer", "_span", "_started", "duration", "error_type", "recording", "run")
+    traced = True
+    recording = False
+    duration = 0.0
+    self_time = 0.0
+    error_type: str | None = None
+    clock: SelfClock | None = None
+    _span: Span | None = None
+    _context: Context | None = None
 
     def __init__(self, run: RunTelemetry) -> None:
         self.run = run
-        self.error_type: str | None = None
-        self.duration = 0.0
-        self.recording = False
-        self._span: Span | None = None
-        self._context: Context | None = None
 
     def __enter__(self) -> Self:
-        self._clock = perf_counter_ns()
-        if self.run.tracer is not None:
+        if self.clock is not None:
+            self._elsewhere, self.clock.elsewhere = self.clock.elsewhere, 0
+        self._began = perf_counter_ns()
+        if self.run.tracer is not None and self.traced:
             try:
                 self._start(self.run.tracer)
             except Exception as error:
@@ -94,13 +86,12 @@ class Scope:
 
     def _start(self, tracer: Tracer) -> None:
         name, kind, attributes = self._opening()
-        self._started = time_ns()
-        span = tracer.start_span(name, kind=kind, attributes=attributes, start_time=self._started)
+        self._outer = outer = otel_context.get_current()
+        self._started = started = time_ns()
+        self._span = span = tracer.start_span(name, outer, kind, attributes, start_time=started)
         self.recording = span.is_recording()
-        self._outer = otel_context.get_current()
-        self._context = set_span_in_context(span, self._outer)
-        otel_context.attach(self._context)
-        self._span = span
+        self._context = context = set_span_in_context(span, outer)
+        otel_context.attach(context)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         """Return the span's name and kind, and the attributes a sampler may need."""
@@ -109,34 +100,34 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        elapsed = perf_counter_ns() - self._clock
+        elapsed = perf_counter_ns() - self._began
         self.duration = elapsed / 1_000_000_000
+        if self.clock is not None:
+            self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
+            self.clock.elsewhere = self._elsewhere + elapsed
         if error is not None and self.error_type is None:
             self.error_type = error_type(error)
         try:
-            self._close(elapsed)
+            if self._span is not None:
+                self._end(self._span, elapsed)
+            if self.run.instruments is not None:
+                self._record(self.run.instruments)
         except Exception as failure:
             self.run.telemetry_failed(failure)
 
-    def _close(self, elapsed: int) -> None:
-        if self._span is not None and otel_context.get_current() is self._context:
+    def _end(self, span: Span, elapsed: int) -> None:
+        if otel_context.get_current() is self._context:
             otel_context.attach(self._outer)
         try:
-            if self.recording and self._span is not None:
-                self._finish(self._span)
-            if self.run.instruments is not None:
-                self._record(self.run.instruments)
+            if self.recording:
+                attributes = self._final_attributes()
+                if self.error_type is not None:
+                    attributes[names.ERROR_TYPE] = self.error_type
+                    span.set_status(StatusCode.ERROR)
+                if attributes:
+                    span.set_attributes(attributes)
         finally:
-            if self._span is not None:
-                self._span.end(self._started + elapsed)
-
-    def _finish(self, span: Span) -> None:
-        attributes = self._final_attributes()
-        if self.error_type is not None:
-            attributes[names.ERROR_TYPE] = self.error_type
-            span.set_status(StatusCode.ERROR)
-        if attributes:
-            span.set_attributes(attributes)
+            span.end(self._started + elapsed)
 
     def _final_attributes(self) -> Attributes:
         """Return what is known only at the end; asked for when the span records, and not otherwise."""

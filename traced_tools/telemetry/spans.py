@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from opentelemetry.trace import SpanKind, Tracer
+from opentelemetry.trace import SpanKind
 
 from traced_tools.telemetry import names
 from traced_tools.telemetry.run import RunTelemetry
-from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfTime, copy_set
+from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy_set
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
@@ -29,15 +28,14 @@ _USAGE = (("input_tokens", names.USAGE_INPUT_TOKENS), ("output_tokens", names.US
 class AgentScope(Scope):
     """One run: `invoke_agent {agent}`."""
 
-    __slots__ = ("_finish_reason", "_limits", "_model", "_stop_reason", "_totals")
+    _stop_reason: str = "error"
+    _finish_reason: str | None = None
 
     def __init__(self, run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> None:
-        super().__init__(run)
+        self.run = run
         self._model = model
         self._limits = limits
         self._totals = totals
-        self._stop_reason = "error"
-        self._finish_reason: str | None = None
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -80,7 +78,7 @@ class AgentScope(Scope):
         if self._finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (self._finish_reason,)
         copy_set(self._limits, _LIMITS, attributes)
-        copy_set(totals.usage, _USAGE, attributes)
+        copy_set(totals.usage.total, _USAGE, attributes)
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
@@ -100,20 +98,16 @@ class AgentScope(Scope):
 class IterationScope(Scope):
     """One pass of the loop: `iteration`."""
 
-    __slots__ = ("_index", "_tool_calls")
+    _tool_calls = 0
 
     def __init__(self, run: RunTelemetry, index: int) -> None:
-        super().__init__(run)
+        self.run = run
+        self.traced = run.options.iterations
         self._index = index
-        self._tool_calls = 0
 
     def requested(self, tool_calls: int) -> None:
         """Note how many calls the model asked for."""
         self._tool_calls = tool_calls
-
-    def _start(self, tracer: Tracer) -> None:
-        if self.run.options.iterations:
-            super()._start(tracer)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         return names.ITERATION_SPAN.name, SpanKind.INTERNAL, {names.ITERATION_INDEX: self._index}
@@ -130,8 +124,6 @@ class IterationScope(Scope):
 class HookScope(Scope):
     """One hook of one advisor: `{hook} {advisor}`."""
 
-    __slots__ = ("_advisor", "_hook", "_implemented", "_iteration", "_own", "_self_time")
-
     def __init__(
         self,
         run: RunTelemetry,
@@ -139,32 +131,14 @@ class HookScope(Scope):
         advisor: Advisor,
         iteration: int,
         implemented: bool,
-        self_time: SelfTime | None,
+        clock: SelfClock | None,
     ) -> None:
-        super().__init__(run)
+        self.run = run
         self._hook = hook
         self._advisor = advisor
         self._iteration = iteration
-        self._implemented = implemented
-        self._self_time = self_time
-        self._own = 0.0
-
-    def __enter__(self) -> Self:
-        if self._self_time is not None:
-            self._self_time.enter()
-        return super().__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._self_time is not None:
-            self._own = self._self_time.leave() / 1_000_000_000
-        super().__exit__(kind, error, traceback)
-
-    def _start(self, tracer: Tracer) -> None:
-        hooks = self.run.options.hooks
-        if hooks == "all" or (hooks == "implemented" and self._implemented):
-            super()._start(tracer)
+        self.traced = run.options.traces_hook(implemented)
+        self.clock = clock
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
@@ -177,13 +151,13 @@ class HookScope(Scope):
         return f"{self._hook} {self._advisor.name}", SpanKind.INTERNAL, attributes
 
     def _final_attributes(self) -> Attributes:
-        return {names.ADVISOR_SELF_TIME: self._own} if self._hook == "advise" else {}
+        return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
 
     def _record(self, instruments: Instruments) -> None:
         labels: Attributes = {names.ADVISOR_NAME: self._advisor.name, names.ADVISOR_HOOK: self._hook}
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_type
-        seconds = self.duration if self._self_time is None else self._own
+        seconds = self.duration if self.clock is None else self.self_time
         instruments.advisor_duration.record(seconds, labels, self._context)
 
 
@@ -204,7 +178,7 @@ def hook_scope(
     iteration: int,
     *,
     implemented: bool = True,
-    self_time: SelfTime | None = None,
+    clock: SelfClock | None = None,
 ) -> HookScope:
-    """Return the scope of one hook; `implemented` tells whether a subclass wrote it, `self_time` whose clock it is on."""
-    return HookScope(run, hook, advisor, iteration, implemented, self_time) if run.enabled else OFF
+    """Return the scope of one hook; `implemented` tells whether a subclass wrote it, `clock` tells its own time."""
+    return HookScope(run, hook, advisor, iteration, implemented, clock) if run.enabled else OFF

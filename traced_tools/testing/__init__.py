@@ -8,12 +8,13 @@ from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from traced_tools.testing.scripted import ScriptedChatModel as ScriptedChatModel
-    from traced_tools.testing.server import Reply as Reply, ReplayServer as ReplayServer
+    from traced_tools.testing.server import Received as Received, Reply as Reply, ReplayServer as ReplayServer
     from traced_tools.testing.telemetry import CapturedTelemetry as CapturedTelemetry, capture_telemetry as capture_telemetry
 
 _EXPORTS = {
     "ScriptedChatModel": "traced_tools.testing.scripted",
     "Reply": "traced_tools.testing.server",
+    "Received": "traced_tools.testing.server",
     "ReplayServer": "traced_tools.testing.server",
     "CapturedTelemetry": "traced_tools.testing.telemetry",
     "capture_telemetry": "traced_tools.testing.telemetry",
@@ -21,6 +22,7 @@ _EXPORTS = {
 
 __all__ = [
     "CapturedTelemetry",
+    "Received",
     "ReplayServer",
     "Reply",
     "ScriptedChatModel",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from traced_tools._flow import Flow
 from traced_tools.errors import ToolExecutionError, ToolNotFoundError
-from traced_tools.telemetry import names
-from traced_tools.telemetry.calls import ToolScope, tool_scope
+from traced_tools.telemetry.calls import ToolScope
 from traced_tools.telemetry.names import Decision
-from traced_tools.telemetry.scope import SelfTime, error_type
+from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
 from traced_tools.tools.callback import invocable
 from traced_tools.tools.context import ToolContext
@@ -100,7 +100,7 @@ class ToolExecution:
         self._queued_at = queued_at
         self._tool = tools.by_name.get(call.name)
         self._bound: Any = None
-        self._self_time = SelfTime() if run.tool_advisors else None
+        self._clock = SelfClock() if run.tool_advisors else None
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -112,8 +112,8 @@ class ToolExecution:
         refusal = self._refusal or self._unfit()
         if refusal is not None:
             return self._refused(refusal)
-        with self._scope(may_refuse=bool(self._run.tool_advisors)) as scope:
-            result = await self._advised(0, self._invocation(), scope)
+        with self._scope(may_refuse=self._clock is not None) as scope:
+            result = await self._advised(scope)
             scope.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
             raise ToolExecutionError(result.name, result.error_type or "", result.error)
@@ -146,62 +146,56 @@ class ToolExecution:
         return result
 
     def _scope(self, *, may_refuse: bool) -> ToolScope:
-        tool = self._tool
-        return tool_scope(
-            self._run.telemetry,
-            names.UNKNOWN_TOOL if tool is None else tool.definition.name,
-            self._id,
-            source=names.LOCAL if tool is None else tool.metadata.source,
-            iteration=self._iteration,
-            batch=self._place,
-            arguments=self._call.arguments,
-            queued=perf_counter() - self._queued_at,
-            may_refuse=may_refuse,
-        )
+        run, queued = self._run.telemetry, perf_counter() - self._queued_at
+        here = (self._iteration, self._place)
+        return ToolScope(run, self._call, self._tool, here, queued, may_refuse) if run.enabled else OFF
 
-    def _invocation(self) -> ToolInvocation:
+    def _advised(self, scope: ToolScope) -> Flow[ToolResult]:
+        """Return the flow that runs the tool, with what advice there is around it."""
         assert self._tool is not None
-        call = self._call
+        call, definition = self._call, self._tool.definition
         context = self._run.tool_context_for(self._id, call.name, self._iteration)
-        return ToolInvocation(call.name, call.arguments, self._id, self._iteration, self._tool.definition, context)
+        if self._clock is None:
+            return self._invoke(call.arguments, context, scope)
+        invocation = ToolInvocation(call.name, call.arguments, self._id, self._iteration, definition, context)
+        return self._advise(0, invocation, scope)
 
-    async def _advised(self, index: int, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
+    async def _advise(self, index: int, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
         advisors = self._run.tool_advisors
         if index == len(advisors):
-            return await self._invoke(invocation, scope)
+            return await self._invoke(invocation.arguments, invocation.context, scope)
         advisor = advisors[index]
 
         async def call_next(invocation: ToolInvocation) -> ToolResult:
-            return await self._advised(index + 1, invocation, scope)
+            return await self._advise(index + 1, invocation, scope)
 
-        with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, self_time=self._self_time):
+        with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, clock=self._clock):
             result = await advisor.advise_tool(invocation, call_next)
         if not isinstance(result, ToolResult):
             raise TypeError(f"advise_tool of {advisor.name} must return a ToolResult, not {type(result).__name__}")
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
-    async def _invoke(self, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
+    async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
         assert self._tool is not None
         tool = invocable(self._tool)
-        if invocation.arguments != self._call.arguments:
+        if arguments != self._call.arguments:
             try:
-                self._bound = tool.bind(invocation.arguments)
+                self._bound = tool.bind(arguments)
             except InvalidArguments as problem:
                 return self._invalid(problem)
-        if self._self_time is not None:
-            self._self_time.enter()
+        began = perf_counter_ns()
         scope.started()
         try:
-            value = await tool.step(self._bound, invocation.context)
+            value = await tool.step(self._bound, context)
             content = tool.convert(value)
         except Exception as error:
             return self._failed(error)
         finally:
             scope.stopped()
-            if self._self_time is not None:
-                self._self_time.leave()
-        return ToolResult(self._id, invocation.name, content, value=value, outcome="ok")
+            if self._clock is not None:
+                self._clock.elsewhere += perf_counter_ns() - began
+        return ToolResult(self._id, self._call.name, content, value=value, outcome="ok")
 
     def _failed(self, error: Exception) -> ToolResult:
         text = self._run.tool_errors.text(self._call.name, error)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from traced_tools._checks import expect_positive
-from traced_tools.messages import ToolCall, Usage
+from traced_tools.messages import ToolCall, Usage, UsageSum
 from traced_tools.telemetry.names import StopReason
 
 
@@ -56,6 +56,7 @@ class LimitTally:
         self._calls = 0
         self._per_tool: Counter[str] = Counter()
         self._repeats: Counter[tuple[str, str]] = Counter()
+        self._canonical: dict[str, str] = {}
 
     @property
     def deadline(self) -> float | None:
@@ -77,30 +78,36 @@ class LimitTally:
         return None
 
     def _repeated(self, call: ToolCall) -> int:
-        key = (call.name, _canonical(call.arguments))
+        written = call.arguments
+        if written not in self._canonical:
+            self._canonical[written] = _canonical(written)
+        key = (call.name, self._canonical[written])
         self._repeats[key] += 1
         return self._repeats[key]
 
-    def spend(self, usage: Usage | None) -> StopReason | None:
+    def spend(self, used: UsageSum) -> StopReason | None:
         """Return the budget (tokens used so far, time) that is used up, or None."""
-        spent = 0 if usage is None else usage.total_tokens or 0
-        if self.limits.max_tokens is not None and spent >= self.limits.max_tokens:
+        limits = self.limits
+        if limits.max_tokens is not None and _tokens(used.total) >= limits.max_tokens:
             return self._break("token_budget")
-        deadline = self.deadline
-        if deadline is not None and time.monotonic() >= deadline:
+        if limits.max_seconds is not None and time.monotonic() >= self._started + limits.max_seconds:
             return self._break("deadline")
         return None
 
-    def begin(self, iteration: int, usage: Usage | None) -> StopReason | None:
+    def begin(self, iteration: int, used: UsageSum) -> StopReason | None:
         """Return the limit that keeps the pass `iteration` (from 1) from beginning, or None."""
         limit = self.limits.max_iterations
         if limit is not None and iteration > limit:
             self._break("max_iterations")
-        return self.broken or self.spend(usage)
+        return self.broken or self.spend(used)
 
     def _break(self, limit: StopReason) -> StopReason:
         self.broken = self.broken or limit
         return limit
+
+
+def _tokens(usage: Usage | None) -> int:
+    return 0 if usage is None else usage.total_tokens or 0
 
 
 def _canonical(arguments: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import Any, Protocol
 
 from traced_tools._checks import expect, expect_each
@@ -124,11 +124,11 @@ class ToolCallingManager:
         if not calls:
             raise ValueError("the response asks for no tool: check response.tool_calls before executing them")
         step = self._admitted(ExecuteTools(run, calls, tools, iteration), run, spent)
-        run.telemetry.self_time.enter()
+        began = perf_counter_ns()
         try:
             results = await step
         finally:
-            run.telemetry.self_time.leave()
+            run.telemetry.clock.elsewhere += perf_counter_ns() - began
         history = (*messages, message, ToolMessage([result.part() for result in results]))
         return ToolExecutionResult(history, _is_direct(results, tools), results)
 
@@ -191,4 +191,7 @@ class ToolCallingManager:
 
 def _is_direct(results: Sequence[ToolResult], tools: ToolSet) -> bool:
     """Whether each call ran, succeeded, and belongs to a tool whose result is the answer."""
-    return all(result.ok and tools.by_name[result.name].metadata.return_direct for result in results)
+    for result in results:
+        if not result.ok or not tools.by_name[result.name].metadata.return_direct:
+            return False
+    return True

@@ -6,10 +6,10 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from traced_tools.messages import Usage
+from traced_tools.messages import UsageSum
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
@@ -26,12 +26,7 @@ class Totals:
     iterations: int = 0
     inference_calls: int = 0
     tool_calls: int = 0
-    usage: Usage | None = None
-
-    def add_usage(self, usage: Usage | None) -> None:
-        """Count the usage of a model call."""
-        if usage is not None:
-            self.usage = usage if self.usage is None else self.usage + usage
+    usage: UsageSum = field(default_factory=UsageSum)
 
 
 class RunContext:

@@ -1,0 +1,215 @@
+"""What a pass of the loop costs, with no SDK and with everything on, and what the same telemetry costs by itself.
+
+    python -m tests.bench [--quick] [--json]
+
+A pass is a model call (of a model that answers at once, with one tool call and its usage) and one trivial tool. Its
+cost is the slope between runs of different length, so that what a run costs once does not count. `value` is the median
+of the thread's own CPU time, on a shared machine the steadiest figure; `wall` is the median a caller sees; `best` is
+that of the fastest rounds by CPU time. All variants take turns in each round. What the exporting thread costs is left
+out of the loop and of the floor alike. A report, not a test: it exits with 0 whatever it finds.
+
+The floor is replayed in a tight loop, where all it needs is in the processor's caches. Replayed in the model calls of a
+run without telemetry it costs more: that line is the least any telemetry of this loop can come to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version
+
+from tests.bench.floor import Capture, Floor, capture
+from tests.bench.footprint import UNWANTED, bytes_per_live_run, growth_per_finished_run, import_times
+from tests.bench.report import Row, Section, as_data, table
+from tests.bench.timing import Case, Series, sample
+from tests.bench.workload import Sdk, add, async_add, prompt, repeated, sdk, yielding_add
+
+LENGTHS = (1, 10, 50)
+OFF_TARGET_US = 60
+FLOOR_TARGET = 1.3
+LINEAR_TARGET_PERCENT = 10
+IMPORT_TARGET = 1.5
+GROWTH_TARGET_BYTES = 16
+PASSES_A_CASE = 50
+CONCURRENT_RUNS = 200
+THREADS = 8
+
+
+class LoopCost:
+    """Times runs of each length, blocking and on asyncio, off and on, with the floor in between."""
+
+    def __init__(self, captured: Capture, providers: Sdk, runner: asyncio.Runner) -> None:
+        self._providers = providers
+        self._runner = runner
+        self._floor_providers = sdk()
+        self._floor = Floor(captured, self._floor_providers)
+
+    def measure(self, rounds: int) -> dict[str, Series]:
+        """Return microseconds a pass: per variant between 10 and 50 passes, and (`… short`) between 1 and 10."""
+        series = sample(dict(self._cases()), rounds, self._settle)
+        costs = {"floor": series["floor"].per(PASSES_A_CASE)}
+        for variant in ("off", "on", "by hand", "async off", "async on"):
+            one, ten, fifty = (series[f"{variant} {length}"] for length in LENGTHS)
+            costs[variant] = fifty.slope(ten, 40)
+            costs[f"{variant} short"] = ten.slope(one, 9)
+        self._floor_providers.shutdown()
+        return costs
+
+    def _settle(self) -> None:
+        """Empty the queues of spans: no case fills a batch, so no export falls into one case and not into another."""
+        self._providers.tracer_provider.force_flush()
+        self._floor_providers.tracer_provider.force_flush()
+
+    def _cases(self) -> Iterator[tuple[str, Case]]:
+        for mode, telemetry in (("off", None), ("on", self._providers.options)):
+            for length in LENGTHS:
+                number = PASSES_A_CASE // length
+                blocking = prompt(length, telemetry, function=add)
+                yield f"{mode} {length}", Case(repeated(blocking.call, number), number)
+                on_asyncio = prompt(length, telemetry, function=async_add)
+                yield f"async {mode} {length}", Case(self._awaited(on_asyncio.acall, number), number)
+        for length in LENGTHS:
+            number = PASSES_A_CASE // length
+            by_hand = prompt(length, None, beforehand=self._floor.replay)
+            yield f"by hand {length}", Case(partial(self._floor.under_a_span, repeated(by_hand.call, number)), number)
+        yield "floor", Case(lambda: self._floor.run(PASSES_A_CASE))
+
+    def _awaited(self, acall: Callable[[], object], number: int) -> Callable[[], None]:
+        async def loop() -> None:
+            for _ in range(number):
+                await acall()
+
+        return lambda: self._runner.run(loop())
+
+
+def loop_section(costs: dict[str, Series]) -> Section:
+    """Return the cost of a pass against the floor."""
+    drift = {mode: _percent(costs[f"{mode} short"], costs[mode]) for mode in ("off", "on")}
+    rows = [
+        _cost("blocking, no SDK", costs["off"], OFF_TARGET_US),
+        _cost("blocking, everything on", costs["on"]),
+        _cost("the floor: the same telemetry with the bare SDK", costs["floor"]),
+        Row("everything on / floor", costs["on"].ratio(costs["floor"]), "x", at_most=FLOOR_TARGET, digits=2),
+        _cost("no SDK, the floor replayed in each model call", costs["by hand"]),
+        Row("everything on / that", costs["on"].ratio(costs["by hand"]), "x", digits=2),
+        _cost("asyncio, no SDK", costs["async off"]),
+        _cost("asyncio, everything on", costs["async on"]),
+        Row("no SDK: passes 1-10 against 10-50", drift["off"], "%", at_most=LINEAR_TARGET_PERCENT),
+        Row("everything on: passes 1-10 against 10-50", drift["on"], "%", at_most=LINEAR_TARGET_PERCENT),
+    ]
+    return Section("one pass of the loop", rows)
+
+
+def _cost(label: str, series: Series, at_most: float | None = None) -> Row:
+    cpu, wall = statistics.median(series.cpu), statistics.median(series.wall)
+    return Row(label, cpu, "us", wall, series.fastest, at_most)
+
+
+def _percent(short: Series, long: Series) -> float:
+    """Return how far the two slopes are apart."""
+    return abs(statistics.median(short.cpu) / statistics.median(long.cpu) - 1) * 100
+
+
+def throughput_section(providers: Sdk, runner: asyncio.Runner, repeats: int) -> Section:
+    """Return how many runs of five passes end in a second."""
+    rows = []
+    for mode, telemetry in (("no SDK", None), ("everything on", providers.options)):
+        concurrent = prompt(5, telemetry, function=yielding_add)
+        blocking = prompt(5, telemetry, function=add)
+
+        async def gather(acall: Callable[[], object] = concurrent.acall) -> None:
+            await asyncio.gather(*(acall() for _ in range(CONCURRENT_RUNS)))
+
+        rate = _rate(lambda gather=gather: runner.run(gather()), repeats)
+        rows.append(Row(f"{CONCURRENT_RUNS} concurrent runs on asyncio, {mode}", rate, "runs/s", digits=0))
+        with ThreadPoolExecutor(THREADS) as pool:
+            rate = _rate(lambda call=blocking.call, pool=pool: _run_in(pool, call), repeats)
+        rows.append(Row(f"blocking in {THREADS} threads, {mode}", rate, "runs/s", digits=0))
+    return Section("runs of five passes", rows)
+
+
+def _run_in(pool: ThreadPoolExecutor, call: Callable[[], object]) -> None:
+    for future in [pool.submit(call) for _ in range(CONCURRENT_RUNS)]:
+        future.result()
+
+
+def _rate(run: Callable[[], None], repeats: int) -> float:
+    seconds = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - began)
+    return CONCURRENT_RUNS / statistics.median(seconds[1:])
+
+
+def import_section(repeats: int) -> Section:
+    """Return the time of imports in fresh interpreters."""
+    times, unwanted = import_times(repeats)
+    ratio = times["package"] / times["pydantic"]
+    rows = [
+        Row("import traced_tools", times["package"], "ms"),
+        Row("import pydantic", times["pydantic"], "ms"),
+        Row("import traced_tools / import pydantic", ratio, "x", at_most=IMPORT_TARGET, digits=2),
+        Row("from traced_tools import ChatClient, tool", times["names"], "ms"),
+        Row(f"of {', '.join(UNWANTED)}: imported by it", len(unwanted), ", ".join(unwanted), at_most=0, digits=0),
+    ]
+    return Section("imports, in a fresh interpreter", rows)
+
+
+def memory_section(providers: Sdk, count: int) -> Section:
+    """Return what runs hold."""
+    rows = []
+    for mode, used in (("no SDK", None), ("everything on", providers)):
+        held = bytes_per_live_run(used, count)
+        rows.append(Row(f"a run that waits for its first step, {mode}", held, "bytes", digits=0))
+        growth = growth_per_finished_run(used, count)
+        rows.append(Row(f"left behind by a finished run, {mode}", growth, "bytes", at_most=GROWTH_TARGET_BYTES))
+    return Section(f"memory, by tracemalloc over {count} runs", rows)
+
+
+def sections(quick: bool) -> list[Section]:
+    """Measure everything."""
+    captured, providers = capture(), sdk()
+    with asyncio.Runner() as runner:
+        costs = LoopCost(captured, providers, runner).measure(8 if quick else 60)
+        made = [
+            loop_section(costs),
+            throughput_section(providers, runner, 1 if quick else 5),
+            import_section(3 if quick else 15),
+            memory_section(providers, 300 if quick else 1000),
+        ]
+    providers.shutdown()
+    spans, records = len(captured.spans), captured.records
+    made[0] = Section(f"{made[0].title} ({spans} spans, {records} records when everything is on)", made[0].rows)
+    return made
+
+
+def about() -> dict[str, str]:
+    """Return what the numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        "cpus": str(os.cpu_count()),
+        **{name: version(name) for name in ("traced_tools", "opentelemetry-sdk", "pydantic")},
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--json", action="store_true", help="data instead of a table")
+    arguments = parser.parse_args(argv)
+    made = sections(arguments.quick)
+    if arguments.json:
+        print(json.dumps({"about": about(), "sections": as_data(made)}, indent=1))
+    else:
+        print(" | ".join(f"{name} {value}" for name, value in about().items()))
+        print(table(made))

@@ -1,0 +1,230 @@
+"""The floor: the telemetry of one pass of the loop, taken from a real run and replayed with the bare SDK.
+
+A span processor and a meter of our own see what a run emits, in order: which spans with which attributes at their start
+and at their end, and which values each instrument is given under which span. What happens from the start of one
+`iteration` span to the start of the next is one pass. The replay does just that by hand: start a span, make it current,
+record, set the rest of the attributes at once, end it. So the floor follows the instrumentation by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.metrics import Meter, MeterProvider, NoOpMeter
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.trace import SpanKind, StatusCode, get_current_span, set_span_in_context
+
+from tests.bench.workload import Sdk, prompt, repeated
+from traced_tools import TelemetryOptions
+from traced_tools.telemetry import names
+
+NO_SPAN = -1
+
+
+@dataclass
+class SpanStep:
+    """One span of a pass: what it is given, and what happens until it ends."""
+
+    number: int
+    name: str
+    kind: SpanKind
+    start: dict[str, Any]
+    final: dict[str, Any] = field(default_factory=dict)
+    failed: bool = False
+    steps: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class RecordStep:
+    """One value given to an instrument; `span` is the number of the span whose context came with it."""
+
+    instrument: str
+    value: float
+    attributes: dict[str, Any] | None
+    span: int
+
+
+@dataclass
+class Capture:
+    """One pass: its steps, outermost first, and the arguments each instrument was made with."""
+
+    steps: list[Any] = field(default_factory=list)
+    instruments: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    spans: list[SpanStep] = field(default_factory=list)
+    records: int = 0
+
+
+class Recorder(SpanProcessor):
+    """Notes, while pass `index` of a run is under way, what the run emits."""
+
+    def __init__(self, index: int) -> None:
+        self.capture = Capture()
+        self._index = index
+        self._listening = False
+        self._numbers: dict[int, int] = {}
+        self._open: list[SpanStep] = []
+
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+        """Note a span with the attributes it starts with."""
+        if span.name == names.ITERATION_SPAN.name:
+            assert not self._open, "a pass began before the one before had ended"
+            self._listening = span.attributes[names.ITERATION_INDEX] == self._index
+        if not self._listening:
+            return
+        step = SpanStep(len(self.capture.spans), span.name, span.kind, dict(span.attributes))
+        assert not self._open or span.parent.span_id in self._numbers, "a span of the pass has its parent outside"
+        self._numbers[span.context.span_id] = step.number
+        self.note(step)
+        self.capture.spans.append(step)
+        self._open.append(step)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Note what a span was given until its end."""
+        if self._listening and self._open:
+            step = self._open.pop()
+            assert self._numbers[span.context.span_id] == step.number, "spans of one pass must be nested"
+            step.name = span.name
+            step.final = {key: value for key, value in span.attributes.items() if step.start.get(key) != value}
+            step.failed = span.status.status_code is StatusCode.ERROR
+
+    def note(self, step: SpanStep | RecordStep) -> None:
+        """Put `step` where it happened: in the innermost open span."""
+        (self._open[-1].steps if self._open else self.capture.steps).append(step)
+
+    def record(self, instrument: str, value: float, attributes: Any, context: Context | None) -> None:
+        """Note a value given to an instrument."""
+        if self._listening:
+            span_id = 0 if context is None else get_current_span(context).get_span_context().span_id
+            span = self._numbers.get(span_id, NO_SPAN)
+            self.note(RecordStep(instrument, value, None if attributes is None else dict(attributes), span))
+            self.capture.records += 1
+
+
+class RecordingInstrument:
+    """Stands for a histogram or a counter."""
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+
+    def record(self, value: float, attributes: Any = None, context: Context | None = None) -> None:
+        """Note the value."""
+        self._recorder.record(self._name, value, attributes, context)
+
+    add = record
+
+
+class RecordingMeter(NoOpMeter):
+    """Makes instruments that note what they are given, and notes how they were made."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__("bench")
+        self._recorder = recorder
+
+    def _made(self, method: str, name: str, **arguments: Any) -> Any:
+        self._recorder.capture.instruments[name] = (method, {"name": name, **arguments})
+        return RecordingInstrument(self._recorder, name)
+
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> Any:
+        """Return a recording counter."""
+        return self._made("create_counter", name, unit=unit, description=description)
+
+    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> Any:
+        """Return a recording up-down counter."""
+        return self._made("create_up_down_counter", name, unit=unit, description=description)
+
+    def create_histogram(self, name: str, unit: str = "", description: str = "", **advisory: Any) -> Any:
+        """Return a recording histogram."""
+        return self._made("create_histogram", name, unit=unit, description=description, **advisory)
+
+
+class RecordingMeterProvider(MeterProvider):
+    """Gives everybody the one recording meter."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._meter = RecordingMeter(recorder)
+
+    def get_meter(self, name: str, *args: Any, **kwargs: Any) -> Meter:
+        """Return the recording meter."""
+        return self._meter
+
+
+def capture(index: int = 2) -> Capture:
+    """Run three passes once, blocking, and return what pass `index` emitted."""
+    recorder = Recorder(index)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(recorder)
+    prompt(3, TelemetryOptions(tracer_provider=provider, meter_provider=RecordingMeterProvider(recorder)))
+    assert recorder.capture.spans and recorder.capture.records, "nothing was captured"
+    check_replay(recorder.capture, index)
+    return recorder.capture
+
+
+class Floor:
+    """Replays a captured pass on providers of the SDK.
+
+    What is done is bound beforehand: attributes are dictionaries made once, instruments are methods. What the replay
+    costs beside the SDK is a call a step, about 3 us a pass.
+    """
+
+    def __init__(self, captured: Capture, providers: Sdk) -> None:
+        meter = providers.meter_provider.get_meter("floor")
+        made = {name: getattr(meter, method)(**given) for name, (method, given) in captured.instruments.items()}
+        self._tracer = providers.tracer_provider.get_tracer("floor")
+        self._contexts: list[Context | None] = [None] * (len(captured.spans) + 1)  # the last one stands for no span
+        self._steps = [self._bound(step, made) for step in captured.steps]
+
+    def _bound(self, step: SpanStep | RecordStep, made: dict[str, Any]) -> Callable[[], None]:
+        if isinstance(step, SpanStep):
+            return partial(self._span, step, [self._bound(inner, made) for inner in step.steps])
+        instrument = made[step.instrument]
+        record = instrument.record if hasattr(instrument, "record") else instrument.add
+        return partial(self._record, record, step.value, step.attributes, step.span)
+
+    def _span(self, step: SpanStep, steps: list[Callable[[], None]]) -> None:
+        span = self._tracer.start_span(step.name, kind=step.kind, attributes=step.start)
+        context = self._contexts[step.number] = set_span_in_context(span)
+        token = otel_context.attach(context)
+        for inner in steps:
+            inner()
+        otel_context.detach(token)
+        if step.final:
+            span.set_attributes(step.final)
+        if step.failed:
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+    def _record(self, record: Callable[..., None], value: float, attributes: dict[str, Any] | None, span: int) -> None:
+        record(value, attributes, self._contexts[span])
+
+    def replay(self) -> None:
+        """Replay one pass."""
+        for step in self._steps:
+            step()
+
+    def run(self, passes: int) -> None:
+        """Replay so many passes under one span, as the passes of a run are."""
+        self.under_a_span(repeated(self.replay, passes))
+
+    def under_a_span(self, function: Callable[[], object]) -> None:
+        """Call `function` while a span of the floor's tracer is current."""
+        root = self._tracer.start_span("run")
+        token = otel_context.attach(set_span_in_context(root))
+        function()
+        otel_context.detach(token)
+        root.end()
+
+
+def check_replay(captured: Capture, index: int = 2) -> None:
+    """Raise `AssertionError` unless a replay emits just what was captured."""
+    recorder = Recorder(index)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(recorder)
+    Floor(captured, Sdk(provider, RecordingMeterProvider(recorder))).run(1)
+    again = recorder.capture
+    assert (again.steps, again.records) == (captured.steps, captured.records), "the replay differs from the run"

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES, Telemetry
+from traced_tools import _workers
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each of the four ways to run a request; use it with `support.run`."""
+    return str(request.param)
+
+
+@pytest.fixture(params=BLOCKING_MODES)
+def blocking_mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=ASYNC_MODES)
+def async_mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def own_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and a portal of the test's own: if it locks them up, other tests go on with theirs."""
+    monkeypatch.setattr(_workers, "_pool", _workers.WorkerPool())
+    monkeypatch.setattr(_workers, "_portal", _workers.Portal())
+
+
+@pytest.fixture
+def telemetry() -> Iterator[Telemetry]:
+    """Spans and metrics in memory."""
+    telemetry = Telemetry()
+    yield telemetry
+    telemetry.close()

@@ -1,0 +1,256 @@
+"""Batches keep their order, workers keep their number, and no nesting locks them up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from tests.support import PATIENCE, Telemetry, in_time, patiently, run
+from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, _workers, perform
+from traced_tools._flow import acall, call
+from traced_tools._steps import Batch
+from traced_tools._workers import WorkerPool
+from traced_tools.testing import ScriptedChatModel
+
+WHO: ContextVar[str] = ContextVar("who", default="nobody")
+DRIVERS = [call, lambda flow: asyncio.run(patiently(acall(flow)))]
+COLOURS = pytest.mark.parametrize("drive", DRIVERS, ids=["blocking", "asyncio"])
+
+
+@COLOURS
+def test_a_batch_gives_its_results_in_order_whatever_ends_first(drive: Callable[[Any], Any]) -> None:
+    turns = [threading.Event() for _ in range(4)]
+    turns[3].set()
+    ended: list[int] = []
+
+    def work(number: int) -> int:
+        assert turns[number].wait(PATIENCE)
+        ended.append(number)
+        if number:
+            turns[number - 1].set()
+        return number
+
+    async def one(number: int) -> int:
+        return await perform(work, number)
+
+    async def flow() -> list[int]:
+        return await Batch([one(number) for number in range(4)])
+
+    assert drive(flow()) == [0, 1, 2, 3]
+    assert ended == [3, 2, 1, 0]
+
+
+@COLOURS
+@pytest.mark.parametrize("raising", [0, 1, 2])
+def test_a_flow_that_raises_lets_its_siblings_finish(drive: Callable[[Any], Any], raising: int) -> None:
+    failed = threading.Event()
+    finished: list[int] = []
+
+    def work(number: int) -> None:
+        if number == raising:
+            failed.set()
+            raise LookupError(f"number {number}")
+        assert failed.wait(PATIENCE)
+        finished.append(number)
+
+    async def one(number: int) -> None:
+        await perform(work, number)
+
+    async def flow() -> None:
+        await Batch([one(number) for number in range(3)])
+
+    with pytest.raises(LookupError, match=f"number {raising}"):
+        drive(flow())
+    assert sorted(finished) == [number for number in range(3) if number != raising]
+
+
+@COLOURS
+def test_of_several_errors_of_a_batch_the_first_in_order_is_raised(drive: Callable[[Any], Any]) -> None:
+    last_failed = threading.Event()
+
+    def work(number: int) -> None:
+        if number == 1:
+            assert last_failed.wait(PATIENCE)
+        if number == 2:
+            last_failed.set()
+        if number:
+            raise LookupError(f"number {number}")
+
+    async def one(number: int) -> None:
+        await perform(work, number)
+
+    async def flow() -> None:
+        await Batch([one(number) for number in range(3)])
+
+    with pytest.raises(LookupError, match="number 1"):
+        drive(flow())
+
+
+@COLOURS
+def test_an_empty_batch_gives_an_empty_list(drive: Callable[[Any], Any]) -> None:
+    async def flow() -> list[int]:
+        return await Batch([])
+
+    assert drive(flow()) == []
+
+
+@COLOURS
+def test_each_flow_of_a_batch_has_a_context_of_its_own(drive: Callable[[Any], Any]) -> None:
+    async def one(number: int) -> tuple[str, str]:
+        before = WHO.get()
+        WHO.set(f"number {number}")
+        await perform(lambda: None)
+        return before, WHO.get()
+
+    async def flow() -> list[tuple[str, str]]:
+        WHO.set("the flow")
+        results = await Batch([one(number) for number in range(3)])
+        assert WHO.get() == "the flow"
+        return results
+
+    assert drive(flow()) == [("the flow", f"number {number}") for number in range(3)]
+    assert WHO.get() == "nobody"
+
+
+def test_a_tool_that_fails_the_run_lets_the_other_tools_of_its_batch_finish(mode: str, telemetry: Telemetry) -> None:
+    failed = threading.Event()
+    finished: list[str] = []
+
+    def fails() -> None:
+        failed.set()
+        raise ZeroDivisionError
+
+    def works() -> None:
+        assert failed.wait(PATIENCE)
+        finished.append("works")
+
+    model = ScriptedChatModel([[ToolCall("fails"), ToolCall("works")]])
+    client = ChatClient(model, tools=[fails, works], telemetry=telemetry.options)
+    with pytest.raises(ToolExecutionError):
+        run(mode, client.prompt("?", tool_errors=ToolErrors(always_raise=True)))
+    assert finished == ["works"]
+    telemetry.check_each_ended_once()
+
+
+class Crowd:
+    """Counts the threads it is run in."""
+
+    def __init__(self) -> None:
+        self.threads: set[threading.Thread] = set()
+        self.release = threading.Event()
+        self.arrived = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.threads.add(threading.current_thread())
+        self.arrived.release()
+        assert self.release.wait(PATIENCE)
+
+    def wait_for(self, number: int) -> None:
+        for _ in range(number):
+            assert self.arrived.acquire(timeout=PATIENCE)
+
+
+def test_a_pool_grows_to_its_size_and_not_further() -> None:
+    pool, crowd = WorkerPool(size=3), Crowd()
+    futures = [pool.submit(crowd) for _ in range(10)]
+    crowd.wait_for(3)
+    assert len(crowd.threads) == 3
+    assert not any(future.done() for future in futures)
+
+    crowd.release.set()
+    for future in futures:
+        future.result(PATIENCE)
+    assert len(crowd.threads) == 3
+
+
+def test_a_pool_starts_no_thread_while_one_is_idle() -> None:
+    pool, threads, deadline = WorkerPool(), set(), time.monotonic() + PATIENCE
+    for _ in range(20):
+        threads.add(pool.submit(threading.current_thread).result(PATIENCE))
+        while pool._waiting < len(threads):  # a worker reports itself idle just after it gave its result
+            assert time.monotonic() < deadline
+    assert len(threads) == 1
+
+
+def test_a_pool_reuses_its_threads_after_a_job_that_raised_and_one_that_was_cancelled() -> None:
+    pool, crowd = WorkerPool(size=1), Crowd()
+
+    def fail() -> None:
+        raise LookupError
+
+    first = pool.submit(crowd)
+    crowd.wait_for(1)
+    failing, cancelled, last = pool.submit(fail), pool.submit(fail), pool.submit(threading.current_thread)
+    assert cancelled.cancel()
+    crowd.release.set()
+
+    first.result(PATIENCE)
+    with pytest.raises(LookupError):
+        failing.result(PATIENCE)
+    assert {last.result(PATIENCE)} == crowd.threads
+
+
+def test_workers_are_daemons_so_that_a_stuck_tool_does_not_keep_the_program() -> None:
+    assert WorkerPool().submit(threading.current_thread).result(PATIENCE).daemon
+
+
+# Nested runs that need more workers than there are.
+
+
+@pytest.fixture
+def two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_workers, "_pool", WorkerPool(size=2))
+    monkeypatch.setattr(_workers, "_portal", _workers.Portal())
+
+
+WIDTH = 4
+
+
+def family(inner: Callable[[ChatClient], Any], leaf: Callable[[], Any], tool: str) -> ChatClient:
+    """A client whose `WIDTH` tools at once each run, by `inner`, a client whose `WIDTH` tools at once are `leaf`."""
+
+    def batch(tools: list[Any]) -> ChatClient:
+        turn = [ToolCall(tools[0].__name__, {}, f"c{index}") for index in range(WIDTH)]
+        limits = LoopLimits(max_repeated_calls=None)
+        return ChatClient(ScriptedChatModel([turn, "done"]), tools=tools, limits=limits)
+
+    def blocking() -> str:
+        return str(inner(batch([leaf])).content)
+
+    async def coroutine() -> str:
+        return str((await inner(batch([leaf]))).content)
+
+    return batch([blocking if tool == "blocking" else coroutine])
+
+
+def blocking_leaf() -> str:
+    return "leaf"
+
+
+async def async_leaf() -> str:
+    await asyncio.sleep(0)
+    return "leaf"
+
+
+@pytest.mark.parametrize("leaf", [blocking_leaf, async_leaf])
+@pytest.mark.parametrize(
+    ("inner", "tool"),
+    [
+        (lambda client: client.prompt("?").call(), "blocking"),
+        (lambda client: asyncio.run(client.prompt("?").acall()), "blocking"),
+        (lambda client: client.prompt("?").acall(), "coroutine"),
+    ],
+    ids=["blocking in blocking", "asyncio in blocking", "asyncio in async"],
+)
+def test_nested_runs_with_more_tools_than_workers_do_not_lock_up(
+    mode: str, inner: Callable[[ChatClient], Any], tool: str, leaf: Callable[[], Any], two_workers: None
+) -> None:
+    client = family(inner, leaf, tool)
+    response = in_time(lambda: run(mode, client.prompt("?")))
+    assert [each.content for each in response.tool_results] == ["done"] * WIDTH

@@ -1,0 +1,16 @@
+"""The command line: `traced-tools`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; without its extra, say which one is missing and end with status 2."""
+    try:
+        from traced_tools.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("rich", "typer"):
+            raise
+        sys.exit("The command line needs the extra `cli`: pip install 'traced_tools[cli]'")
+    app()

@@ -1,0 +1,34 @@
+"""The commands: argument parsing and printing over the public API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from traced_tools import __version__
+from traced_tools.cli.demo import run_demo
+from traced_tools.errors import TracedToolsError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def traced_tools(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """A tool-calling loop for agents in which every step is an OpenTelemetry span."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def demo() -> None:
+    """Run a small agent against a loopback server (or OPENAI_BASE_URL) and show its trace."""
+    try:
+        run_demo(Console())
+    except TracedToolsError as error:
+        typer.echo(f"demo: {error}", err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,106 @@
+"""The demo's agent: a trip planner with tools, one of which is flaky and one of which is not allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import date
+
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, SystemMessage, ToolInvocation, ToolResult, tool
+from traced_tools.models import ChatModel
+from traced_tools.telemetry.run import TelemetryOptions
+
+QUESTION = "Plan a weekend in Lisbon for two from Oslo, 12 to 14 June 2026, for at most 900 euros, and book the hotel."
+SYSTEM = "You plan trips. Look things up before you answer, several at once where you can. Be brief."
+
+
+class TripTools:
+    """What the planner can look up and do."""
+
+    def __init__(self) -> None:
+        self._hotel_requests = 0
+
+    @tool
+    async def get_weather(self, city: str, day: date) -> str:
+        """Get the weather forecast for a city on one day."""
+        await asyncio.sleep(0.06)
+        return f"{city}, {day:%d %B}: sunny, 26 degrees, light wind from the river"
+
+    @tool
+    def find_flights(self, origin: str, destination: str, out: date, back: date) -> list[dict[str, object]]:
+        """Find return flights, cheapest first; prices in euros per person."""
+        time.sleep(0.11)
+        return [
+            {"carrier": "TAP", "from": origin, "to": destination, "out": out.isoformat(), "back": back.isoformat(), "price": 214},
+            {"carrier": "SAS", "from": origin, "to": destination, "out": out.isoformat(), "back": back.isoformat(), "price": 251},
+        ]
+
+    @tool
+    def find_hotels(self, city: str, nights: int) -> list[dict[str, object]]:
+        """Find hotels for two, cheapest first; prices in euros for the whole stay."""
+        time.sleep(0.04)
+        self._hotel_requests += 1
+        if self._hotel_requests == 1:
+            raise TimeoutError("the hotel search did not answer; try again")
+        return [{"hotel": "Casa do Rio", "city": city, "price": 118 * nights}, {"hotel": "Alfama Terrace", "price": 164 * nights}]
+
+    @tool
+    def book_hotel(self, hotel: str, nights: int) -> str:
+        """Book a hotel room, at the traveller's expense."""
+        return f"booked {hotel} for {nights} nights"
+
+
+class TravellerProfile(Advisor):
+    """Tells the model who is travelling; outside the loop, so once per run."""
+
+    name, order = "profile", 200
+
+    async def advise(
+        self, request: ChatClientRequest, call_next: Callable[[ChatClientRequest], Awaitable[ChatClientResponse]]
+    ) -> ChatClientResponse:
+        """Put the profile before the conversation."""
+        profile = SystemMessage("The traveller likes quiet hotels and no early flights.")
+        return await call_next(request.replace(messages=(profile, *request.messages)))
+
+
+class Observer(Advisor):
+    """Counts the passes of the loop; inside the loop, so once per pass."""
+
+    name, order = "observer", 400
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    async def advise(
+        self, request: ChatClientRequest, call_next: Callable[[ChatClientRequest], Awaitable[ChatClientResponse]]
+    ) -> ChatClientResponse:
+        """Count this pass."""
+        self.passes += 1
+        return await call_next(request)
+
+
+class SpendingPolicy(Advisor):
+    """Refuses what costs money."""
+
+    name, order = "spending_policy", 350
+
+    async def advise_tool(
+        self, call: ToolInvocation, call_next: Callable[[ToolInvocation], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """Let everything pass but bookings."""
+        if call.name == "book_hotel":
+            return call.denied("bookings are made by the traveller")
+        return await call_next(call)
+
+
+def trip_planner(model: ChatModel, telemetry: TelemetryOptions) -> ChatClient:
+    """Return the agent."""
+    return ChatClient(
+        model,
+        name="trip_planner",
+        system=SYSTEM,
+        tools=[TripTools()],
+        advisors=[TravellerProfile(), SpendingPolicy(), Observer()],
+        telemetry=telemetry,
+    )

@@ -1,0 +1,370 @@
+"""The one HTTP transport of all models: blocking and async, whole answers and server-sent events.
+
+A provider is a pure `Codec`; `HttpChatModel` joins the two. Sending with its retries is a flow, so it is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self
+from weakref import WeakKeyDictionary
+
+import httpx
+from httpx_sse import EventSource, SSEError
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from traced_tools._checks import expect
+from traced_tools._flow import Step, acall, call
+from traced_tools.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    InvalidRequest,
+    InvalidResponse,
+    ModelError,
+    ModelTimeout,
+    RateLimited,
+)
+from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
+
+_RETRYABLE_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_LONGEST_WAIT = 60.0
+_PROPAGATOR = TraceContextTextMapPropagator()
+"""Only `traceparent` and `tracestate` travel to a provider: baggage may hold what is none of its business."""
+
+
+class ChunkDecoder(Protocol):
+    """Decodes the events of one streamed answer."""
+
+    def chunk(self, data: str) -> ChatChunk | None:
+        """Return the chunk an event's data stands for, None for one that says nothing; raises `InvalidResponse`."""
+
+    def end(self) -> None:
+        """Take note that no event follows; raises `InvalidResponse` if the answer is not complete."""
+
+
+class Codec(Protocol):
+    """One provider's language, without any input or output."""
+
+    provider: str
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers of each request, the key among them."""
+
+    def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
+        """Return the JSON body that asks `request`."""
+
+    def decode(self, body: bytes) -> ChatResponse:
+        """Return the answer a whole body stands for; raises `InvalidResponse`."""
+
+    def decoder(self) -> ChunkDecoder:
+        """Return a decoder for one streamed answer."""
+
+    def error_code(self, body: bytes) -> object:
+        """Return the provider's short error code in an error body, if there is one."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """When to send a request again: connections that failed before it was sent, and statuses that ask for patience.
+
+    Args:
+        attempts: further attempts after the first.
+        first_delay: seconds before the second attempt; doubles each time, less a random quarter.
+    """
+
+    attempts: int = 2
+    first_delay: float = 0.5
+
+    def delay(self, attempt: int, failure: ModelError) -> float | None:
+        """Return the seconds to wait after the `attempt`th failure (from 0), None to give up.
+
+        What `Retry-After` says is honoured; when it says more than a minute, the caller is told and not kept waiting.
+        """
+        if attempt >= self.attempts or not failure.retryable:
+            return None
+        if failure.retry_after is not None:
+            return failure.retry_after if failure.retry_after <= _LONGEST_WAIT else None
+        longest: float = min(self.first_delay * 2**attempt, 8.0)
+        return longest * random.uniform(0.75, 1.0)
+
+
+class _Send(Step[httpx.Response]):
+    """Send a request; a stream is left open unless it is an error's."""
+
+    __slots__ = ("_body", "_stream", "_transport")
+
+    def __init__(self, transport: HttpTransport, body: Mapping[str, Any], stream: bool) -> None:
+        self._transport = transport
+        self._body = body
+        self._stream = stream
+
+    def run(self) -> httpx.Response:
+        client = self._transport.client()
+        response = client.send(self._transport.request(client, self._body), stream=self._stream)
+        if self._stream and response.is_error:
+            response.read()
+        return response
+
+    async def arun(self) -> httpx.Response:
+        client = self._transport.async_client()
+        response = await client.send(self._transport.request(client, self._body), stream=self._stream)
+        if self._stream and response.is_error:
+            await response.aread()
+        return response
+
+
+class HttpTransport:
+    """Sends requests to one endpoint; one connection pool for blocking code and one per event loop.
+
+    Args:
+        url: where to POST.
+        codec: headers and error codes.
+        timeout: seconds to wait for a connection, and for each further piece of an answer.
+        retries: when to send again.
+    """
+
+    def __init__(self, url: str, codec: Codec, *, timeout: float, retries: RetryPolicy) -> None:
+        self.url = _checked_url(url)
+        self._codec = codec
+        self._timeout = httpx.Timeout(timeout)
+        self._retries = retries
+        self._client: httpx.Client | None = None
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
+
+    def client(self) -> httpx.Client:
+        """Return the pool for blocking code."""
+        if self._client is None:
+            self._client = httpx.Client(timeout=self._timeout)
+        return self._client
+
+    def async_client(self) -> httpx.AsyncClient:
+        """Return the pool of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._async_clients:
+            self._async_clients[loop] = httpx.AsyncClient(timeout=self._timeout)
+        return self._async_clients[loop]
+
+    def request(self, client: httpx.Client | httpx.AsyncClient, body: Mapping[str, Any]) -> httpx.Request:
+        """Return the request that carries `body`, and the current span as its parent."""
+        headers = dict(self._codec.headers())
+        _PROPAGATOR.inject(headers)
+        return client.build_request("POST", self.url, json=body, headers=headers)
+
+    def call(self, body: Mapping[str, Any]) -> bytes:
+        """Send `body`, blocking, and return the answer's body; raises `ModelError`."""
+        return call(self._sent(body, stream=False)).content
+
+    async def acall(self, body: Mapping[str, Any]) -> bytes:
+        """Send `body` on asyncio and return the answer's body; raises `ModelError`."""
+        return (await acall(self._sent(body, stream=False))).content
+
+    def stream(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """Send `body`, blocking, and give the data of each event as it arrives; raises `ModelError`."""
+        response = call(self._sent(body, stream=True))
+        try:
+            with self._reading():
+                for event in EventSource(response).iter_sse():
+                    yield event.data
+        finally:
+            response.close()
+
+    async def astream(self, body: Mapping[str, Any]) -> AsyncIterator[str]:
+        """Send `body` on asyncio and give the data of each event as it arrives; raises `ModelError`."""
+        response = await acall(self._sent(body, stream=True))
+        try:
+            with self._reading():
+                async for event in EventSource(response).aiter_sse():
+                    yield event.data
+        finally:
+            await response.aclose()
+
+    async def _sent(self, body: Mapping[str, Any], *, stream: bool) -> httpx.Response:
+        """Send until it succeeds or the retry policy gives up, as a flow."""
+        attempt = 0
+        while True:
+            try:
+                with self._reading():
+                    response = await _Send(self, body, stream)
+                if response.is_success:
+                    return response
+                failure = self._failure(response)
+            except ModelError as error:
+                failure = error
+            delay = self._retries.delay(attempt, failure)
+            if delay is None:
+                raise failure
+            await _Pause(delay)
+            attempt += 1
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn what httpx raises into errors of ours, which say what happened and quote nothing."""
+        provider = self._codec.provider
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            unsent = isinstance(error, _UNSENT)
+            raise ModelTimeout("no answer in time", provider=provider, retryable=unsent) from None
+        except SSEError:
+            raise InvalidResponse("a stream was asked for and something else came", provider=provider) from None
+        except httpx.RemoteProtocolError:
+            raise InvalidResponse("the answer was cut short", provider=provider) from None
+        except (httpx.DecodingError, UnicodeDecodeError):
+            raise InvalidResponse("the answer's bytes cannot be decoded", provider=provider) from None
+        except httpx.HTTPError as error:
+            problem = f"the connection failed ({type(error).__name__})"
+            raise ModelError(problem, provider=provider, retryable=isinstance(error, _UNSENT)) from None
+
+    def _failure(self, response: httpx.Response) -> ModelError:
+        """Return the error an HTTP status stands for."""
+        status = response.status_code
+        return _error_class(status)(
+            "the request failed",
+            provider=self._codec.provider,
+            status_code=status,
+            retryable=status in _RETRYABLE_STATUSES,
+            request_id=response.headers.get("x-request-id") or response.headers.get("request-id"),
+            code=self._codec.error_code(response.content),
+            retry_after=_retry_after(response.headers),
+        )
+
+    def close(self) -> None:
+        """Close the pool for blocking code."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def aclose(self) -> None:
+        """Close the pool of the running event loop."""
+        client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+
+class _Pause(Step[None]):
+    __slots__ = ("_seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def run(self) -> None:
+        time.sleep(self._seconds)
+
+    async def arun(self) -> None:
+        await asyncio.sleep(self._seconds)
+
+
+class HttpChatModel(ChatModel):
+    """A chat model behind HTTP: a codec and the transport. `with` or `async with` closes its connections."""
+
+    def __init__(self, model: str, codec: Codec, transport: HttpTransport) -> None:
+        expect("model", model, str, "a str")
+        self.model = model
+        self.provider = codec.provider
+        url = httpx.URL(transport.url)
+        self.server_address = url.host
+        self.server_port = url.port or (443 if url.scheme == "https" else 80)
+        self._codec = codec
+        self._transport = transport
+
+    def call(self, request: ChatRequest) -> ChatResponse:
+        """Answer `request`, blocking; raises `ModelError`."""
+        return self._codec.decode(self._transport.call(self._codec.encode(request, stream=False)))
+
+    async def acall(self, request: ChatRequest) -> ChatResponse:
+        """Answer `request` on asyncio; raises `ModelError`."""
+        return self._codec.decode(await self._transport.acall(self._codec.encode(request, stream=False)))
+
+    def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
+        """Answer `request` in chunks; raises `ModelError`."""
+        decoder = self._codec.decoder()
+        events = self._transport.stream(self._codec.encode(request, stream=True))
+        try:
+            for data in events:
+                if (chunk := decoder.chunk(data)) is not None:
+                    yield chunk
+        finally:
+            events.close()  # type: ignore[attr-defined]
+        decoder.end()
+
+    async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
+        """Answer `request` in chunks on asyncio; raises `ModelError`."""
+        decoder = self._codec.decoder()
+        events = self._transport.astream(self._codec.encode(request, stream=True))
+        try:
+            async for data in events:
+                if (chunk := decoder.chunk(data)) is not None:
+                    yield chunk
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+        decoder.end()
+
+    def close(self) -> None:
+        """Close the connections of blocking code."""
+        self._transport.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._transport.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.model} at {self.server_address}>"
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError):
+        parsed = httpx.URL("")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigurationError("base_url must be an http:// or https:// address, such as http://127.0.0.1:8000/v1")
+    return url
+
+
+def _error_class(status: int) -> type[ModelError]:
+    if status in (401, 403):
+        return AuthenticationError
+    if status == 408:
+        return ModelTimeout
+    if status == 429:
+        return RateLimited
+    return ModelError if status >= 500 or status == 409 else InvalidRequest
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """Return the seconds `Retry-After` asks for: a number, or a date (RFC 9110, 10.2.3)."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,254 @@
+"""OpenAI's chat completions, and every server that speaks them.
+
+Format: https://platform.openai.com/docs/api-reference/chat. The codec decides by what it sees and not by what a server
+claims: some give no finish reason, some put usage on a chunk of its own, some send a whole call in one delta.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from traced_tools._checks import expect, expect_positive
+from traced_tools.errors import ConfigurationError, InvalidResponse
+from traced_tools.messages import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
+from traced_tools.models.http import HttpChatModel, HttpTransport, RetryPolicy
+from traced_tools.models.openai_wire import Answer, Completion, CompletionChunk, code_of, read
+from traced_tools.options import ChatOptions
+from traced_tools.tools.definition import ToolDefinition
+
+_OPENAI = "https://api.openai.com/v1"
+_DONE = "[DONE]"
+_FINISH_REASONS = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_call",
+    "function_call": "tool_call",
+    "content_filter": "content_filter",
+}
+
+
+class OpenAIChatModel(HttpChatModel):
+    """A model behind OpenAI's chat completions, or behind a server that speaks them (vLLM, Ollama, Groq, a gateway).
+
+    Args:
+        model: the model's name, such as `gpt-5-mini`.
+        base_url: where the API is; by default `OPENAI_BASE_URL`, else OpenAI.
+        api_key: by default `OPENAI_API_KEY`; needed for OpenAI itself.
+        provider: who runs the model, for telemetry (`gen_ai.provider.name`).
+        timeout: seconds to wait for a connection, and for each further piece of an answer.
+        retries: further attempts when a connection fails or the server asks for patience (429, 5xx).
+        stream_usage: ask for usage on streams; False for servers that refuse the field.
+
+    Raises:
+        ConfigurationError: for an address that is none, or OpenAI without a key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        provider: str = "openai",
+        timeout: float = 60.0,
+        retries: int = 2,
+        stream_usage: bool = True,
+    ) -> None:
+        expect("model", model, str, "a str")
+        expect("base_url", base_url, (str, type(None)), "a str or None")
+        expect("api_key", api_key, (str, type(None)), "a str or None")
+        expect("retries", retries, int, "an int")
+        expect_positive("timeout", timeout)
+        address = (base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI).rstrip("/")
+        is_openai = urlsplit(address).hostname == urlsplit(_OPENAI).hostname
+        key = api_key or os.environ.get("OPENAI_API_KEY")
+        if is_openai and not key:
+            raise ConfigurationError("OpenAI needs a key: set OPENAI_API_KEY, or give api_key= (or another base_url=)")
+        codec = OpenAIChatCodec(model, key, provider=provider, is_openai=is_openai, stream_usage=stream_usage)
+        transport = HttpTransport(
+            f"{address}/chat/completions", codec, timeout=timeout, retries=RetryPolicy(attempts=retries)
+        )
+        super().__init__(model, codec, transport)
+
+
+class OpenAIChatCodec:
+    """The language of chat completions; see `OpenAIChatModel` for the arguments."""
+
+    def __init__(self, model: str, key: str | None, *, provider: str, is_openai: bool, stream_usage: bool) -> None:
+        self.provider = provider
+        self._model = model
+        self._key = key
+        # OpenAI's newer models refuse `max_tokens`, other servers know nothing else
+        self._max_tokens = "max_completion_tokens" if is_openai else "max_tokens"
+        self._stream_usage = stream_usage
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers of each request."""
+        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+
+    def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
+        """Return the JSON body that asks `request`."""
+        body: dict[str, Any] = {"model": self._model, "messages": list(_messages(request.messages))}
+        if request.tools:
+            body["tools"] = [_tool(definition) for definition in request.tools]
+        body.update(self._options(request.options, has_tools=bool(request.tools)))
+        if stream:
+            body["stream"] = True
+            if self._stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        return {**body, **request.options.extra}
+
+    def _options(self, options: ChatOptions, *, has_tools: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            self._max_tokens: options.max_tokens,
+            "stop": None if options.stop is None else list(options.stop),
+            "seed": options.seed,
+            "reasoning_effort": options.reasoning_effort,
+        }
+        if has_tools:
+            fields["tool_choice"] = _tool_choice(options.tool_choice)
+            fields["parallel_tool_calls"] = options.parallel_tool_calls
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def decode(self, body: bytes) -> ChatResponse:
+        """Return the answer a whole body stands for; raises `InvalidResponse`."""
+        answer = read(Completion, body, "the answer", self.provider)
+        if not answer.choices:
+            raise InvalidResponse("the answer holds no choice", provider=self.provider)
+        choice = answer.choices[0]
+        return ChatResponse(
+            AssistantMessage(list(_parts(choice.message))),
+            usage=answer.used(),
+            finish_reason=_finish_reason(choice.finish_reason),
+            id=answer.id,
+            model=answer.model,
+        )
+
+    def decoder(self) -> OpenAIChunkDecoder:
+        """Return a decoder for one streamed answer."""
+        return OpenAIChunkDecoder(self.provider)
+
+    def error_code(self, body: bytes) -> object:
+        """Return `code` or `type` of an error body."""
+        try:
+            return code_of(json.loads(body)["error"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+
+class OpenAIChunkDecoder:
+    """Decodes one streamed answer. It is complete when it says `[DONE]` or has given a finish reason."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._complete = False
+
+    def chunk(self, data: str) -> ChatChunk | None:
+        """Return the chunk an event's data stands for; raises `InvalidResponse`."""
+        if data.strip() == _DONE:
+            self._complete = True
+            return None
+        if not data:
+            return None
+        event = read(CompletionChunk, data, "a chunk of the stream", self._provider)
+        choice = event.choices[0] if event.choices else None
+        if choice is None:
+            return ChatChunk(usage=event.used(), id=event.id, model=event.model)
+        self._complete = self._complete or choice.finish_reason is not None
+        delta = choice.delta
+        return ChatChunk(
+            text=delta.text,
+            reasoning=delta.thoughts,
+            tool_calls=tuple(
+                ToolCallDelta(call.index, call.id, call.function.name, call.function.text)
+                for call in delta.tool_calls or ()
+            ),
+            usage=event.used(),
+            finish_reason=_finish_reason(choice.finish_reason),
+            id=event.id,
+            model=event.model,
+        )
+
+    def end(self) -> None:
+        """Raise `InvalidResponse` if the stream ended before the answer did."""
+        if not self._complete:
+            raise InvalidResponse("the stream ended before the answer did", provider=self._provider)
+
+
+def _parts(message: Answer) -> Iterable[Any]:
+    if message.thoughts:
+        yield ReasoningPart(message.thoughts)
+    if message.text:
+        yield TextPart(message.text)
+    for call in message.tool_calls or ():
+        yield ToolCall(call.function.name or "", call.function.text, call.id)
+
+
+def _finish_reason(reason: str | None) -> str | None:
+    return None if reason is None else _FINISH_REASONS.get(reason, "error")
+
+
+def _messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
+    for message in messages:
+        match message:
+            case SystemMessage():
+                yield {"role": "system", "content": message.text}
+            case UserMessage():
+                yield {"role": "user", "content": _user_content(message)}
+            case AssistantMessage():
+                yield _assistant(message)
+            case ToolMessage():
+                for result in message.results:
+                    yield {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
+
+
+def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, TextPart) for part in message.parts):
+        return message.text
+    return [_image(part) if isinstance(part, ImagePart) else {"type": "text", "text": part.text} for part in message.parts]
+
+
+def _image(part: ImagePart) -> dict[str, Any]:
+    url = part.url
+    if url is None:
+        url = f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _assistant(message: AssistantMessage) -> dict[str, Any]:
+    said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    if message.tool_calls:
+        said["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return said
+
+
+def _tool(definition: ToolDefinition) -> dict[str, Any]:
+    function = {"name": definition.name, "description": definition.description, "parameters": definition.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:
+    if choice is None or choice in ("auto", "none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}

@@ -1,0 +1,53 @@
+"""Capture a client's telemetry and look at it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from traced_tools.telemetry.configure import FinishedSpans, MetricPoint, in_memory
+from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.telemetry.tree import SpanNode, build_trees
+
+
+class CapturedTelemetry:
+    """What clients emit that are made with `ChatClient(telemetry=captured.options)`.
+
+    Attributes:
+        options: sends everything here and nothing elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._memory = in_memory()
+        self.options = TelemetryOptions(self._memory.tracer_provider, self._memory.meter_provider)
+
+    @property
+    def spans(self) -> FinishedSpans:
+        """The spans that have ended, in the order they did."""
+        return self._memory.spans()
+
+    @property
+    def metrics(self) -> list[MetricPoint]:
+        """What was recorded, summed up for each metric and set of attributes."""
+        return self._memory.metrics()
+
+    def tree(self) -> list[SpanNode]:
+        """Return the spans that have ended as trees, in the order they started."""
+        return build_trees(self.spans)
+
+    def clear(self) -> None:
+        """Forget what was captured so far."""
+        self._memory.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._memory.shutdown()
+
+
+def capture_telemetry() -> CapturedTelemetry:
+    """Return a capture; use it as it is, or in a `with` block that stops it at its end."""
+    return CapturedTelemetry()
