@@ -6,8 +6,8 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
@@ -21,6 +21,8 @@ from opentelemetry.trace.status import StatusCode
 from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.client import ChatClientRequestSpec
 from traced_tools.telemetry.run import TelemetryOptions
+
+T = TypeVar("T")
 
 MODES = ("call", "acall", "stream", "astream")
 ASYNC_MODES = ("acall", "astream")
@@ -51,15 +53,15 @@ def run(mode: str, spec: ChatClientRequestSpec) -> ChatClientResponse:
     return stream.response
 
 
-async def patiently(awaitable: Any) -> Any:
+async def patiently(awaitable: Awaitable[T]) -> T:
     """Await `awaitable`, or fail with a `TimeoutError`."""
     async with asyncio.timeout(PATIENCE):
         return await awaitable
 
 
-def in_time(function: Callable[[], Any]) -> Any:
+def in_time(function: Callable[[], T]) -> T:
     """Call `function` in a daemon thread and return its result; an `AssertionError` if it does not return in time."""
-    results: list[Any] = []
+    results: list[T] = []
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -77,6 +79,20 @@ def in_time(function: Callable[[], Any]) -> Any:
     return results[0]
 
 
+def span_id(span: ReadableSpan) -> int:
+    """Return the id of `span`."""
+    context = span.get_span_context()
+    assert context is not None
+    return context.span_id
+
+
+def trace_id(span: ReadableSpan) -> int:
+    """Return the id of the trace of `span`."""
+    context = span.get_span_context()
+    assert context is not None
+    return context.trace_id
+
+
 class Counting(SpanProcessor):
     """Counts how often each span begins and ends."""
 
@@ -85,10 +101,10 @@ class Counting(SpanProcessor):
         self.ended: Counter[int] = Counter()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        self.begun[span.get_span_context().span_id] += 1
+        self.begun[span_id(span)] += 1
 
     def on_end(self, span: ReadableSpan) -> None:
-        self.ended[span.get_span_context().span_id] += 1
+        self.ended[span_id(span)] += 1
 
 
 class Complaints(logging.Handler):
@@ -150,7 +166,7 @@ class Telemetry:
         """Return the name of a span's parent; None for a root."""
         if span.parent is None:
             return None
-        by_id = {each.get_span_context().span_id: each.name for each in self.spans}
+        by_id = {span_id(each): each.name for each in self.spans}
         return by_id.get(span.parent.span_id, "a span that has not ended")
 
     def tree(self) -> list[tuple[str, str | None]]:

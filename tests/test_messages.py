@@ -235,6 +235,17 @@ def test_an_assistant_message_keeps_the_order_of_its_parts() -> None:
     assert (message.text, message.reasoning, message.tool_calls) == ("ab", "r", (ToolCall("x"),))
 
 
+def test_looking_at_a_message_changes_nothing_about_it() -> None:
+    seen, fresh = (AssistantMessage("x", tool_calls=[ToolCall("a", id="1")]) for _ in range(2))
+    assert seen.tool_calls == (ToolCall("a", id="1"),)
+    assert seen == fresh
+    assert hash(seen) == hash(fresh)
+    assert repr(seen) == repr(fresh)
+    assert seen.model_dump_json() == fresh.model_dump_json()
+    assert seen.replace(parts=()).tool_calls == ()
+    assert seen.model_copy(update={"parts": ()}).tool_calls == ()
+
+
 def test_reasoning_stands_before_the_content_and_calls_after_it() -> None:
     message = AssistantMessage("said", reasoning="thought", tool_calls=[ToolCall("x")])
     assert message.parts == (ReasoningPart("thought"), TextPart("said"), ToolCall("x"))

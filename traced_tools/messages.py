@@ -32,6 +32,10 @@ class Value(BaseModel):
 
         def __init__(self, **data: Any) -> None: ...
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; with an `update`, a validated one."""
+        return self.replace(**update) if update else super().model_copy(deep=deep)
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`, validated like a new one."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}

@@ -978,7 +978,9 @@ def test_an_unknown_name_raises_when_the_policy_says_so(mode: str) -> None:
 class Advice(Advisor):
     """Does with each call what it is made with."""
 
-    def __init__(self, advise: Callable[[ToolInvocation, CallNext], Any], name: str = "advice", order: int = 400) -> None:
+    def __init__(
+        self, advise: Callable[[ToolInvocation, CallNext], Any], name: str = "advice", order: int = 400
+    ) -> None:
         self.name = name
         self.order = order
         self._advise = advise

@@ -9,7 +9,16 @@ from contextvars import ContextVar
 import pytest
 
 from tests.support import PATIENCE, Telemetry, arun, in_time, patiently, run
-from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, LoopLimits, NeedsEventLoop, ToolCall, perform
+from traced_tools import (
+    Advisor,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    LoopLimits,
+    NeedsEventLoop,
+    ToolCall,
+    perform,
+)
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.messages import AssistantMessage
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
@@ -163,8 +172,9 @@ def test_an_advisor_may_set_a_time_out_around_the_rest_of_the_chain(async_mode: 
             except TimeoutError:
                 return ChatClientResponse(request.run, ChatResponse(AssistantMessage("too late")))
 
-    client = ChatClient(ScriptedChatModel([ToolCall("never")]), tools=[never], advisors=[Impatient()],
-                        telemetry=telemetry.options)
+    client = ChatClient(
+        ScriptedChatModel([ToolCall("never")]), tools=[never], advisors=[Impatient()], telemetry=telemetry.options
+    )
     assert run(async_mode, client.prompt("?")).content == "too late"
     telemetry.check_each_ended_once()
     telemetry.check_run("answered")
@@ -216,17 +226,17 @@ def test_a_model_with_a_blocking_call_only_works_in_every_mode(mode: str) -> Non
     assert (model.threads == [threading.main_thread()]) == (mode in ("call", "stream"))
 
 
-@pytest.mark.parametrize("error", [StopIteration(), StopAsyncIteration(), ValueError("wrong")], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, ValueError])
 @pytest.mark.parametrize("colour", ["blocking", "coroutine"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_whatever_exception_a_tool_raises_the_model_is_told_and_the_loop_goes_on(
-    mode: str, error: Exception, colour: str, times: int
+    mode: str, kind: type[Exception], colour: str, times: int
 ) -> None:
     def blocking() -> None:
-        raise error
+        raise kind
 
     async def coroutine() -> None:
-        raise error
+        raise kind
 
     client = ChatClient(ScriptedChatModel([calls(colour, times), "done"]), tools=[blocking, coroutine])
     response = in_time(lambda: run(mode, client.prompt("?")))
@@ -258,10 +268,11 @@ def test_cancelling_a_run_cancels_its_async_tools_and_ends_every_span(async_mode
 
     asyncio.run(patiently(main()))
     telemetry.check_cancelled()
-    assert [(span.attributes or {})["traced_tools.tool.outcome"] for span in telemetry.named("execute_tool")] == ["cancelled"] * 2
+    outcomes = [(span.attributes or {})["traced_tools.tool.outcome"] for span in telemetry.named("execute_tool")]
+    assert outcomes == ["cancelled"] * 2
 
 
-def test_a_run_that_is_cancelled_while_a_blocking_tool_works_leaves_at_once(async_mode: str, telemetry: Telemetry) -> None:
+def test_a_run_cancelled_while_a_blocking_tool_works_leaves_at_once(async_mode: str, telemetry: Telemetry) -> None:
     release, under_way = threading.Event(), threading.Event()
 
     def stuck() -> None:

@@ -262,6 +262,7 @@ except KeyboardInterrupt:
     print("KeyboardInterrupt in", threading.current_thread().name, flush=True)
 """
 
+
 def wait_until_asleep(pid: int) -> None:
     """Return when the main thread of `pid` waits in the kernel: CPython loses an interrupt that comes just before."""
     stat = Path(f"/proc/{pid}/task/{pid}/stat")

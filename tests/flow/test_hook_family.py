@@ -177,8 +177,14 @@ def test_a_response_of_an_inner_pass_is_the_aggregate_while_chunks_go_to_the_con
             assert response.delta is None
             return response
 
-    run(mode, ChatClient(ScriptedChatModel([["let me see", ToolCall("add", {"a": 1, "b": 2})], "three"]), tools=[add],
-                         advisors=[Reader()]).prompt("?"))
+    run(
+        mode,
+        ChatClient(
+            ScriptedChatModel([["let me see", ToolCall("add", {"a": 1, "b": 2})], "three"]),
+            tools=[add],
+            advisors=[Reader()],
+        ).prompt("?"),
+    )
     assert contents == ["let me see", "three"]
 
 
@@ -191,7 +197,8 @@ def request_of(*tools: object) -> ChatClientRequest:
 
 def answer(request: ChatClientRequest, *parts: str | ToolCall) -> ChatClientResponse:
     message = AssistantMessage([TextPart(part) if isinstance(part, str) else part for part in parts])
-    return ChatClientResponse(request.run, ChatResponse(message), (*request.messages, message), iteration=request.iteration)
+    history = (*request.messages, message)
+    return ChatClientResponse(request.run, ChatResponse(message), history, iteration=request.iteration)
 
 
 def test_a_loop_runs_on_a_plain_function_for_the_rest_of_the_chain() -> None:

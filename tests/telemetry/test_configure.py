@@ -399,17 +399,20 @@ def test_a_variable_that_cannot_work_is_an_error_and_leaves_nothing_set_up(
 ) -> None:
     done = in_a_process(
         """
+import threading
 try:
     configure(otlp=True, prometheus=0)
 except ConfigurationError as error:
     print(error)
-print(provider_kinds())
+    print(error.__cause__, error.__suppress_context__ or error.__context__ is None)
+print(provider_kinds(), threading.active_count())
 """,
         **{variable: value},
     )
-    problem, kinds = done.stdout.splitlines()
+    problem, chained, left = done.stdout.splitlines()
     assert text in problem and MARKER not in problem
-    assert kinds == "[False, False]"
+    assert chained == "None True"
+    assert left == "[False, False] 1"
 
 
 @pytest.mark.parametrize(

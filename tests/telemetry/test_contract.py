@@ -9,6 +9,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.helpers import MARKER, MODES, Point, Recorder, Telemetry, context_of, everything, run
 from traced_tools import (
     Advisor,
+    AssistantMessage,
     BaseAdvisor,
     ChatClient,
     ChatClientRequest,
@@ -169,7 +171,9 @@ def test_the_scenario_is_told_the_same_in_each_mode(telemetry: Telemetry, mode: 
     expected, response = scenario(reference, "call"), scenario(telemetry, mode)
 
     def told(answer: ChatClientResponse) -> Any:
-        calls = [(each.name, each.content, each.decision, each.outcome, each.error_type) for each in answer.tool_results]
+        calls = [
+            (each.name, each.content, each.decision, each.outcome, each.error_type) for each in answer.tool_results
+        ]
         return (answer.content, answer.messages, answer.usage, answer.stop_reason, answer.finish_reason, calls)
 
     assert told(response) == told(expected)
@@ -335,7 +339,9 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
     assert of(names.ITERATION_DURATION, {**agent, names.ITERATION_OUTCOME: "answer"})[0] == 1
     called = {names.TOOL_TYPE: "function", **agent}
     assert of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "add"})[0] == 1
-    assert of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "fail", names.ERROR_TYPE: "RuntimeError"})[0] == 1
+    assert (
+        of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "fail", names.ERROR_TYPE: "RuntimeError"})[0] == 1
+    )
     for name in ("add", "fail"):
         assert of(names.TOOL_DECISIONS, {names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (1, 1)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
@@ -372,7 +378,9 @@ def test_a_duration_metric_is_the_spans_duration(telemetry: Telemetry, mode: str
     for point in telemetry.metric(names.ADVISOR_DURATION.name):
         advisor, hook = point.labels[names.ADVISOR_NAME], point.labels[names.ADVISOR_HOOK]
         if hook == "advise":
-            own = sum(float((s.attributes or {})[names.ADVISOR_SELF_TIME]) for s in telemetry.named(f"advise {advisor}"))  # type: ignore[arg-type]
+            own = sum(
+                float((s.attributes or {})[names.ADVISOR_SELF_TIME]) for s in telemetry.named(f"advise {advisor}")
+            )  # type: ignore[arg-type]
             assert point.total == pytest.approx(own)
 
 
@@ -401,7 +409,9 @@ def assert_consistent(telemetry: Telemetry) -> None:
 
 def span_type(span: ReadableSpan) -> names.SpanType:
     word = span.name.split(" ")[0]
-    found = [each for each in names.SPANS if each.name.split(" ")[0] in (word, "{hook}" if word in names.HOOKS else word)]
+    found = [
+        each for each in names.SPANS if each.name.split(" ")[0] in (word, "{hook}" if word in names.HOOKS else word)
+    ]
     assert len(found) == 1, f"{span.name} is not in the table"
     return found[0]
 
@@ -416,7 +426,9 @@ def assert_declared_span(span: ReadableSpan) -> None:
     assert span.status.status_code is (StatusCode.ERROR if has_error else StatusCode.UNSET), span.name
     assert span.status.description is None
     assert list(span.events) == []
-    assert (names.OPERATION_NAME in attributes) is (word_of(span) in ("invoke_agent", "chat", "execute_tool")), span.name
+    assert (names.OPERATION_NAME in attributes) is (word_of(span) in ("invoke_agent", "chat", "execute_tool")), (
+        span.name
+    )
     assert span.kind is SpanKind.INTERNAL or (declared is names.CHAT_SPAN and span.kind is SpanKind.CLIENT)
     assert span.instrumentation_scope is not None
     assert span.instrumentation_scope.name == names.SCOPE
@@ -434,7 +446,9 @@ def assert_declared_value(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_handed_back_to_the_model_fails_the_tools_span_and_nothing_above(telemetry: Telemetry, mode: str) -> None:
+def test_an_error_handed_back_to_the_model_fails_the_tools_span_and_nothing_above(
+    telemetry: Telemetry, mode: str
+) -> None:
     scenario(telemetry, mode)
     assert [span.name for span in telemetry.spans if not span.status.is_unset] == ["execute_tool fail"]
 
@@ -476,7 +490,9 @@ def test_a_failing_model_fails_its_span_and_all_above(telemetry: Telemetry, mode
     client = ChatClient(ScriptedChatModel([RuntimeError("no")]), telemetry=telemetry.options)
     with pytest.raises(RuntimeError):
         run(client.prompt("?"), mode)
-    failed = {span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset}
+    failed = {
+        span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
+    }
     assert failed == dict.fromkeys(
         ["invoke_agent assistant", "advise tool_calling", "iteration", "chat scripted"], "RuntimeError"
     )
@@ -507,7 +523,9 @@ def test_a_tool_whose_failure_raises_fails_every_span_above(telemetry: Telemetry
     )
     with pytest.raises(ToolExecutionError):
         run(client.prompt("?"), mode)
-    failed = {span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset}
+    failed = {
+        span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
+    }
     above = dict.fromkeys(
         ["invoke_agent assistant", "advise tool_calling", "iteration"], "traced_tools.errors.ToolExecutionError"
     )
@@ -528,7 +546,9 @@ def test_a_stream_left_early_ends_every_span_as_cancelled(telemetry: Telemetry, 
             next(stream)
     else:
         asyncio.run(leave())
-    failed = {span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset}
+    failed = {
+        span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
+    }
     assert failed == dict.fromkeys(
         ["invoke_agent assistant", "advise tool_calling", "iteration", "chat scripted"], "cancelled"
     )
@@ -625,6 +645,20 @@ def test_an_answer_that_cannot_be_understood_still_counts_as_a_model_call(teleme
         run(client.prompt("?"), mode)
     assert [point.total for point in telemetry.metric(names.INVOKE_AGENT_INFERENCE_CALLS.name)] == [1]
     assert (telemetry.one("invoke_agent assistant").attributes or {})[names.USAGE_INPUT_TOKENS] == 9
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_that_compares_by_value_is_traced_like_any_other(telemetry: Telemetry, mode: str) -> None:
+    @dataclass
+    class Valued(ChatModel):
+        model: str = "valued"
+        provider: str = "test"
+
+        def call(self, request: ChatRequest) -> ChatResponse:
+            return ChatResponse(AssistantMessage("x"))
+
+    assert run(ChatClient(Valued(), telemetry=telemetry.options).prompt("?"), mode).content == "x"
+    assert telemetry.one("chat valued").status.is_unset
 
 
 # Switches.
@@ -1033,9 +1067,7 @@ def raising(policy: str) -> set[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("raises_in", ["advise", "advise_tool", "denies", "answers", "changes"])
-def test_no_word_of_an_advisor_is_exported(
-    mode: str, raises_in: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_word_of_an_advisor_is_exported(mode: str, raises_in: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry()
     error = run_in_secret(telemetry, mode, "result", "answer", raises_in, LoopLimits())

@@ -79,8 +79,8 @@ class TranscriptAdvisor(Advisor):
 
 
 def overrides(advisor: Advisor, base: type[Advisor], method: str) -> bool:
-    """Whether the class of `advisor` has a `method` of its own and not the one of `base`."""
-    return _overrides(type(advisor), base, method)  # type: ignore[arg-type]  # mypy: a class has no hash
+    """Whether `advisor` has a `method` of its own and not the one of `base`."""
+    return method in vars(advisor) or _overrides(type(advisor), base, method)  # type: ignore[arg-type]  # mypy: a class has no hash
 
 
 @cache

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; without its extra, say which one is missing and end with status 2."""
+    """Run the command line; without its extra, say which one is missing and end with status 1."""
     try:
         from traced_tools.cli.app import app
     except ModuleNotFoundError as error:

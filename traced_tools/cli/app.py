@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 from rich.console import Console
 
-from traced_tools import __version__
 from traced_tools.cli.demo import run_demo
 from traced_tools.errors import TracedToolsError
 
@@ -15,13 +12,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 @app.callback()
-def traced_tools(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
+def traced_tools() -> None:
     """A tool-calling loop for agents in which every step is an OpenTelemetry span."""
-    if version:
-        typer.echo(__version__)
-        raise typer.Exit
 
 
 @app.command()

@@ -224,7 +224,7 @@ def _set_up(settings: _Settings) -> Telemetry:
     if environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
         _LOG.info("%s is true: configure() sets nothing up", OTEL_SDK_DISABLED)
         return Telemetry()
-    _warn_of_nothing(settings)
+    _warn_of_settings(settings)
     with ExitStack() as undo:
         try:
             handle = _build(settings, undo)
@@ -294,7 +294,7 @@ def _is_free(provider: object, signal: str) -> bool:
     return False
 
 
-def _warn_of_nothing(settings: _Settings) -> None:
+def _warn_of_settings(settings: _Settings) -> None:
     """Tell the log of exporters that nobody here knows, and of a set-up that sends nothing anywhere."""
     for signal in (_TRACES, _METRICS):
         if unknown := sorted(_exporters(signal) - {"otlp", "none"}):
@@ -473,7 +473,6 @@ class InMemoryTelemetry:
 
     def shutdown(self) -> None:
         """Stop both providers; what they kept can still be read."""
-        self.metrics()
         _quietly(self.tracer_provider.shutdown)
         _quietly(self.meter_provider.shutdown)
 

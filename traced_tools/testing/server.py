@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -51,8 +51,21 @@ class Reply:
     @classmethod
     def sse(cls, events: Iterable[object], *, cut: bool = False) -> Self:
         """Return a stream of events, each a text as it is or a value as JSON."""
-        pieces = (event if isinstance(event, str) else json.dumps(event) for event in events)
-        return cls((f"data: {piece}\n\n".encode() for piece in pieces), content_type="text/event-stream", cut=cut)
+        return cls(_events(events), content_type="text/event-stream", cut=cut)
+
+
+def _events(events: Iterable[object]) -> Iterator[bytes]:
+    try:
+        for event in events:
+            yield f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
+    finally:
+        _close(events)
+
+
+def _close(pieces: Iterable[object]) -> None:
+    """Let a generator know that nobody wants more of it."""
+    if isinstance(pieces, Generator):
+        pieces.close()
 
 
 class _QuietServer(ThreadingHTTPServer):
@@ -135,4 +148,6 @@ def _send(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
             handler.wfile.write(b"0\r\n\r\n")
     except (BrokenPipeError, ConnectionResetError):
         pass  # the client went away, which a test may want
+    finally:
+        _close(reply.body)
     handler.close_connection = reply.cut

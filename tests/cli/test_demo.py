@@ -1,0 +1,114 @@
+"""`traced-tools demo`: the main job of a newcomer, run as a newcomer runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_docs import weather_service
+from traced_tools.testing import ReplayServer
+
+
+def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_"))}
+    code = "from traced_tools.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        env={**kept, "COLUMNS": "120", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def printed() -> str:
+    run = demo("demo")
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    return run.stdout
+
+
+def test_the_answer_is_printed(printed: str) -> None:
+    assert "A sunny weekend is waiting: fly TAP from Oslo to Lisbon" in printed
+
+
+def test_the_tree_shows_what_was_outside_and_inside_the_loop(printed: str) -> None:
+    lines = [line for line in printed.splitlines() if line.lstrip("│├└─ ").startswith(SPANS)]
+    shape = [((len(line) - len(line.lstrip("│├└─ "))) // 4, " ".join(line.lstrip("│├└─ ").split()[:2])) for line in lines]
+    assert shape[:9] == [
+        (0, "invoke_agent trip_planner"),
+        (1, "advise profile"),
+        (2, "advise tool_calling"),
+        (3, "initialize tool_calling"),
+        (3, shape[4][1]),
+        (4, "before tool_calling"),
+        (4, "advise observer"),
+        (5, "chat trip-script-1"),
+        (4, "after tool_calling"),
+    ]
+    assert [name.split()[0] for depth, name in shape if depth == 3] == ["initialize", *["iteration"] * 4, "finalize"]
+
+
+SPANS = (
+    "invoke_agent",
+    "advise",
+    "initialize",
+    "iteration",
+    "before",
+    "after",
+    "chat",
+    "execute_tool",
+    "refuse_tool",
+    "finalize",
+)
+
+
+def test_parallel_failed_retried_and_refused_calls_are_seen(printed: str) -> None:
+    tools = [line.lstrip("│├└─ ") for line in printed.splitlines() if "_tool " in line and "advise_tool" not in line]
+    fates = [(line.split()[1], "TimeoutError" in line, "denied" in line) for line in tools]
+    assert sorted(fates[:3]) == [
+        ("find_flights", False, False),
+        ("find_hotels", True, False),
+        ("get_weather", False, False),
+    ]
+    assert fates[3:] == [("find_hotels", False, False), ("book_hotel", False, True)]
+    assert "refuse_tool book_hotel" in printed
+
+
+def test_tokens_self_times_and_metrics_are_seen(printed: str) -> None:
+    assert "2610 -> 222 tokens" in printed
+    assert "self " in printed
+    assert "traced_tools.tool.decisions" in printed
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in printed
+
+
+def test_with_a_server_in_the_environment_the_demo_talks_to_it() -> None:
+    with ReplayServer(weather_service) as server:
+        run = demo("demo", OPENAI_BASE_URL=f"{server.url}/v1", OPENAI_MODEL="other-model")
+        assert [request.json()["model"] for request in server.requests] == ["other-model"] * len(server.requests)
+    assert run.returncode == 0, run.stderr
+    assert "chat other-model" in run.stdout
+
+
+def test_a_server_that_is_not_there_ends_the_demo_with_one_line() -> None:
+    run = demo("demo", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+    assert run.returncode == 1
+    assert "connection failed" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_help_is_there_and_an_unknown_command_is_a_usage_error() -> None:
+    assert "demo" in demo("--help").stdout
+    assert "loopback" in demo("demo", "--help").stdout
+    assert demo("no-such-command").returncode == 2
+
+
+def test_without_its_extra_the_command_line_names_it() -> None:
+    code = "import sys; sys.modules['typer'] = None; from traced_tools.cli import main; main()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    assert "traced_tools[cli]" in run.stderr

@@ -1,0 +1,263 @@
+"""The codec of chat completions: what is sent, what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traced_tools import (
+    AssistantMessage,
+    ChatOptions,
+    ConfigurationError,
+    ImagePart,
+    InvalidResponse,
+    ModelError,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolDefinition,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.models import ChatRequest, OpenAIChatModel
+from traced_tools.models.folding import ChunkFold
+from traced_tools.models.openai import OpenAIChatCodec
+
+SECRET = "the-secret-in-the-body"
+CODEC = OpenAIChatCodec("m", "key", provider="openai", is_openai=False, stream_usage=True)
+WEATHER = ToolDefinition(name="weather", description="Get it.", input_schema={"type": "object"})
+
+
+def encoded(*messages: Any, tools: tuple[ToolDefinition, ...] = (), stream: bool = False, **options: Any) -> dict[str, Any]:
+    return CODEC.encode(ChatRequest(messages, tools, ChatOptions(**options)), stream=stream)
+
+
+def folded(*events: Any) -> Any:
+    decoder, fold = CODEC.decoder(), ChunkFold()
+    for event in events:
+        if (chunk := decoder.chunk(event if isinstance(event, str) else json.dumps(event))) is not None:
+            fold.add(chunk)
+    decoder.end()
+    return fold.response()
+
+
+def delta(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": fields}]}
+
+
+def test_each_message_becomes_what_the_api_reads() -> None:
+    body = encoded(
+        SystemMessage("be brief"),
+        UserMessage("hi"),
+        AssistantMessage("looking", reasoning="hm", tool_calls=[ToolCall("weather", {"city": "Oslo"}, "c1")]),
+        ToolMessage([ToolResultPart(call_id="c1", name="weather", content="sunny")]),
+    )
+    assert body["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": "looking",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+    ]
+
+
+def test_images_are_sent_by_address_or_as_data() -> None:
+    parts = [TextPart("what is it?"), ImagePart(url="https://example.org/a.png"), ImagePart(data=b"\x01", media_type="image/gif")]
+    assert encoded(UserMessage(parts))["messages"][0]["content"] == [
+        {"type": "text", "text": "what is it?"},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/gif;base64,AQ=="}},
+    ]
+
+
+def test_options_that_are_set_are_sent_and_no_others() -> None:
+    assert set(encoded(UserMessage("hi"))) == {"model", "messages"}
+    body = encoded(
+        UserMessage("hi"),
+        tools=(WEATHER,),
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=9,
+        stop=("x",),
+        seed=0,
+        tool_choice="weather",
+        parallel_tool_calls=False,
+        reasoning_effort="low",
+        extra={"user": "u"},
+    )
+    assert {name: body[name] for name in body.keys() - {"model", "messages", "tools"}} == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "max_tokens": 9,
+        "stop": ["x"],
+        "seed": 0,
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        "parallel_tool_calls": False,
+        "reasoning_effort": "low",
+        "user": "u",
+    }
+
+
+def test_a_tool_choice_without_tools_is_not_sent() -> None:
+    assert "tool_choice" not in encoded(UserMessage("hi"), tool_choice="required")
+
+
+def test_openai_itself_gets_the_newer_name_of_the_token_limit() -> None:
+    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True)
+    body = codec.encode(ChatRequest((UserMessage("hi"),), options=ChatOptions(max_tokens=9)), stream=False)
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (9, False)
+
+
+def test_usage_is_asked_for_on_streams_unless_switched_off() -> None:
+    assert encoded(UserMessage("hi"), stream=True)["stream_options"] == {"include_usage": True}
+    without = OpenAIChatCodec("m", None, provider="openai", is_openai=False, stream_usage=False)
+    assert "stream_options" not in without.encode(ChatRequest((UserMessage("hi"),)), stream=True)
+
+
+def test_usage_counts_cached_and_reasoning_tokens() -> None:
+    body = {
+        "choices": [{"message": {"content": "x"}, "finish_reason": "length"}],
+        "usage": {
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 4},
+            "completion_tokens_details": {"reasoning_tokens": 3},
+        },
+    }
+    response = CODEC.decode(json.dumps(body).encode())
+    assert response.usage is not None
+    assert response.usage.model_dump() == {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cache_read_tokens": 4,
+        "cache_write_tokens": None,
+        "reasoning_tokens": 3,
+    }
+    assert response.finish_reason == "length"
+
+
+def test_reasoning_is_read_under_both_of_its_names() -> None:
+    for name in ("reasoning", "reasoning_content"):
+        body = {"choices": [{"message": {"content": "x", name: "thought"}}]}
+        assert CODEC.decode(json.dumps(body).encode()).message.parts == (ReasoningPart("thought"), TextPart("x"))
+
+
+def test_a_stream_of_fragments_folds_to_one_message() -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": '{"ci'}}
+    response = folded(
+        delta(role="assistant", content=""),
+        delta(content="Let me "),
+        delta(content="look."),
+        delta(tool_calls=[call]),
+        delta(tool_calls=[{"index": 0, "function": {"arguments": 'ty":"Oslo"}'}}]),
+        delta(tool_calls=[{"index": 1, "id": "c2", "function": {"name": "time", "arguments": "{}"}}]),
+        {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]},
+        {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
+        "[DONE]",
+    )
+    assert response.message == AssistantMessage(
+        "Let me look.", tool_calls=[ToolCall("weather", '{"city":"Oslo"}', "c1"), ToolCall("time", "{}", "c2")]
+    )
+    assert (response.finish_reason, response.usage.total_tokens) == ("tool_call", 5)
+
+
+def test_deltas_without_an_index_are_told_apart_by_their_ids() -> None:
+    response = folded(
+        delta(tool_calls=[{"id": "a", "function": {"name": "one", "arguments": "{"}}]),
+        delta(tool_calls=[{"function": {"arguments": "}"}}]),
+        delta(tool_calls=[{"id": "b", "function": {"name": "two", "arguments": "{}"}}]),
+        "[DONE]",
+    )
+    assert response.tool_calls == (ToolCall("one", "{}", "a"), ToolCall("two", "{}", "b"))
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (f"{SECRET} is no JSON", "cannot be understood"),
+        (json.dumps([SECRET]), "cannot be understood"),
+        (json.dumps({"choices": SECRET}), "choices"),
+        (json.dumps({"choices": [{"message": {"content": 1, "secret": SECRET}}]}), "choices.0.message.content"),
+        (json.dumps({"choices": [{"message": {"tool_calls": [{"function": SECRET}]}}]}), "tool_calls.0.function"),
+        (json.dumps({"choices": []}), "no choice"),
+        (json.dumps({"error": {"message": SECRET, "code": "boom"}}), "error object"),
+    ],
+)
+def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
+    with pytest.raises(InvalidResponse, match=says) as caught:
+        CODEC.decode(body.encode())
+    assert SECRET not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([f"{SECRET} is no JSON"], "a chunk of the stream cannot be understood"),
+        ([{"choices": [{"delta": SECRET}]}], "choices.0.delta"),
+        ([{"error": {"message": SECRET, "type": "server_error"}}], "error object .*server_error"),
+        ([delta(content=SECRET)], "ended before the answer did"),
+        ([], "ended before the answer did"),
+    ],
+)
+def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
+    with pytest.raises(InvalidResponse, match=says) as caught:
+        folded(*events)
+    assert SECRET not in str(caught.value) + repr(caught.value)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+        ["choices", "message", "delta", "tool_calls", "function", "usage", "error", "content", "index", "id"]
+    ), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_whatever_a_server_sends_only_model_errors_come_out(body: Any) -> None:
+    text = json.dumps(body)
+    for attempt in (lambda: CODEC.decode(text.encode()), lambda: folded(text)):
+        try:
+            attempt()
+        except ModelError as error:
+            assert error.provider == "openai"
+    CODEC.error_code(text.encode())
+
+
+def test_openai_without_a_key_is_refused_and_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        OpenAIChatModel("gpt-5-mini")
+
+
+@pytest.mark.parametrize("address", ["not an address", "ftp://example.org", "http://"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="base_url"):
+        OpenAIChatModel("m", base_url=address)
+
+
+@pytest.mark.parametrize("wrong", [{"base_url": 1}, {"api_key": 1}, {"retries": "2"}, {"timeout": "1"}])
+def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        OpenAIChatModel("m", **{"base_url": "http://127.0.0.1:1", **wrong})
+
+
+def test_the_environment_names_server_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8123/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    model = OpenAIChatModel("m")
+    assert (model.server_address, model.server_port, model.provider) == ("127.0.0.1", 8123, "openai")
+    assert SECRET not in repr(model) + repr(vars(model))

@@ -1,0 +1,71 @@
+"""Every block of Python in the README and in the docs runs as it stands, the blocks of a page one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from traced_tools.testing import Received, ReplayServer, Reply
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def script(page: Path) -> str:
+    """Return the blocks of a page as one script whose line numbers are those of the page."""
+    text = page.read_text()
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        start = text.count("\n", 0, block.start(1))
+        code = block.group(1).splitlines()
+        lines[start : start + len(code)] = code
+    return "\n".join(lines)
+
+
+def weather_service(request: Received) -> Reply:
+    """Answer like a model that looks the weather up first."""
+    if any(message["role"] == "tool" for message in request.json()["messages"]):
+        delta, reason = {"content": "It is sunny."}, "stop"
+    else:
+        function = {"name": "get_weather", "arguments": '{"city": "Lisbon"}'}
+        delta, reason = {"tool_calls": [{"index": 0, "id": "c1", "function": function}]}, "tool_calls"
+    usage = {"prompt_tokens": 61, "completion_tokens": 17}
+    return Reply.sse([{"choices": [{"delta": delta, "finish_reason": reason}], "usage": usage}, "[DONE]"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
+    code = script(page)
+    if not code.strip():
+        pytest.skip("the page holds no Python")
+    file = tmp_path / "page.py"
+    file.write_text(code)
+    with ReplayServer(weather_service) as server:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_"))}
+        run = subprocess.run(
+            [sys.executable, "-W", "error", str(file)],
+            env={**kept, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "none"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert run.returncode == 0, run.stderr
+    if page.name == "README.md":
+        assert "It is sunny." in run.stdout
+        assert "execute_tool get_weather" in run.stderr
+
+
+def test_the_pages_hold_code_to_run() -> None:
+    assert sum(len(BLOCK.findall(page.read_text())) for page in PAGES) > 10
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

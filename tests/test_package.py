@@ -1,0 +1,267 @@
+"""How the package is put together: what is public, which way imports point, who may import what, and who spells names."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import traced_tools
+from traced_tools.telemetry import names
+
+ROOT = Path(traced_tools.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+PUBLIC = ("traced_tools", "traced_tools.models", "traced_tools.testing")
+
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("_checks", "_lazy", "_version", "errors", "messages", "options", "telemetry.names"),
+    ("_flow", "_steps", "_workers", "events", "telemetry"),
+    ("tools", "models", "memory"),
+    ("audit", "mcp"),
+    ("advisors",),
+    ("client", "running"),
+    ("testing", "cli"),
+)
+"""Lowest first (architecture, section 4); the private modules and `running` stand where what they serve does."""
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer(module: str) -> int:
+    """The layer of `traced_tools.<module>`: that of the longest name it begins with."""
+    found = [
+        (len(prefix), index)
+        for index, prefixes in enumerate(LAYERS)
+        for prefix in prefixes
+        if module == prefix or module.startswith(f"{prefix}.")
+    ]
+    assert found, f"traced_tools.{module} has no layer: add it to LAYERS"
+    return max(found)[1]
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes that run, those under `if TYPE_CHECKING` left out."""
+    for child in ast.iter_child_nodes(node):
+        if is_type_checking(child):
+            yield from (below for other in getattr(child, "orelse", []) for below in [other, *running_nodes(other)])
+        else:
+            yield child
+            yield from running_nodes(child)
+
+
+def imports_of(path: Path) -> set[str]:
+    """The full dotted names of what a module imports, wherever in it."""
+    found = set()
+    for node in running_nodes(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def own_imports(path: Path) -> set[str]:
+    """The modules of the package that a module imports, without the package's name."""
+    known = {dotted(each) for each in MODULES}
+    found = set()
+    for name in imports_of(path):
+        if name.startswith("traced_tools."):
+            inside = name.removeprefix("traced_tools.")
+            found.add(inside if inside in known else inside.rpartition(".")[0])
+    return found - {""}
+
+
+def ids(path: Path) -> str:
+    return dotted(path) or "traced_tools"
+
+
+# What is public.
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_can_be_imported(package: str) -> None:
+    module = importlib.import_module(package)
+    unresolved = []
+    for name in module.__all__:
+        try:
+            getattr(module, name)
+        except (ImportError, AttributeError) as error:
+            unresolved.append(f"{name}: {error}")
+    assert unresolved == []
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_all_is_exactly_what_the_package_exports(package: str) -> None:
+    module = importlib.import_module(package)
+    assert list(module.__all__) == sorted(module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert set(dir(module)) >= set(module.__all__)
+    assert set(module._EXPORTS) == set(module.__all__)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_what_type_checkers_see_is_what_is_exported(package: str) -> None:
+    module = importlib.import_module(package)
+    assert module.__file__ is not None
+    seen: dict[str, str] = {}
+    for node in ast.walk(tree_of(Path(module.__file__))):
+        if isinstance(node, ast.ImportFrom) and node.module != "traced_tools._lazy" and node.module != "typing":
+            seen |= {
+                alias.asname or alias.name: str(node.module) for alias in node.names if alias.name != "annotations"
+            }
+    assert seen == module._EXPORTS
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_name_that_is_not_there_is_an_attribute_error(package: str) -> None:
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'invented'"):
+        module.invented  # noqa: B018
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "py.typed").is_file()
+
+
+def test_the_version_is_the_packages() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\w|\.)*", traced_tools.__version__)
+
+
+@pytest.mark.parametrize("path", [each for each in MODULES if each.name == "__init__.py"], ids=ids)
+def test_an_init_lists_names_and_nothing_else(path: Path) -> None:
+    if dotted(path).split(".")[0] == "cli":
+        return  # the command line is no place to import names from
+    for node in tree_of(path).body:
+        assert not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef), ast.unparse(node)
+
+
+# Which way imports point.
+
+
+@pytest.mark.parametrize("path", [each for each in MODULES if dotted(each)], ids=ids)
+def test_imports_point_one_way(path: Path) -> None:
+    here = dotted(path)
+    upward = {name for name in own_imports(path) if layer(name) > layer(here)}
+    assert upward == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_models_and_tools_never_import_advisors(path: Path) -> None:
+    if dotted(path).split(".")[0] in ("models", "tools"):
+        assert not [name for name in own_imports(path) if name.split(".")[0] in ("advisors", "client", "running")]
+
+
+def imports_any(path: Path, *packages: str) -> set[str]:
+    return {name for name in imports_of(path) if any(name == each or name.startswith(f"{each}.") for each in packages)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_only_the_set_up_imports_the_sdk_exporters_and_prometheus(path: Path) -> None:
+    if dotted(path) not in ("telemetry.configure", "telemetry.prometheus"):
+        assert imports_any(path, "opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client") == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_httpx_is_imported_where_http_is_spoken(path: Path) -> None:
+    if dotted(path) not in ("models.http", "events.exporters", "events.webhook", "cli.dashboards"):
+        assert imports_any(path, "httpx", "httpx_sse", "requests", "aiohttp", "urllib3") == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading(path: Path) -> None:
+    if dotted(path).split(".")[0] in ("advisors", "tools", "client", "running"):
+        forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
+        assert imports_any(path, *forbidden) == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_nothing_under_the_set_up_touches_the_global_providers(path: Path) -> None:
+    if dotted(path) not in ("telemetry.configure", "telemetry.prometheus"):
+        called = {ast.unparse(node.func) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)}
+        assert not {
+            name
+            for name in called
+            if name.endswith(("set_tracer_provider", "set_meter_provider", "set_logger_provider"))
+        }
+
+
+# Who spells names.
+
+
+def docstrings(tree: ast.Module) -> set[int]:
+    """The ids of the constants that are docstrings, of attributes too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found.add(id(node.value))
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_no_module_but_the_table_spells_a_telemetry_name(path: Path) -> None:
+    if dotted(path) == "telemetry.names":
+        return
+    table = {*names.ATTRIBUTES, *names.METRICS, *(span.name for span in names.SPANS if "{" in span.name)}
+    shape = re.compile(r"(gen_ai|traced_tools)\.[a-z0-9_]+(\.[a-z0-9_]+)+")
+    modules = {f"traced_tools.{dotted(each)}" for each in MODULES}
+    tree = tree_of(path)
+    documented = docstrings(tree)
+    spelled = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            text = node.value
+            if text in table or (shape.match(text) and text not in modules):
+                spelled.append(f"line {node.lineno}: {text[:60]}")
+    assert spelled == []
+
+
+# What an import costs.
+
+HEAVY = ("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client", "rich", "typer")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import traced_tools",
+        "import traced_tools.models, traced_tools.testing",
+        "from traced_tools import ChatClient, tool, ToolCallingAdvisor; from traced_tools.testing import ScriptedChatModel",
+    ],
+)
+def test_importing_stays_light(code: str) -> None:
+    loaded = "import sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"{code}; {loaded}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    found = {name for name in done.stdout.split() if any(name == each or name.startswith(f"{each}.") for each in HEAVY)}
+    assert found == set()
+
+
+def test_importing_the_package_alone_imports_none_of_its_modules_but_the_lazy_one() -> None:
+    code = "import traced_tools, sys; print('\\n'.join(m for m in sys.modules if m.startswith('traced_tools.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["traced_tools._lazy"]
