@@ -1,12 +1,13 @@
 """The client: what a request is assembled of, and what it refuses.
 
-Not applicable yet, since there are no tool providers in this release: B072, B073, B074. B079 to B081 and B083 speak of tools that
-options carry; here they never do. B075 in part: None is a value like any other in a tool context.
+Not applicable yet, since there are no tool providers in this release: B072, B073, B074. B079 to B081 and B083 speak of
+tools that options carry; here they never do. B075 in part: None is a value like any other in a tool context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from traced_tools import (
     FunctionToolCallback,
     ImagePart,
     LoopLimits,
+    Message,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -83,7 +85,7 @@ def sent(model: ScriptedChatModel) -> ChatRequest:
 @pytest.mark.parametrize("mode", MODES)
 def test_messages_are_sent_as_system_then_conversation_then_user(mode: str) -> None:
     model = ScriptedChatModel(["x"])
-    conversation = [
+    conversation: list[Message] = [
         UserMessage("one"),
         AssistantMessage("two", tool_calls=[ToolCall("add", id="1")]),
         ToolMessage([ToolResultPart(call_id="1", name="add", content="3")]),
@@ -304,10 +306,8 @@ def test_what_an_advisor_does_to_the_context_stays_in_its_run(mode: str) -> None
         async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
             seen.append(dict(request.context))
             context: Any = request.context
-            try:
+            with suppress(TypeError):  # a context that cannot be changed is as good
                 context["scribbled"] = True
-            except TypeError:
-                pass  # a context that cannot be changed is as good
             return await call_next(request)
 
     spec = ChatClient(ScriptedChatModel(["x", "y"]), advisors=[Scribble()]).prompt("?", params={"a": 1})
@@ -432,7 +432,7 @@ def test_a_client_needs_a_model(model: Any) -> None:
 
 @pytest.mark.parametrize(("argument", "value"), [*WRONG_FOR_BOTH, *WRONG_FOR_PROMPT])
 def test_b075_b076_a_prompt_refuses_an_argument_of_the_wrong_kind_by_name(argument: str, value: Any) -> None:
-    arguments: dict[str, Any] = {"user": "?", **{argument: value}}
+    arguments: dict[str, Any] = {"user": "?", argument: value}
     with pytest.raises((TypeError, ValueError), match=argument):
         ChatClient(ScriptedChatModel([])).prompt(**arguments)
 

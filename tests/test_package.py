@@ -1,4 +1,4 @@
-"""How the package is put together: what is public, which way imports point, who may import what, and who spells names."""
+"""How the package is put together: what is public, which way imports point, and who may import and spell what."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ HEAVY = ("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "promet
     [
         "import traced_tools",
         "import traced_tools.models, traced_tools.testing",
-        "from traced_tools import ChatClient, tool, ToolCallingAdvisor; from traced_tools.testing import ScriptedChatModel",
+        "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
     ],
 )
 def test_importing_stays_light(code: str) -> None:

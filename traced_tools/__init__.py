@@ -13,27 +13,66 @@ if TYPE_CHECKING:
     from traced_tools._flow import Step as Step
     from traced_tools._steps import perform as perform
     from traced_tools._version import __version__ as __version__
-    from traced_tools.advisors.base import MEMORY_ORDER as MEMORY_ORDER, TOOL_LOOP_ORDER as TOOL_LOOP_ORDER, Advisor as Advisor, BaseAdvisor as BaseAdvisor, ToolLoopAdvisor as ToolLoopAdvisor, TranscriptAdvisor as TranscriptAdvisor
+    from traced_tools.advisors.base import MEMORY_ORDER as MEMORY_ORDER
+    from traced_tools.advisors.base import TOOL_LOOP_ORDER as TOOL_LOOP_ORDER
+    from traced_tools.advisors.base import Advisor as Advisor
+    from traced_tools.advisors.base import BaseAdvisor as BaseAdvisor
+    from traced_tools.advisors.base import ToolLoopAdvisor as ToolLoopAdvisor
+    from traced_tools.advisors.base import TranscriptAdvisor as TranscriptAdvisor
     from traced_tools.advisors.chain import AdvisorChain as AdvisorChain
-    from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest, ChatClientResponse as ChatClientResponse
+    from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
+    from traced_tools.advisors.exchange import ChatClientResponse as ChatClientResponse
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
-    from traced_tools.client import ChatClient as ChatClient, ChatClientRequestSpec as ChatClientRequestSpec
-    from traced_tools.errors import AdvisorChainError as AdvisorChainError, AuthenticationError as AuthenticationError, ConfigurationError as ConfigurationError, InvalidRequest as InvalidRequest, InvalidResponse as InvalidResponse, LoopLimitExceeded as LoopLimitExceeded, ModelError as ModelError, ModelTimeout as ModelTimeout, NeedsEventLoop as NeedsEventLoop, RateLimited as RateLimited, ToolDefinitionError as ToolDefinitionError, ToolExecutionError as ToolExecutionError, ToolNotFoundError as ToolNotFoundError, TracedToolsError as TracedToolsError
-    from traced_tools.messages import AssistantMessage as AssistantMessage, ImagePart as ImagePart, Message as Message, ReasoningPart as ReasoningPart, SystemMessage as SystemMessage, TextPart as TextPart, ToolCall as ToolCall, ToolMessage as ToolMessage, ToolResultPart as ToolResultPart, Usage as Usage, UserMessage as UserMessage, dump_messages as dump_messages, load_messages as load_messages
+    from traced_tools.client import ChatClient as ChatClient
+    from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
+    from traced_tools.errors import AdvisorChainError as AdvisorChainError
+    from traced_tools.errors import AuthenticationError as AuthenticationError
+    from traced_tools.errors import ConfigurationError as ConfigurationError
+    from traced_tools.errors import InvalidRequest as InvalidRequest
+    from traced_tools.errors import InvalidResponse as InvalidResponse
+    from traced_tools.errors import LoopLimitExceeded as LoopLimitExceeded
+    from traced_tools.errors import ModelError as ModelError
+    from traced_tools.errors import ModelTimeout as ModelTimeout
+    from traced_tools.errors import NeedsEventLoop as NeedsEventLoop
+    from traced_tools.errors import RateLimited as RateLimited
+    from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
+    from traced_tools.errors import ToolExecutionError as ToolExecutionError
+    from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
+    from traced_tools.errors import TracedToolsError as TracedToolsError
+    from traced_tools.messages import AssistantMessage as AssistantMessage
+    from traced_tools.messages import ImagePart as ImagePart
+    from traced_tools.messages import Message as Message
+    from traced_tools.messages import ReasoningPart as ReasoningPart
+    from traced_tools.messages import SystemMessage as SystemMessage
+    from traced_tools.messages import TextPart as TextPart
+    from traced_tools.messages import ToolCall as ToolCall
+    from traced_tools.messages import ToolMessage as ToolMessage
+    from traced_tools.messages import ToolResultPart as ToolResultPart
+    from traced_tools.messages import Usage as Usage
+    from traced_tools.messages import UserMessage as UserMessage
+    from traced_tools.messages import dump_messages as dump_messages
+    from traced_tools.messages import load_messages as load_messages
     from traced_tools.models.step import CallModel as CallModel
     from traced_tools.options import ChatOptions as ChatOptions
-    from traced_tools.running import AsyncChatStream as AsyncChatStream, ChatRun as ChatRun, ChatStream as ChatStream
+    from traced_tools.running import AsyncChatStream as AsyncChatStream
+    from traced_tools.running import ChatRun as ChatRun
+    from traced_tools.running import ChatStream as ChatStream
     from traced_tools.telemetry.configure import configure as configure
     from traced_tools.telemetry.run import TelemetryOptions as TelemetryOptions
-    from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback, ToolCallback as ToolCallback
+    from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
+    from traced_tools.tools.callback import ToolCallback as ToolCallback
     from traced_tools.tools.context import ToolContext as ToolContext
-    from traced_tools.tools.decorator import tool as tool, tool_callbacks as tool_callbacks
-    from traced_tools.tools.definition import ToolDefinition as ToolDefinition, ToolMetadata as ToolMetadata
+    from traced_tools.tools.decorator import tool as tool
+    from traced_tools.tools.decorator import tool_callbacks as tool_callbacks
+    from traced_tools.tools.definition import ToolDefinition as ToolDefinition
+    from traced_tools.tools.definition import ToolMetadata as ToolMetadata
     from traced_tools.tools.errors import ToolErrors as ToolErrors
     from traced_tools.tools.execution import ToolInvocation as ToolInvocation
     from traced_tools.tools.limits import LoopLimits as LoopLimits
-    from traced_tools.tools.manager import ExecuteTools as ExecuteTools, ToolCallingManager as ToolCallingManager
-    from traced_tools.tools.result import ToolExecutionResult as ToolExecutionResult, ToolResult as ToolResult
+    from traced_tools.tools.manager import ExecuteTools as ExecuteTools
+    from traced_tools.tools.manager import ToolCallingManager as ToolCallingManager
+    from traced_tools.tools.result import ToolExecutionResult as ToolExecutionResult
+    from traced_tools.tools.result import ToolResult as ToolResult
     from traced_tools.tools.schema import ToolParam as ToolParam
 
 _EXPORTS = {
@@ -104,6 +143,8 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "MEMORY_ORDER",
+    "TOOL_LOOP_ORDER",
     "Advisor",
     "AdvisorChain",
     "AdvisorChainError",
@@ -127,7 +168,6 @@ __all__ = [
     "InvalidResponse",
     "LoopLimitExceeded",
     "LoopLimits",
-    "MEMORY_ORDER",
     "Message",
     "ModelError",
     "ModelTimeout",
@@ -136,7 +176,6 @@ __all__ = [
     "ReasoningPart",
     "Step",
     "SystemMessage",
-    "TOOL_LOOP_ORDER",
     "TelemetryOptions",
     "TextPart",
     "ToolCall",

@@ -18,16 +18,16 @@ its own way and resumes the flow with the result, or throws the error in where t
 
 and a user may take the steps one by one (`Execution`). Nothing else in the package knows how it is being run.
 
-*Context.* An `Execution` has one `contextvars.Context`, copied when it is made. The flow is resumed inside it and every
-step is performed inside it, coroutines and chunks included (`_inside` drives them there, whichever task pulls). So what a
-flow makes current, such as a span, is current for the model and the tools and never for the consumer, who sees a chunk
-only between two steps.
+*Context.* An `Execution` has one `contextvars.Context`, copied when it is made. The flow is resumed inside it and each
+step is performed inside it, coroutines and chunks included (`_inside` drives them there, whichever task pulls). So what
+a flow makes current, such as a span, is current for the model and the tools and never for the consumer, who sees a
+chunk only between two steps.
 
-*Awaiting something else.* Under asyncio what is not a step came from an asyncio library and is handed to the event loop.
-In a blocking run there is no loop to hand it to: `NeedsEventLoop` is thrown in at that line.
+*Awaiting something else.* What is not a step came from an asyncio library; under asyncio it is handed to the event
+loop. In a blocking run there is no loop to hand it to: `NeedsEventLoop` is thrown in at that line.
 
-*Leaving early.* A consumer that goes away has `Abandoned` thrown into the flow, whose `finally` blocks run and whose last
-steps are still performed; when nothing can be performed any more (garbage collection) each of them gets `Abandoned` too.
+*Leaving early.* A consumer that goes away has `Abandoned` thrown into the flow, whose `finally` blocks run and whose
+last steps are still performed; when nothing can be performed any more (garbage collection) they get `Abandoned` too.
 """
 
 from __future__ import annotations

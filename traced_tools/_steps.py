@@ -39,10 +39,10 @@ class Call(Step[T]):
 
 
 def perform(function: Callable[P, Awaitable[T] | T], *args: P.args, **kwargs: P.kwargs) -> Step[T]:
-    """Return a step that calls `function`; `await perform(function, ...)` is how a flow does input and output.
+    """Return a step that calls a function: what a flow awaits to do input and output.
 
-    A blocking function runs in place in a blocking run and in a worker thread under asyncio; an async function runs on the
-    event loop, in a blocking run on one in a background thread.
+    A blocking function runs in place in a blocking run and in a worker thread under asyncio; an async function runs on
+    the event loop, in a blocking run on one in a background thread.
     """
     if not callable(function):
         raise TypeError(f"perform needs a function and its arguments, not {type(function).__name__}")
@@ -86,8 +86,8 @@ class Batch(Step[list[T]]):
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling `function` gives a coroutine: an async function, method or partial, or an object with async `__call__`."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    """Whether `function` is an async function, method or partial, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 async def _awaiting(awaitable: Awaitable[T]) -> T:

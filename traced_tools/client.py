@@ -69,7 +69,9 @@ class ChatClient:
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
         expect("name", name, str, "a str")
-        expect("tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None")
+        expect(
+            "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
+        )
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
         _check_settings(system, options, limits, tool_errors)
         self._settings: dict[str, Any] = {
@@ -120,7 +122,7 @@ class ChatClient:
             user: what the user says: a text, parts, or a message.
             messages: the conversation so far; sent after `system` and before `user`.
             system: instructions, instead of the client's.
-            tools: functions, objects with `@tool` methods, `ToolCallback`s, nested as you like, instead of the client's.
+            tools: functions, objects with `@tool` methods, `ToolCallback`s, nested at will, instead of the client's.
             advisors: further advisors.
             options: how the model is asked, on top of the client's.
             tool_context: what tools may know of the caller, merged into the client's.
@@ -155,7 +157,7 @@ class ChatClient:
         )
 
     def chain(self, added: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
-        """Return the chain of this client's advisors and `added` ones, with a tool loop unless one is there or unwanted."""
+        """Return the chain of this client's advisors and `added` ones; a tool loop joins unless there or unwanted."""
         advisors = [*self._settings["advisors"], *added]
         if tool_calling and not any(isinstance(advisor, ToolLoopAdvisor) for advisor in advisors):
             advisors.append(_loop_for(self._settings["tool_calling_advisor"] or ToolCallingAdvisor(), advisors))

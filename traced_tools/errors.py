@@ -145,6 +145,6 @@ def _short(value: object) -> str | None:
 class Abandoned(BaseException):
     """Thrown into a flow whose consumer went away: a stream left by `break`, a run that was closed.
 
-    Not an error and never seen by a caller. Unlike `GeneratorExit`, which Python itself throws, it reaches the innermost
-    `await`, and what the flow awaits while it cleans up is still performed.
+    Not an error and never seen by a caller. Unlike `GeneratorExit`, which Python itself throws, it reaches the
+    innermost `await`, and what the flow awaits while it cleans up is still performed.
     """

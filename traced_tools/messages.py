@@ -30,7 +30,8 @@ class Value(BaseModel):
 
     if TYPE_CHECKING:  # what subclasses with positional arguments call; pydantic's own takes any keyword
 
-        def __init__(self, **data: Any) -> None: ...
+        def __init__(self, **data: Any) -> None:
+            """Take the fields by name."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy; with an `update`, a validated one."""
@@ -61,6 +62,7 @@ class ImagePart(Value):
     media_type: str = "image/png"
 
     def model_post_init(self, context: Any) -> None:
+        """Check that there is one image."""
         if (self.url is None) == (self.data is None):
             raise ValueError("an ImagePart needs exactly one of url and data")
 
@@ -90,7 +92,9 @@ class ToolCall(Value):
     arguments: str = Field(default="{}", repr=False)
     id: str | None = None
 
-    def __init__(self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any) -> None:
+    def __init__(
+        self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any
+    ) -> None:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         super().__init__(name=name, arguments=text, id=id, **data)
 

@@ -43,8 +43,8 @@ class _Closing:
 class ChatStream(_Closing):
     """The chunks of a run, as they arrive; iterate over it, best in a `with` block.
 
-    Leaving the block early closes the model's stream and ends every span. `.text` of a chunk is what arrived. `.response` is
-    the aggregate, after the last chunk.
+    Leaving the block early closes the model's stream and ends every span. `.text` of a chunk is what arrived.
+    `.response` is the aggregate, after the last chunk.
     """
 
     def __init__(self, flow: Flow[ChatClientResponse], chain: AdvisorChain, request: ChatClientRequest) -> None:
@@ -112,7 +112,7 @@ class AsyncChatStream(_Closing):
 
 
 class ChatRun:
-    """A run whose driver is the caller: `next` gives the step the run waits for, and nothing happens until it is performed.
+    """A run whose driver is the caller: nothing happens but the steps the caller performs.
 
         run = client.prompt("...", tools=[...]).start()
         while step := run.next():

@@ -1,7 +1,7 @@
 """The chain: advisors in order around a model, entered any number of times.
 
-Of the reference's statements on its chain, a consumed queue, copies "after an advisor" and a builder seeded with a chain have
-no meaning here: a chain holds no state of a run, and `call_next` is the rest of it.
+Of the reference's statements on its chain, a consumed queue, copies "after an advisor" and a builder seeded with one
+have no meaning here: a chain holds no state of a run, and `call_next` is the rest of it.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def test_an_advisor_that_overrides_nothing_leaves_no_trace(mode: str) -> None:
 def test_an_advisor_needs_a_name_and_an_order(name: Any, order: Any) -> None:
     advisor = Advisor()
     advisor.name, advisor.order = name, order
-    with pytest.raises(AdvisorChainError, match="Advisor needs a `name` .* and an `order`"):
+    with pytest.raises(AdvisorChainError, match=r"Advisor needs a `name` .* and an `order`"):
         ChatClient(ScriptedChatModel([]), advisors=[advisor])
     with pytest.raises(AdvisorChainError, match="needs a `name`"):
         ChatClient(ScriptedChatModel([])).prompt("?", advisors=[Advisor()])

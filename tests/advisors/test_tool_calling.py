@@ -3,13 +3,13 @@
 Of these, the following have no meaning here or are deliberately different:
 
 - B006 (null request or chain): both are typed, and a chain never passes None.
-- B007, B008, B045 (options that cannot carry tools are passed through): tools are part of the request, not of its options.
+- B007, B008, B045 (options that cannot carry tools): tools are part of the request, not of its options.
 - B018 (provider-native usage objects are dropped): `Usage` holds none.
 - B025 (an empty system message stands in for a missing one): nothing is invented; see the test of that number.
 - B028, B029, B044 (a limit ends the run with the breach text as its answer): by default the model concludes (W-07).
 - B034 (a subclass brings its own builder): there are no builders, a subclass inherits the constructor.
 - B040, B041 (usage in chunks): the aggregate carries it, `stream.response.usage`.
-- B043 (finish reason `returnDirect`, also B021): `stop_reason` says `return_direct`, `finish_reason` keeps to the conventions.
+- B021, B043 (finish reason `returnDirect`): `stop_reason` says it, `finish_reason` keeps to the conventions.
 - B048 (tools of a stream run on a thread of their own): the blocking drivers run them where they are.
 - B051 (finalize only after a plain answer): it runs in every ending (W-13).
 - B054 (helper for a deprecated parameter), B057 (tools in a model's default options): there is neither.

@@ -196,6 +196,20 @@ def test_a_pool_reuses_its_threads_after_a_job_that_raised_and_one_that_was_canc
     assert {last.result(PATIENCE)} == crowd.threads
 
 
+def test_the_calling_thread_runs_what_no_worker_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, crowd = WorkerPool(size=1), Crowd()
+    monkeypatch.setattr(_workers, "_pool", pool)
+    stuck = pool.submit(crowd)
+    crowd.wait_for(1)
+    try:
+        threads = in_time(lambda: _workers.run_all([threading.current_thread] * 3))
+        assert len(set(threads)) == 1
+        assert not crowd.threads & set(threads)
+    finally:
+        crowd.release.set()
+    stuck.result(PATIENCE)
+
+
 def test_workers_are_daemons_so_that_a_stuck_tool_does_not_keep_the_program() -> None:
     assert WorkerPool().submit(threading.current_thread).result(PATIENCE).daemon
 

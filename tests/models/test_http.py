@@ -82,7 +82,12 @@ def test_each_status_is_an_error_of_its_class(mode: str, status: int, kind: type
             ask(server.url, mode, retries=0)
     error = caught.value
     assert type(error) is kind
-    assert (error.status_code, error.retryable, error.code, error.request_id) == (status, retryable, "the_code", "req-1")
+    assert (error.status_code, error.retryable, error.code, error.request_id) == (
+        status,
+        retryable,
+        "the_code",
+        "req-1",
+    )
     assert SECRET not in str(error) + repr(error)
     assert f"status {status}" in str(error) and "req-1" in str(error)
 

@@ -34,7 +34,9 @@ CODEC = OpenAIChatCodec("m", "key", provider="openai", is_openai=False, stream_u
 WEATHER = ToolDefinition(name="weather", description="Get it.", input_schema={"type": "object"})
 
 
-def encoded(*messages: Any, tools: tuple[ToolDefinition, ...] = (), stream: bool = False, **options: Any) -> dict[str, Any]:
+def encoded(
+    *messages: Any, tools: tuple[ToolDefinition, ...] = (), stream: bool = False, **options: Any
+) -> dict[str, Any]:
     return CODEC.encode(ChatRequest(messages, tools, ChatOptions(**options)), stream=stream)
 
 
@@ -73,7 +75,11 @@ def test_each_message_becomes_what_the_api_reads() -> None:
 
 
 def test_images_are_sent_by_address_or_as_data() -> None:
-    parts = [TextPart("what is it?"), ImagePart(url="https://example.org/a.png"), ImagePart(data=b"\x01", media_type="image/gif")]
+    parts = [
+        TextPart("what is it?"),
+        ImagePart(url="https://example.org/a.png"),
+        ImagePart(data=b"\x01", media_type="image/gif"),
+    ]
     assert encoded(UserMessage(parts))["messages"][0]["content"] == [
         {"type": "text", "text": "what is it?"},
         {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
@@ -218,9 +224,16 @@ def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(e
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["choices", "message", "delta", "tool_calls", "function", "usage", "error", "content", "index", "id"]
-    ), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["choices", "message", "delta", "tool_calls", "function", "usage", "error", "content", "index", "id"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
     max_leaves=12,
 )
 

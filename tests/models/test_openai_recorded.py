@@ -30,7 +30,15 @@ from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.models.folding import ChunkFold
 from traced_tools.testing import ReplayServer, Reply
 
-COMPATIBLE = ("openai-chat", "groq-chat", "huggingface-chat", "mistral-chat", "ollama-chat", "openrouter-chat", "vllm-chat")
+COMPATIBLE = (
+    "openai-chat",
+    "groq-chat",
+    "huggingface-chat",
+    "mistral-chat",
+    "ollama-chat",
+    "openrouter-chat",
+    "vllm-chat",
+)
 CLOSING = Reply.json({"choices": [{"message": {"content": "closing words"}, "finish_reason": "stop"}]})
 CLOSING_STREAM = [{"choices": [{"delta": {"content": "closing words"}, "finish_reason": "stop"}]}, "[DONE]"]
 
@@ -54,7 +62,9 @@ def test_every_recorded_exchange_decodes_to_the_calls_it_holds(case: str) -> Non
             continue
         response = ask(exchange)
         assert len(response.tool_calls) == exchange.tool_calls
-        assert all(isinstance(json.loads(call.arguments), dict) and call.id and call.name for call in response.tool_calls)
+        assert all(
+            isinstance(json.loads(call.arguments), dict) and call.id and call.name for call in response.tool_calls
+        )
         assert response.tool_calls or response.message.text
         assert response.model
 
@@ -169,9 +179,9 @@ def _messages(recorded: list[dict[str, Any]]) -> list[Message]:
 def meaning(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request says.
 
-    Left out, because it says nothing to the model or is another recorder's habit: the model's name and `stream`; `strict`
-    and descriptions of tools; the order of tools; an assistant message without text and calls; `annotations`; white space
-    in arguments.
+    Left out, because it says nothing to the model or is another recorder's habit: the model's name and `stream`;
+    `strict` and descriptions of tools; the order of tools; an assistant message without text and calls; `annotations`;
+    white space in arguments.
     """
     return {
         "messages": [_said(message) for message in request["messages"] if _says_something(message)],

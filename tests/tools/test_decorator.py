@@ -150,7 +150,7 @@ def test_a_plain_function_a_callback_and_nested_collections_are_tools() -> None:
         return "plain"
 
     own = FunctionToolCallback(plain, name="own")
-    assert list(by_name(plain, [own, (Alarm(),)])) == ["plain", "own", *[each for each in by_name(Alarm())]]
+    assert list(by_name(plain, [own, (Alarm(),)])) == ["plain", "own", *by_name(Alarm())]
     assert tool_callbacks([]) == []
 
 

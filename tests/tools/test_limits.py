@@ -1,4 +1,4 @@
-"""The limits of a run, and the tally that counts against them. How they end a run is in `advisors/test_tool_calling.py`."""
+"""The limits of a run and the tally against them. How they end a run is in `advisors/test_tool_calling.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers import relaxed
 from traced_tools import LoopLimits, ToolCall, ToolErrors, Usage

@@ -1,9 +1,9 @@
 """Running the calls of an answer: in the loop and by hand.
 
-Not applicable: B084 (what a manager is made of: it is made of nothing), B085 (definitions are those of the request's tools), B086
-(null prompt or response: see the test of that number), B088 and B089 (no resolvers yet), B099 and B108 (weaknesses W-08, W-02:
-malformed arguments are refused, and siblings keep their results), B101 (an answer has one message), B104 to B107 (there is
-no conversion into generations; `ToolExecutionResult` is made by the manager).
+Not applicable: B084 (what a manager is made of: it is made of nothing), B085 (definitions are those of the request's
+tools), B088 and B089 (no resolvers yet), B099 and B108 (weaknesses W-08 and W-02: malformed arguments are refused, and
+siblings keep their results), B101 (an answer has one message), B104 to B107 (nothing is converted into generations, and
+`ToolExecutionResult` is made by the manager).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.trace import StatusCode
 
 from tests.helpers import MARKER, MODES, Telemetry, context_of, relaxed, run
@@ -464,13 +465,13 @@ def test_a_text_that_no_encoding_knows_is_sent_stored_and_traced(mode: str, wher
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_error_whose_text_cannot_be_made_fails_no_run(mode: str) -> None:
-    class Unspeakable(Exception):
+    class UnspeakableError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("not even this")
 
     def unspeakable() -> str:
         """Raise."""
-        raise Unspeakable
+        raise UnspeakableError
 
     (content,) = in_loop(mode, ToolCall("unspeakable"), tools=[unspeakable])
     assert content.startswith("The tool unspeakable failed: ")

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic asks for it below Python 3.12
 
@@ -97,9 +98,7 @@ def test_models_dataclasses_and_typed_dicts_are_nested() -> None:
 
 
 def test_what_has_a_default_or_may_be_none_is_not_required() -> None:
-    def find(
-        city: str, days: int = 3, unit: str | None = None, tag: Optional[str] = "x", zone: str | None = ...
-    ) -> str:  # type: ignore[assignment]  # noqa: UP045
+    def find(city: str, days: int = 3, unit: str | None = None, tag: Optional[str] = "x") -> str:  # noqa: UP045
         return ""
 
     def absent(city: str, unit: str | None, *, days: int = 3) -> tuple[str, str | None, int]:

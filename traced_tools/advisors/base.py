@@ -50,7 +50,7 @@ class Advisor:
 
 
 class BaseAdvisor(Advisor):
-    """An advisor that only changes what passes: `before` on the way in, `after` on the way out. Plain or async methods."""
+    """An advisor that only changes what passes, by `before` and `after`; each a plain or an async method."""
 
     def before(self, request: ChatClientRequest) -> Any:
         """Return the request to send on."""
@@ -75,7 +75,7 @@ class ToolLoopAdvisor(Advisor):
 
 
 class TranscriptAdvisor(Advisor):
-    """An advisor that keeps the conversation itself. Placed inside the loop, it makes the loop's own history superfluous."""
+    """An advisor that keeps the conversation itself; inside the loop, the loop's own history is then switched off."""
 
 
 def overrides(advisor: Advisor, base: type[Advisor], method: str) -> bool:

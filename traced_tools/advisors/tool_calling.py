@@ -23,8 +23,8 @@ T = TypeVar("T")
 class ToolCallingAdvisor(ToolLoopAdvisor):
     """Runs the tools the model asks for and asks again, until it answers or a limit ends the run.
 
-    Subclass it to change a step: `initialize`, `before`, `after`, `next_instructions`, `finalize`, each a plain or an async
-    method. The order of events is
+    Subclass it to change a step: `initialize`, `before`, `after` and `finalize` may be plain or async methods,
+    `next_instructions` is a plain one. The order of events is
 
         initialize, then per pass: before, the rest of the chain, after, the tools, next_instructions; at last finalize
 

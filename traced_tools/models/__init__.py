@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from traced_tools.models.base import ChatChunk as ChatChunk, ChatModel as ChatModel, ChatRequest as ChatRequest, ChatResponse as ChatResponse, ToolCallDelta as ToolCallDelta
+    from traced_tools.models.base import ChatChunk as ChatChunk
+    from traced_tools.models.base import ChatModel as ChatModel
+    from traced_tools.models.base import ChatRequest as ChatRequest
+    from traced_tools.models.base import ChatResponse as ChatResponse
+    from traced_tools.models.base import ToolCallDelta as ToolCallDelta
     from traced_tools.models.openai import OpenAIChatModel as OpenAIChatModel
 
 _EXPORTS = {

@@ -139,7 +139,6 @@ class ChatModel(ABC):
         yield ChatChunk.whole(await self.acall(request))
 
 
-
 def _identified(part: Any) -> Any:
     if isinstance(part, ToolCall) and not part.id:
         return part.replace(id=f"call_{uuid.uuid4().hex}")

@@ -223,7 +223,9 @@ def _messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
 def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
     if all(isinstance(part, TextPart) for part in message.parts):
         return message.text
-    return [_image(part) if isinstance(part, ImagePart) else {"type": "text", "text": part.text} for part in message.parts]
+    return [
+        _image(part) if isinstance(part, ImagePart) else {"type": "text", "text": part.text} for part in message.parts
+    ]
 
 
 def _image(part: ImagePart) -> dict[str, Any]:

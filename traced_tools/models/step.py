@@ -15,7 +15,8 @@ C = TypeVar("C")
 class ChunkClock(Protocol):
     """Told of each chunk when it arrives."""
 
-    def chunk(self) -> None: ...
+    def chunk(self) -> None:
+        """Take note of a chunk."""
 
 
 class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
@@ -39,12 +40,15 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         self._deliver = deliver
 
     def run(self) -> ChatResponse:
+        """Ask, blocking, for the whole answer."""
         return self.accepted(self.model.call(self.request))
 
     async def arun(self) -> ChatResponse:
+        """Ask on asyncio for the whole answer."""
         return self.accepted(await self.model.acall(self.request))
 
     def stream(self) -> Iterator[C]:
+        """Ask, blocking, and give what the consumer sees of each chunk."""
         self._fold = ChunkFold()
         chunks = self.model.stream(self.request)
         try:
@@ -57,6 +61,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         self.result = self.accepted(self._fold.response())
 
     async def astream(self) -> AsyncIterator[C]:
+        """Ask on asyncio and give what the consumer sees of each chunk."""
         self._fold = ChunkFold()
         chunks = self.model.astream(self.request)
         try:

@@ -111,7 +111,9 @@ ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 
 # Attributes of the conventions.
 
-OPERATION_NAME: Final = _attribute("gen_ai.operation.name", "string", "What is done.", (CHAT, EXECUTE_TOOL, INVOKE_AGENT))
+OPERATION_NAME: Final = _attribute(
+    "gen_ai.operation.name", "string", "What is done.", (CHAT, EXECUTE_TOOL, INVOKE_AGENT)
+)
 PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "Who runs the model.")
 REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The model that was asked.")
 REQUEST_STREAM: Final = _attribute("gen_ai.request.stream", "boolean", "Set, to true, when the answer was streamed.")
@@ -133,7 +135,9 @@ USAGE_CACHE_WRITE_TOKENS: Final = _attribute("gen_ai.usage.cache_write.input_tok
 USAGE_REASONING_TOKENS: Final = _attribute("gen_ai.usage.reasoning.output_tokens", "int", "Tokens spent on thinking.")
 CONVERSATION_ID: Final = _attribute("gen_ai.conversation.id", "string", "The caller's conversation, when it gave one.")
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The client's name.")
-TOOL_NAME: Final = _attribute("gen_ai.tool.name", "string", f"The tool, or {UNKNOWN_TOOL} for a name nobody registered.")
+TOOL_NAME: Final = _attribute(
+    "gen_ai.tool.name", "string", f"The tool, or {UNKNOWN_TOOL} for a name nobody registered."
+)
 TOOL_TYPE: Final = _attribute("gen_ai.tool.type", "string", "What kind of tool it is.", (FUNCTION,))
 TOOL_CALL_ID: Final = _attribute("gen_ai.tool.call.id", "string", "Ties the result to the call.")
 TOKEN_TYPE: Final = _attribute("gen_ai.token.type", "string", "Read or written.", (TOKEN_INPUT, TOKEN_OUTPUT))
@@ -145,8 +149,12 @@ ERROR_TYPE: Final = _attribute("error.type", "string", "Class of the error, or a
 
 RUN_ID: Final = _attribute("traced_tools.run.id", "string", "Time-ordered id; joins trace, events and audit.")
 ITERATION_INDEX: Final = _attribute("traced_tools.iteration.index", "int", "Which pass of the loop, from 1.")
-ITERATION_TOOL_CALLS: Final = _attribute("traced_tools.iteration.tool_calls", "int", "How many calls the model asked for.")
-ITERATION_OUTCOME: Final = _attribute("traced_tools.iteration.outcome", "string", "How a pass ended.", ITERATION_OUTCOMES)
+ITERATION_TOOL_CALLS: Final = _attribute(
+    "traced_tools.iteration.tool_calls", "int", "How many calls the model asked for."
+)
+ITERATION_OUTCOME: Final = _attribute(
+    "traced_tools.iteration.outcome", "string", "How a pass ended.", ITERATION_OUTCOMES
+)
 LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Passes of the loop in the run.")
 LOOP_TOOL_CALLS: Final = _attribute("traced_tools.loop.tool_calls", "int", "Tool calls the model asked for in the run.")
 LOOP_STOP_REASON: Final = _attribute("traced_tools.loop.stop_reason", "string", "Why the run ended.", STOP_REASONS)
@@ -157,16 +165,24 @@ LIMIT_MAX_SECONDS: Final = _attribute("traced_tools.loop.limit.max_seconds", "do
 ADVISOR_NAME: Final = _attribute("traced_tools.advisor.name", "string", "The advisor, named in code.")
 ADVISOR_HOOK: Final = _attribute("traced_tools.advisor.hook", "string", "Which hook ran.", HOOKS)
 ADVISOR_ORDER: Final = _attribute("traced_tools.advisor.order", "int", "Its place in the chain; lower is further out.")
-ADVISOR_SELF_TIME: Final = _attribute("traced_tools.advisor.self_time", "double", "Own seconds, without what is downstream.")
+ADVISOR_SELF_TIME: Final = _attribute(
+    "traced_tools.advisor.self_time", "double", "Own seconds, without what is downstream."
+)
 TOOL_OUTCOME: Final = _attribute("traced_tools.tool.outcome", "string", "How the tool ended.", TOOL_OUTCOMES)
 TOOL_DECISION: Final = _attribute("traced_tools.tool.decision", "string", "What was decided about the call.", DECISIONS)
-TOOL_ATTEMPTS: Final = _attribute("traced_tools.tool.attempts", "int", "How often the tool was started; one span covers all.")
+TOOL_ATTEMPTS: Final = _attribute(
+    "traced_tools.tool.attempts", "int", "How often the tool was started; one span covers all."
+)
 TOOL_BATCH_SIZE: Final = _attribute("traced_tools.tool.batch_size", "int", "Calls the model asked for at once.")
 TOOL_BATCH_INDEX: Final = _attribute("traced_tools.tool.batch_index", "int", "Place among them, from 0.")
 TOOL_QUEUE_TIME: Final = _attribute("traced_tools.tool.queue_time", "double", "Seconds waited for a free worker.")
 TOOL_ARGUMENTS_SIZE: Final = _attribute("traced_tools.tool.arguments.size", "int", "Bytes of the arguments.")
-TOOL_RESULT_SIZE: Final = _attribute("traced_tools.tool.result.size", "int", "Bytes of the result as the model reads it.")
-TOOL_SOURCE: Final = _attribute("traced_tools.tool.source", "string", f"`{LOCAL}`, or the MCP server's configured name.")
+TOOL_RESULT_SIZE: Final = _attribute(
+    "traced_tools.tool.result.size", "int", "Bytes of the result as the model reads it."
+)
+TOOL_SOURCE: Final = _attribute(
+    "traced_tools.tool.source", "string", f"`{LOCAL}`, or the MCP server's configured name."
+)
 
 # Spans.
 
@@ -218,7 +234,10 @@ AGENT_SPAN: Final = SpanType(
     ),
 )
 ITERATION_SPAN: Final = SpanType(
-    "iteration", "internal", "One pass of the loop: a model call and its tools.", (ITERATION_INDEX, ITERATION_TOOL_CALLS, ERROR_TYPE)
+    "iteration",
+    "internal",
+    "One pass of the loop: a model call and its tools.",
+    (ITERATION_INDEX, ITERATION_TOOL_CALLS, ERROR_TYPE),
 )
 HOOK_SPAN: Final = SpanType("{hook} {advisor}", "internal", "One hook of one advisor.", (*_HOOK, ADVISOR_SELF_TIME))
 CHAT_SPAN: Final = SpanType(
@@ -333,7 +352,12 @@ TOKEN_USAGE: Final = _metric(
     _TOKENS,
 )
 LOOP_ITERATIONS_METRIC: Final = _metric(
-    "traced_tools.loop.iterations", "histogram", "{iteration}", "Passes of the loop a run.", (AGENT_NAME, LOOP_STOP_REASON), _COUNTS
+    "traced_tools.loop.iterations",
+    "histogram",
+    "{iteration}",
+    "Passes of the loop a run.",
+    (AGENT_NAME, LOOP_STOP_REASON),
+    _COUNTS,
 )
 ITERATION_DURATION: Final = _metric(
     "traced_tools.iteration.duration",
@@ -366,5 +390,9 @@ TELEMETRY_FAILURES: Final = _metric(
     "traced_tools.telemetry.failures", "counter", "{failure}", "Spans lost because the tracing set-up raised.", ()
 )
 RUN_OLDEST_ACTIVE: Final = _metric(
-    "traced_tools.run.oldest_active", "gauge", "s", "Age of the oldest run under way: grows while one is stuck.", (AGENT_NAME,)
+    "traced_tools.run.oldest_active",
+    "gauge",
+    "s",
+    "Age of the oldest run under way: grows while one is stuck.",
+    (AGENT_NAME,),
 )

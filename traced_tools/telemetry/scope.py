@@ -56,9 +56,9 @@ class SelfClock:
 class Scope:
     """One span of a run, current while the block runs and ended exactly once.
 
-    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes`) and what to count (`_record`).
-    `duration` is the span's own duration, so both signals tell the same number. A scope that is not `traced` has no span
-    and is counted all the same. One that has a `clock` counts as downstream of the scope around it on that clock.
+    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes`), what to count (`_record`).
+    `duration` is the span's own duration, so both signals tell the same number. A scope that is not `traced` has no
+    span and is counted all the same. One that has a `clock` is downstream of the scope around it on that clock.
     """
 
     traced = True

@@ -8,8 +8,11 @@ from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from traced_tools.testing.scripted import ScriptedChatModel as ScriptedChatModel
-    from traced_tools.testing.server import Received as Received, Reply as Reply, ReplayServer as ReplayServer
-    from traced_tools.testing.telemetry import CapturedTelemetry as CapturedTelemetry, capture_telemetry as capture_telemetry
+    from traced_tools.testing.server import Received as Received
+    from traced_tools.testing.server import ReplayServer as ReplayServer
+    from traced_tools.testing.server import Reply as Reply
+    from traced_tools.testing.telemetry import CapturedTelemetry as CapturedTelemetry
+    from traced_tools.testing.telemetry import capture_telemetry as capture_telemetry
 
 _EXPORTS = {
     "ScriptedChatModel": "traced_tools.testing.scripted",

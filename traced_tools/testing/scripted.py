@@ -18,8 +18,8 @@ class ScriptedChatModel(ChatModel):
     """Answers each request with the next turn of a script, blocking or async, whole or word by word.
 
     Args:
-        turns: each a text, a `ToolCall`, a list of these, a `ChatResponse`, an exception to raise, or a function that is
-            given the request and returns one of them.
+        turns: each a text, a `ToolCall`, a list of these, a `ChatResponse`, an exception to raise, or a function that
+            is given the request and returns one of them.
         usage: what each turn reports, in order or the same for all; nothing by default.
         model: the name in telemetry.
 
@@ -32,7 +32,9 @@ class ScriptedChatModel(ChatModel):
 
     provider = "scripted"
 
-    def __init__(self, turns: Iterable[Turn], *, usage: Usage | Iterable[Usage] | None = None, model: str = "scripted") -> None:
+    def __init__(
+        self, turns: Iterable[Turn], *, usage: Usage | Iterable[Usage] | None = None, model: str = "scripted"
+    ) -> None:
         self.model = model
         self.requests: list[ChatRequest] = []
         self._turns = list(turns)
@@ -80,11 +82,15 @@ class ScriptedChatModel(ChatModel):
         parts = [TextPart(part) if isinstance(part, str) else part for part in said]
         calls = [part for part in parts if isinstance(part, ToolCall)]
         numbered = [
-            part.replace(id=f"call_{index + 1}_{calls.index(part) + 1}") if isinstance(part, ToolCall) and not part.id else part
+            part.replace(id=f"call_{index + 1}_{calls.index(part) + 1}")
+            if isinstance(part, ToolCall) and not part.id
+            else part
             for part in parts
         ]
         reason = "tool_call" if calls else "stop"
-        return ChatResponse(AssistantMessage(numbered), finish_reason=reason, id=f"scripted_{index + 1}", model=self.model)
+        return ChatResponse(
+            AssistantMessage(numbered), finish_reason=reason, id=f"scripted_{index + 1}", model=self.model
+        )
 
     def _usage_of(self, index: int) -> Usage | None:
         if isinstance(self._usage, list):

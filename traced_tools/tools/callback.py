@@ -57,8 +57,8 @@ class FunctionToolCallback:
         description: what the model is told; by default the first paragraph of the docstring.
         definition: name, description and schema at once, instead of the above.
         metadata: what the loop is told.
-        result_converter: makes the text the model reads of the function's value; by default a `str` stays as it is, None
-            of a function annotated `-> None` is `Done`, and everything else is JSON.
+        result_converter: makes the text the model reads of the function's value; by default a `str` stays as it is,
+            None of a function annotated `-> None` is `Done`, and everything else is JSON.
 
     Raises:
         ToolDefinitionError: for a function that no model can call.
@@ -101,7 +101,9 @@ class FunctionToolCallback:
         """Return what the model reads of the function's value; raises `TypeError` if that is no text."""
         text = self._convert(value)
         if not isinstance(text, str):
-            raise TypeError(f"the result converter of {self.definition.name} must return str, not {type(text).__name__}")
+            raise TypeError(
+                f"the result converter of {self.definition.name} must return str, not {type(text).__name__}"
+            )
         return text
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:

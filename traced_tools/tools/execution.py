@@ -1,8 +1,8 @@
 """One requested tool call, from the model's words to a result; never an exception unless the error policy says so.
 
-    resolve the name -> count against the limits -> check the arguments -> advice, outermost first -> the tool
-        |                   |                          |                     |
-        unknown_tool        limited, repeated          invalid_arguments     denied, answered      refused before it ran
+resolve the name -> count against the limits -> check the arguments -> advice, outermost first -> the tool
+|                   |                          |                     |
+unknown_tool        limited, repeated          invalid_arguments     denied, answered      refused before it ran
 """
 
 from __future__ import annotations
@@ -199,6 +199,4 @@ class ToolExecution:
 
     def _failed(self, error: Exception) -> ToolResult:
         text = self._run.tool_errors.text(self._call.name, error)
-        return ToolResult(
-            self._id, self._call.name, text, outcome="error", error_type=error_type(error), error=error
-        )
+        return ToolResult(self._id, self._call.name, text, outcome="error", error_type=error_type(error), error=error)

@@ -24,8 +24,8 @@ class LoopLimits:
         max_repeated_calls: how often the same tool may be called with the same arguments.
         max_tokens: input and output tokens, as far as the provider reports them.
         max_seconds: time since the run began.
-        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld, `stop`
-            returns what there is, `raise` raises `LoopLimitExceeded`.
+        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld,
+            `stop` returns what there is, `raise` raises `LoopLimitExceeded`.
     """
 
     max_iterations: int | None = 50

@@ -33,7 +33,8 @@ class Answer(Protocol):
     """A model's or a client's response."""
 
     @property
-    def message(self) -> AssistantMessage: ...
+    def message(self) -> AssistantMessage:
+        """What the model said."""
 
 
 class ExecuteTools(Batch[ToolResult]):
@@ -57,7 +58,7 @@ class ExecuteTools(Batch[ToolResult]):
         self.settle(ToolResult(call_id, self._named(call_id), f"The call was not run: {reason}", decision="denied"))
 
     def answer(self, call_id: str, content: str, value: Any = None) -> None:
-        """Give the result of one of the calls in place of the tool; raises `KeyError` for an id that is not among them."""
+        """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
         name = self._named(call_id)
         self.settle(ToolResult(call_id, name, content, value=value, decision="answered"))
 
@@ -134,13 +135,13 @@ class ToolCallingManager:
 
     def _admitted(self, step: ExecuteTools, run: RunContext, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
-        for call in step.calls:
+        for asked in step.calls:
             run.totals.tool_calls += 1
-            limit = spent or run.tally.admit(call)
+            limit = spent or run.tally.admit(asked)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
                 text = f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have."
-                step.settle(ToolResult(call.id or "", call.name, text, decision=decision))
+                step.settle(ToolResult(asked.id or "", asked.name, text, decision=decision))
         return step
 
     def execute_tool_calls(
@@ -191,7 +192,4 @@ class ToolCallingManager:
 
 def _is_direct(results: Sequence[ToolResult], tools: ToolSet) -> bool:
     """Whether each call ran, succeeded, and belongs to a tool whose result is the answer."""
-    for result in results:
-        if not result.ok or not tools.by_name[result.name].metadata.return_direct:
-            return False
-    return True
+    return all(result.ok and tools.by_name[result.name].metadata.return_direct for result in results)

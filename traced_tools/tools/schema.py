@@ -6,13 +6,13 @@ import inspect
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
-from typing_extensions import NotRequired, Required, TypedDict, get_type_hints
+from typing_extensions import TypedDict, get_type_hints
 
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.context import ToolContext
@@ -129,7 +129,7 @@ def _adapter(name: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     target = inspect.unwrap(getattr(function, "__func__", function))
     if not isinstance(target, types.FunctionType | types.BuiltinFunctionType | type):
-        target = getattr(type(target), "__call__", target)
+        target = type(target).__call__
     try:
         return get_type_hints(target, include_extras=True)
     except NameError as error:

@@ -20,6 +20,7 @@ class ToolSet(tuple[ToolCallback, ...]):
     definitions: tuple[ToolDefinition, ...]
 
     def __new__(cls, tools: Iterable[ToolCallback] = ()) -> ToolSet:
+        """Take the tools and find them by name."""
         self = super().__new__(cls, tools)
         self.definitions = tuple(tool.definition for tool in self)
         self.by_name = {tool.definition.name: tool for tool in self}

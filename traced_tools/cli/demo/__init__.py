@@ -21,7 +21,7 @@ def run_demo(console: Console) -> None:
         model = stack.enter_context(_model(stack, console))
         telemetry = stack.enter_context(capture_telemetry())
         client = trip_planner(model, telemetry.options)
-        console.print(f"[bold]>[/] {QUESTION}\n")
+        console.print(f"[bold]> {QUESTION}[/]\n", highlight=False)
         with client.prompt(QUESTION).stream() as stream:
             _print_as_it_comes(stream, console)
         print_report(console, telemetry)
@@ -34,7 +34,7 @@ def _model(stack: ExitStack, console: Console) -> OpenAIChatModel:
     else:
         server = stack.enter_context(trip_server())
         model = OpenAIChatModel(MODEL, base_url=f"{server.url}/v1", api_key="none")
-    console.print(f"[dim]model {model.model} at {model.server_address}:{model.server_port}[/]")
+    console.print(f"[dim]model {model.model} at {model.server_address}:{model.server_port}[/]", highlight=False)
     return model
 
 

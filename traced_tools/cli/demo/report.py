@@ -82,6 +82,6 @@ def _numbers(points: list[MetricPoint]) -> tuple[str, str]:
 def _destination() -> str:
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
     return (
-        f"Nothing has left this process. In an application, traced_tools.configure(otlp=True) sends all of this to {endpoint} "
-        "(OTEL_EXPORTER_OTLP_ENDPOINT), and configure(prometheus=9464) serves the metrics."
+        "Nothing has left this process. In an application, traced_tools.configure(otlp=True) sends all of this to\n"
+        f"{endpoint} (OTEL_EXPORTER_OTLP_ENDPOINT), and configure(prometheus=9464) serves the metrics."
     )

@@ -26,9 +26,9 @@ _SCENE: list[tuple[str, list[tuple[str, dict[str, Any]]], tuple[int, int]]] = [
     ("The hotel search failed, once more.", [("find_hotels", {"city": "Lisbon", "nights": 2})], (655, 31)),
     ("", [("book_hotel", {"hotel": "Casa do Rio", "nights": 2})], (740, 24)),
     (
-        "A sunny weekend is waiting: fly TAP from Oslo to Lisbon, 12 to 14 June, at 214 euros each, and stay two nights at "
-        "Casa do Rio for 236 euros. That is 664 euros for two, well within 900. I may not book for you, so the hotel is "
-        "yours to reserve.",
+        "A sunny weekend is waiting: fly TAP from Oslo to Lisbon, 12 to 14 June, at 214 euros each,\n"
+        "and stay two nights at Casa do Rio for 236 euros. That is 664 euros for two, well within 900.\n"
+        "I may not book for you, so the hotel is yours to reserve.",
         [],
         (803, 71),
     ),
@@ -68,11 +68,17 @@ def _text_deltas(text: str) -> Iterator[dict[str, Any]]:
 def _call_deltas(index: int, call: tuple[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     name, arguments = call
     text = json.dumps(arguments)
-    first = {"index": index, "id": f"call_{name}_{index}", "type": "function", "function": {"name": name, "arguments": ""}}
+    first = {
+        "index": index,
+        "id": f"call_{name}_{index}",
+        "type": "function",
+        "function": {"name": name, "arguments": ""},
+    }
     yield {"tool_calls": [first]}
     for start in range(0, len(text), 16):
         yield {"tool_calls": [{"index": index, "function": {"arguments": text[start : start + 16]}}]}
 
 
 def _event(body: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps({'id': 'chatcmpl-trip', 'model': MODEL, 'object': 'chat.completion.chunk', **body})}\n\n".encode()
+    event = {"id": "chatcmpl-trip", "model": MODEL, "object": "chat.completion.chunk", **body}
+    return f"data: {json.dumps(event)}\n\n".encode()

@@ -7,7 +7,16 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import date
 
-from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, SystemMessage, ToolInvocation, ToolResult, tool
+from traced_tools import (
+    Advisor,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    SystemMessage,
+    ToolInvocation,
+    ToolResult,
+    tool,
+)
 from traced_tools.models import ChatModel
 from traced_tools.telemetry.run import TelemetryOptions
 
@@ -32,8 +41,22 @@ class TripTools:
         """Find return flights, cheapest first; prices in euros per person."""
         time.sleep(0.11)
         return [
-            {"carrier": "TAP", "from": origin, "to": destination, "out": out.isoformat(), "back": back.isoformat(), "price": 214},
-            {"carrier": "SAS", "from": origin, "to": destination, "out": out.isoformat(), "back": back.isoformat(), "price": 251},
+            {
+                "carrier": "TAP",
+                "from": origin,
+                "to": destination,
+                "out": out.isoformat(),
+                "back": back.isoformat(),
+                "price": 214,
+            },
+            {
+                "carrier": "SAS",
+                "from": origin,
+                "to": destination,
+                "out": out.isoformat(),
+                "back": back.isoformat(),
+                "price": 251,
+            },
         ]
 
     @tool
@@ -43,7 +66,10 @@ class TripTools:
         self._hotel_requests += 1
         if self._hotel_requests == 1:
             raise TimeoutError("the hotel search did not answer; try again")
-        return [{"hotel": "Casa do Rio", "city": city, "price": 118 * nights}, {"hotel": "Alfama Terrace", "price": 164 * nights}]
+        return [
+            {"hotel": "Casa do Rio", "city": city, "price": 118 * nights},
+            {"hotel": "Alfama Terrace", "price": 164 * nights},
+        ]
 
     @tool
     def book_hotel(self, hotel: str, nights: int) -> str:
