@@ -22,7 +22,7 @@ PUBLIC = ("traced_tools", "traced_tools.models", "traced_tools.testing")
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_checks", "_lazy", "_version", "errors", "messages", "options", "telemetry.names"),
-    ("_flow", "_steps", "_workers", "events", "telemetry"),
+    ("_flow", "_streams", "_steps", "_workers", "events", "telemetry"),
     ("tools", "models", "memory"),
     ("audit", "mcp"),
     ("advisors",),
@@ -113,7 +113,8 @@ def test_every_public_name_can_be_imported(package: str) -> None:
 @pytest.mark.parametrize("package", PUBLIC)
 def test_all_is_exactly_what_the_package_exports(package: str) -> None:
     module = importlib.import_module(package)
-    assert list(module.__all__) == sorted(module.__all__)
+    groups = [(not name.isupper(), name[0].islower() or name[0] == "_", name) for name in module.__all__]
+    assert groups == sorted(groups)
     assert len(set(module.__all__)) == len(module.__all__)
     assert set(dir(module)) >= set(module.__all__)
     assert set(module._EXPORTS) == set(module.__all__)

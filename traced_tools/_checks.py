@@ -31,7 +31,7 @@ def expect_positive(argument: str, value: float | None) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{argument} must be a number or None, not {_kind(value)}")
-    if value <= 0:
+    if not value > 0:
         raise ValueError(f"{argument} must be above 0, or None for no limit; it is {value}")
 
 

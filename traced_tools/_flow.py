@@ -19,7 +19,7 @@ its own way and resumes the flow with the result, or throws the error in where t
 and a user may take the steps one by one (`Execution`). Nothing else in the package knows how it is being run.
 
 *Context.* An `Execution` has one `contextvars.Context`, copied when it is made. The flow is resumed inside it and each
-step is performed inside it, coroutines and chunks included (`_inside` drives them there, whichever task pulls). So what
+step is performed inside it, coroutines and chunks included (`inside` drives them there, whichever task pulls). So what
 a flow makes current, such as a span, is current for the model and the tools and never for the consumer, who sees a
 chunk only between two steps.
 
@@ -36,6 +36,7 @@ import traceback
 import types
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
@@ -44,8 +45,6 @@ from traced_tools.errors import Abandoned, NeedsEventLoop
 T = TypeVar("T")
 C = TypeVar("C")
 Flow = Coroutine[Any, Any, T]
-
-_END: Any = object()
 
 
 class Step(ABC, Generic[T]):
@@ -96,18 +95,28 @@ class Foreign(Step[Any]):
 
 
 class Execution(Generic[T]):
-    """A flow under way: its context, the step it waits for, and in the end its result."""
+    """A flow under way: its context, the step it waits for, and in the end its result.
+
+    Args:
+        flow: the flow, or better a function that makes it.
+    """
 
     __slots__ = ("__weakref__", "_flow", "_running", "context", "finished", "result", "started", "step")
 
-    def __init__(self, flow: Flow[T]) -> None:
-        self._flow = flow
+    def __init__(self, flow: Flow[T] | Callable[[], Flow[T]]) -> None:
+        # a flow made here is younger than `self`, and the garbage collector finalises the oldest first: us
+        self._flow: Flow[T] = flow() if callable(flow) else flow
         self._running = False
         self.context = copy_context()
         self.started = False
         self.finished = False
         self.step: Step[Any] | None = None
         self.result: T
+
+    @property
+    def returned(self) -> bool:
+        """Whether the flow has returned; False for one that raised or was abandoned, too."""
+        return hasattr(self, "result")
 
     def resume(self, value: Any = None) -> None:
         """Send `value` to the flow and let it run to its next step or its end."""
@@ -129,8 +138,10 @@ class Execution(Generic[T]):
             self.step = step if isinstance(step, Step) else Foreign(step)
         except StopIteration as done:
             self.finished, self.step, self.result = True, None, done.value
-        except BaseException:
+        except BaseException as error:
             self.finished, self.step = True, None
+            if isinstance(error, RuntimeError):
+                _explain(error)
             raise
         finally:
             self._running = False
@@ -162,9 +173,6 @@ def drive(execution: Execution[T]) -> T:
         while not execution.finished:
             advance(execution)
         return execution.result
-    except RuntimeError as error:
-        _explain(error)
-        raise
     finally:
         execution.discard()
 
@@ -172,12 +180,27 @@ def drive(execution: Execution[T]) -> T:
 def advance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for, blocking, and resume the flow."""
     assert execution.step is not None
+    result, failure = None, None
     try:
         result = execution.context.run(execution.step.run)
     except BaseException as error:
-        execution.fail(error)
-    else:
-        execution.resume(result)
+        failure = error
+    go_on(execution, result, failure)
+
+
+def go_on(execution: Execution[Any], result: Any, failure: BaseException | None) -> None:
+    """Resume a flow with what came of its step.
+
+    Not from inside the driver's `except`: whatever the flow raises later would carry the step's error as its context,
+    and with it texts that must not travel.
+    """
+    try:
+        if failure is None:
+            execution.resume(result)
+        else:
+            execution.fail(failure)
+    finally:
+        failure = None  # or the traceback of the error would hold the error
 
 
 async def acall(flow: Flow[T]) -> T:
@@ -199,134 +222,19 @@ async def adrive(execution: Execution[T]) -> T:
 async def aadvance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for on asyncio, and resume the flow."""
     assert execution.step is not None
+    result, failure = None, None
     try:
-        result = await _inside(execution, execution.step.arun())
+        result = await inside(execution, execution.step.arun())
+    except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
+        execution.discard()
+        raise
     except BaseException as error:
-        execution.fail(error)
-    else:
-        execution.resume(result)
-
-
-class Stream(Generic[C]):
-    """Runs a flow, blocking, and gives the chunks of its streaming steps as they come."""
-
-    def __init__(self, flow: Flow[Any]) -> None:
-        self._execution = Execution(flow)
-        self._chunks: Iterator[C] | None = None
-
-    @property
-    def result(self) -> Any:
-        """What the flow returned; there when the last chunk has been given."""
-        return self._execution.result
-
-    def __iter__(self) -> Iterator[C]:
-        return self
-
-    def __next__(self) -> C:
-        execution = self._execution
-        try:
-            execution.start()
-            while not execution.finished:
-                if not isinstance(execution.step, StreamingStep):
-                    advance(execution)
-                elif (chunk := self._pull(execution.step)) is not _END:
-                    return chunk
-        except RuntimeError as error:
-            _explain(error)
-            raise
-        raise StopIteration
-
-    def _pull(self, step: StreamingStep[Any, C]) -> C:
-        run = self._execution.context.run
-        try:
-            if self._chunks is None:
-                self._chunks = iter(run(step.stream))
-            chunk = run(next, self._chunks, _END)
-        except BaseException as error:
-            self._chunks = None
-            self._execution.fail(error)
-            return _END  # type: ignore[no-any-return]
-        if chunk is _END:
-            self._chunks = None
-            self._execution.resume(step.result)
-        return chunk
-
-    def close(self) -> None:
-        """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        chunks, self._chunks = self._chunks, None
-        execution = self._execution
-        if isinstance(chunks, Generator):
-            execution.context.run(chunks.close)
-        if execution.finished or not execution.started:
-            execution.discard()
-            return
-        try:
-            execution.fail(Abandoned())
-            while not execution.finished:
-                advance(execution)
-        except Abandoned:
-            pass
-
-
-class AsyncStream(Generic[C]):
-    """Runs a flow on asyncio and gives the chunks of its streaming steps as they come; any task may pull."""
-
-    def __init__(self, flow: Flow[Any]) -> None:
-        self._execution = Execution(flow)
-        self._chunks: AsyncIterator[C] | None = None
-
-    @property
-    def result(self) -> Any:
-        """What the flow returned; there when the last chunk has been given."""
-        return self._execution.result
-
-    def __aiter__(self) -> AsyncIterator[C]:
-        return self
-
-    async def __anext__(self) -> C:
-        execution = self._execution
-        execution.start()
-        while not execution.finished:
-            if not isinstance(execution.step, StreamingStep):
-                await aadvance(execution)
-            elif (chunk := await self._pull(execution.step)) is not _END:
-                return chunk
-        raise StopAsyncIteration
-
-    async def _pull(self, step: StreamingStep[Any, C]) -> C:
-        execution = self._execution
-        try:
-            if self._chunks is None:
-                self._chunks = aiter(execution.context.run(step.astream))
-            chunk: C = await _inside(execution, anext(self._chunks, _END))
-        except BaseException as error:
-            self._chunks = None
-            execution.fail(error)
-            return _END  # type: ignore[no-any-return]
-        if chunk is _END:
-            self._chunks = None
-            execution.resume(step.result)
-        return chunk
-
-    async def aclose(self) -> None:
-        """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        chunks, self._chunks = self._chunks, None
-        execution = self._execution
-        if chunks is not None and hasattr(chunks, "aclose"):
-            await _inside(execution, chunks.aclose())
-        if execution.finished or not execution.started:
-            execution.discard()
-            return
-        try:
-            execution.fail(Abandoned())
-            while not execution.finished:
-                await aadvance(execution)
-        except Abandoned:
-            pass
+        failure = error
+    go_on(execution, result, failure)
 
 
 @types.coroutine
-def _inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
+def inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
     """Drive `awaitable` inside the execution's context; what it yields goes to the event loop of the current task."""
     run = execution.context.run
     steps: Any = awaitable.__await__()
@@ -335,6 +243,10 @@ def _inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any
         while True:
             try:
                 value = yield waits_for
+            except GeneratorExit:
+                with suppress(RuntimeError):  # an async generator within another cannot be closed while it waits
+                    run(steps.close)
+                raise
             except BaseException as error:
                 waits_for = run(steps.throw, error)
             else:
@@ -359,5 +271,6 @@ def _needs_event_loop(awaited: object, where: str = "") -> NeedsEventLoop:
 def _explain(error: RuntimeError) -> None:
     """Raise `NeedsEventLoop` for an asyncio function that looked for a loop before it awaited one."""
     if str(error) == "no running event loop":
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "asyncio" not in frame.filename]
-        raise _needs_event_loop(None, f" at {frames[-1].filename}:{frames[-1].lineno}") from error
+        frames = traceback.walk_tb(error.__traceback__)
+        frame, line = [each for each in frames if not each[0].f_globals.get("__name__", "").startswith("asyncio.")][-1]
+        raise _needs_event_loop(None, f" at {frame.f_code.co_filename}:{line}") from error

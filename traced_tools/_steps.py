@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools._flow import Execution, Flow, Step, adrive, drive
 from traced_tools._workers import in_thread, run_all, run_coroutine
@@ -20,7 +20,7 @@ class Call(Step[T]):
 
     __slots__ = ("_arguments", "_function", "_keywords")
 
-    def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         self._function = function
         self._arguments = args
         self._keywords = kwargs
@@ -38,7 +38,15 @@ class Call(Step[T]):
         return f"<Call {getattr(self._function, '__qualname__', type(self._function).__name__)}>"
 
 
-def perform(function: Callable[P, Awaitable[T] | T], *args: P.args, **kwargs: P.kwargs) -> Step[T]:
+@overload
+def perform(function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Step[T]: ...
+
+
+@overload
+def perform(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Step[T]: ...
+
+
+def perform(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[Any]:
     """Return a step that calls a function: what a flow awaits to do input and output.
 
     A blocking function runs in place in a blocking run and in a worker thread under asyncio; an async function runs on

@@ -11,12 +11,17 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, wait
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_ON_PORTAL: ContextVar[bool] = ContextVar("traced_tools_on_portal", default=False)
 Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class _Thread(threading.Thread):
+    """A thread of ours. What it submits may get a thread beyond the pool's size: all others may wait for it."""
 
 
 class WorkerPool:
@@ -24,6 +29,7 @@ class WorkerPool:
 
     Args:
         size: the most threads there may be.
+
     """
 
     def __init__(self, size: int = 64) -> None:
@@ -37,14 +43,15 @@ class WorkerPool:
         """Queue `function` and return its future; it runs in the context of whoever submits it."""
         future: Future[T] = Future()
         context = copy_context()
+        nested = isinstance(threading.current_thread(), _Thread)
         with self._lock:
             self._waiting -= 1
-            grow = self._waiting < 0 and self._threads < self._size
+            grow = self._waiting < 0 and (self._threads < self._size or nested)
             self._threads += grow
             self._waiting += grow
         self._jobs.put((future, lambda: context.run(function)))
         if grow:
-            threading.Thread(target=self._work, name="traced_tools-worker", daemon=True).start()
+            _Thread(target=self._work, name="traced_tools-worker", daemon=True).start()
         return future
 
     def _work(self) -> None:
@@ -60,10 +67,19 @@ class WorkerPool:
 def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
     try:
         result = job()
+    except StopIteration as error:  # asyncio's futures cannot hold one: the waiting task would never wake
+        future.set_exception(_as_runtime_error(error))
     except BaseException as error:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def _as_runtime_error(error: StopIteration) -> RuntimeError:
+    """Say it as Python does of a StopIteration that leaves a coroutine (PEP 479)."""
+    told = RuntimeError("a blocking function raised StopIteration")
+    told.__cause__ = error
+    return told
 
 
 class Portal:
@@ -76,9 +92,13 @@ class Portal:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run `coroutine` on the portal's loop, in the caller's context, and wait for it."""
-        if self._thread is threading.current_thread():  # a coroutine of ours calls blocking code that needs a loop
+        if (
+            _ON_PORTAL.get()
+        ):  # a coroutine of ours calls blocking code that needs a loop, and blocks the portal meanwhile
             return _pool.submit(lambda: asyncio.run(coroutine)).result()
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._open())
+        context = copy_context()
+        context.run(_ON_PORTAL.set, True)
+        future = context.run(asyncio.run_coroutine_threadsafe, coroutine, self._open())
         try:
             return future.result()
         except BaseException:
@@ -89,7 +109,7 @@ class Portal:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="traced_tools-portal", daemon=True)
+                self._thread = _Thread(target=self._loop.run_forever, name="traced_tools-portal", daemon=True)
                 self._thread.start()
             return self._loop
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from traced_tools._checks import expect, expect_each
@@ -50,6 +51,7 @@ class ChatClient:
         TypeError: for an argument of the wrong type; the text names it.
         AdvisorChainError: for advisors that do not fit together.
         ToolDefinitionError: for something in `tools` that is no tool, or two tools of one name.
+
     """
 
     def __init__(
@@ -134,9 +136,11 @@ class ChatClient:
 
         Raises:
             TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
+
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
+        expect("tool_calling", tool_calling, bool, "True or False")
         own = self._settings
         added = _advisors(advisors)
         chain = self._chain if tool_calling and not added else self.chain(added, tool_calling=tool_calling)
@@ -191,20 +195,20 @@ class ChatClientRequestSpec:
     def stream(self) -> ChatStream:
         """Run, blocking, and give the answer in chunks as they arrive."""
         request = self._request()
-        return ChatStream(self._run(request), self.chain, request)
+        return ChatStream(partial(self._run, request), self.chain, request)
 
     def astream(self) -> AsyncChatStream:
         """Run on asyncio and give the answer in chunks as they arrive."""
         request = self._request()
-        return AsyncChatStream(self._run(request), self.chain, request)
+        return AsyncChatStream(partial(self._run, request), self.chain, request)
 
     def start(self) -> ChatRun:
         """Return the run with the caller as its driver: nothing happens but what the caller performs."""
-        return ChatRun(self._run(self._request()))
+        return ChatRun(partial(self._run, self._request()))
 
     def _request(self) -> ChatClientRequest:
         run = RunContext(**self.settings, tool_advisors=self.chain.tool_advisors)
-        return ChatClientRequest(self.messages, self.tools, self.options, self.context, 0, run)
+        return ChatClientRequest(self.messages, self.tools, self.options, dict(self.context), 0, run)
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run

@@ -7,11 +7,11 @@ conversation with `dump_messages` and `load_messages`). A `repr` shows shape, ne
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 FinishReason = str
 """`stop`, `length`, `tool_call`, `content_filter` or `error`: the list of the OpenTelemetry GenAI conventions."""
@@ -39,8 +39,18 @@ class Value(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with `changes`, validated like a new one."""
-        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        fields = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self).model_validate({**fields, **changes})
+
+
+def _known(field: str, *tags: str) -> Callable[[Any], str | None]:
+    """Return what tells kinds apart by `field`. A tag that is not known is None, so that no error quotes it."""
+
+    def tag(value: Any) -> str | None:
+        found = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
+        return found if found in tags else None
+
+    return tag
 
 
 class TextPart(Value):
@@ -50,7 +60,7 @@ class TextPart(Value):
     text: str = Field(repr=False)
 
     def __init__(self, text: str, **data: Any) -> None:
-        super().__init__(text=text, **data)
+        super().__init__(text=encodable(text), **data)
 
 
 class ImagePart(Value):
@@ -95,8 +105,8 @@ class ToolCall(Value):
     def __init__(
         self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any
     ) -> None:
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        super().__init__(name=name, arguments=text, id=id, **data)
+        text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
+        super().__init__(name=name, arguments=encodable(text), id=id, **data)
 
 
 class ToolResultPart(Value):
@@ -109,8 +119,17 @@ class ToolResultPart(Value):
     is_error: bool = False
 
 
-UserPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
-AssistantPart = Annotated[TextPart | ReasoningPart | ToolCall | ImagePart, Field(discriminator="type")]
+UserPart = Annotated[
+    Annotated[TextPart, Tag("text")] | Annotated[ImagePart, Tag("image")],
+    Discriminator(_known("type", "text", "image")),
+]
+AssistantPart = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[ReasoningPart, Tag("reasoning")]
+    | Annotated[ToolCall, Tag("tool_call")]
+    | Annotated[ImagePart, Tag("image")],
+    Discriminator(_known("type", "text", "reasoning", "tool_call", "image")),
+]
 
 
 class SystemMessage(Value):
@@ -193,7 +212,16 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 
 _CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
-    tuple[Annotated[Message, Field(discriminator="role")], ...],
+    tuple[
+        Annotated[
+            Annotated[SystemMessage, Tag("system")]
+            | Annotated[UserMessage, Tag("user")]
+            | Annotated[AssistantMessage, Tag("assistant")]
+            | Annotated[ToolMessage, Tag("tool")],
+            Discriminator(_known("role", "system", "user", "assistant", "tool")),
+        ],
+        ...,
+    ],
     config=ConfigDict(hide_input_in_errors=True, ser_json_bytes="base64", val_json_bytes="base64"),
 )
 
@@ -253,6 +281,13 @@ class UsageSum:
             self._sum = _sum_of(self._added if self._sum is None else [self._sum, *self._added])
             self._added.clear()
         return self._sum
+
+
+def encodable(text: str) -> str:
+    """Return `text` with `?` for what UTF-8 cannot hold: lone surrogates, as in names of undecodable files."""
+    if not isinstance(text, str) or text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
 
 
 def _parts(content: Any) -> tuple[Any, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from traced_tools.messages import Value
 
@@ -32,16 +34,18 @@ class ChatOptions(Value):
     tool_choice: Literal["auto", "none", "required"] | str | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    extra: dict[str, Any] = Field(default_factory=dict, repr=False)
+    extra: Annotated[Mapping[str, Any], AfterValidator(MappingProxyType), PlainSerializer(dict)] = Field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
 
     def merged(self, other: ChatOptions | None) -> ChatOptions:
         """Return these options with those set in `other` on top; `extra` is merged key by key."""
-        if other is None or not other.model_fields_set:
+        if other is None:
             return self
-        changes = {name: getattr(other, name) for name in other.model_fields_set}
+        changes = {name: value for name in other.model_fields_set if (value := getattr(other, name)) is not None}
         if "extra" in changes:
             changes["extra"] = {**self.extra, **other.extra}
-        return self.model_copy(update=changes)
+        return self.replace(**changes) if changes else self
 
 
 NO_OPTIONS = ChatOptions()

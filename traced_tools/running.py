@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools._flow import AsyncStream, Execution, Flow, Foreign, Step, Stream, aadvance, advance
+from traced_tools._flow import Execution, Flow, Foreign, Step, aadvance, advance
+from traced_tools._streams import AsyncStream, Stream
 from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.models.base import ChatChunk
 from traced_tools.models.step import CallModel
 from traced_tools.tools.manager import ExecuteTools
+
+RunFlow = Callable[[], Flow[ChatClientResponse]]
 
 
 class _Closing:
@@ -47,7 +50,7 @@ class ChatStream(_Closing):
     `.response` is the aggregate, after the last chunk.
     """
 
-    def __init__(self, flow: Flow[ChatClientResponse], chain: AdvisorChain, request: ChatClientRequest) -> None:
+    def __init__(self, flow: RunFlow, chain: AdvisorChain, request: ChatClientRequest) -> None:
         super().__init__(chain, request)
         self._stream: Stream[ChatClientResponse] = Stream(flow)
 
@@ -58,6 +61,8 @@ class ChatStream(_Closing):
         try:
             return next(self._stream)
         except StopIteration:
+            if not self._stream.returned:
+                raise
             last = self._end(self._stream.result)
             if last is None:
                 raise
@@ -82,7 +87,7 @@ class AsyncChatStream(_Closing):
     Leaving the block early closes the model's stream and ends every span. Chunks may be pulled from different tasks.
     """
 
-    def __init__(self, flow: Flow[ChatClientResponse], chain: AdvisorChain, request: ChatClientRequest) -> None:
+    def __init__(self, flow: RunFlow, chain: AdvisorChain, request: ChatClientRequest) -> None:
         super().__init__(chain, request)
         self._stream: AsyncStream[ChatClientResponse] = AsyncStream(flow)
 
@@ -93,6 +98,8 @@ class AsyncChatStream(_Closing):
         try:
             return await anext(self._stream)
         except StopAsyncIteration:
+            if not self._stream.returned:
+                raise
             last = self._end(self._stream.result)
             if last is None:
                 raise
@@ -122,7 +129,7 @@ class ChatRun:
     A `CallModel` step asks the model, an `ExecuteTools` step runs tools; advisors may add steps of their own.
     """
 
-    def __init__(self, flow: Flow[ChatClientResponse]) -> None:
+    def __init__(self, flow: RunFlow) -> None:
         self._execution = Execution(flow)
 
     def next(self) -> Step[Any] | None:
@@ -159,8 +166,8 @@ class ChatRun:
             call.id for call in step.calls
         ]:
             raise ValueError("the answer to ExecuteTools must be one ToolResult per call, in call order")
-        for result in results:
-            step.answer(result.call_id, result.content, result.value)
+        for index, result in enumerate(results):
+            step.refuse(index, "answered", result.content, result.value)
 
     def _check(self, step: Step[Any]) -> None:
         if step is not self._execution.step:
@@ -171,6 +178,8 @@ class ChatRun:
         """The run's response; raises `RuntimeError` before the run has ended."""
         if not self._execution.finished:
             raise RuntimeError("the run has not ended: perform what run.next() gives until it gives None")
+        if not self._execution.returned:
+            raise RuntimeError("the run ended without a response: it failed or was closed")
         return self._execution.result
 
     def close(self) -> None:

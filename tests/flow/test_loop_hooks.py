@@ -57,7 +57,7 @@ def test_the_hooks_of_a_loop_are_plain_or_async_and_run_in_the_same_order_in_eve
 
 
 class Instructing(ToolCallingAdvisor):
-    async def next_instructions(  # type: ignore[override]
+    async def next_instructions(
         self, request: ChatClientRequest, response: ChatClientResponse, result: ToolExecutionResult
     ) -> Sequence[Message]:
         note = await perform(lambda: "go on")

@@ -205,6 +205,27 @@ def test_a_measurement_outside_a_trace_has_no_exemplar(exposed: Exposed) -> None
     assert only(exposed.samples("c_total")).exemplar is None
 
 
+def test_a_filter_that_lets_everything_through_makes_no_exemplar_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_on")
+    exposed = Exposed()
+    try:
+        exposed.meter.create_counter("c").add(1)
+        assert only(exposed.samples("c_total")).exemplar is None
+    finally:
+        exposed.close()
+
+
+def test_scrapes_take_turns_so_that_old_exemplars_never_replace_new_ones(
+    exposed: Exposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: list[bool] = []
+    monkeypatch.setattr(exposed.reader, "read", lambda: alone.append(exposed.collector._lock.locked()))
+    exposed.text()
+    assert alone == [True]
+
+
 def test_a_scraper_that_does_not_ask_for_openmetrics_gets_the_text_format(exposed: Exposed) -> None:
     run(exposed.options)
     with exposed.serve() as server:

@@ -63,10 +63,10 @@ class BaseAdvisor(Advisor):
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Run `before`, the rest of the chain, `after`."""
         if overrides(self, BaseAdvisor, "before"):
-            request = await run_hook(self, BaseAdvisor, "before", request.run, request, request.iteration)
+            request = await run_hook(self, "before", request.run, request, request.iteration)
         response = await call_next(request)
         if overrides(self, BaseAdvisor, "after"):
-            response = await run_hook(self, BaseAdvisor, "after", request.run, response, request.iteration)
+            response = await run_hook(self, "after", request.run, response, request.iteration)
         return response
 
 
@@ -88,25 +88,22 @@ def _overrides(kind: Any, base: Any, method: str) -> bool:
     return getattr(kind, method) is not getattr(base, method)
 
 
-async def run_hook(
-    advisor: Advisor,
-    base: type[Advisor],
-    hook: Hook,
-    run: RunContext,
-    value: T,
-    iteration: int,
-) -> T:
-    """Run a plain or async hook of `advisor` on `value`, in its span, and return what it returns.
+def is_written(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
+    """Whether there is a hook to run; that of `base` only hands back what it gets and is traced here instead."""
+    if overrides(advisor, base, hook):
+        return True
+    if run.telemetry.enabled:
+        hook_scope(run.telemetry, hook, advisor, iteration, implemented=False).pass_by()
+    return False
 
-    `base` is the class whose own hook only hands `value` back; it is then traced and not called.
+
+async def run_hook(advisor: Advisor, hook: Hook, run: RunContext, value: T, iteration: int) -> T:
+    """Run a plain or async hook of `advisor` on `value`, in its span, and return what it returns.
 
     Raises:
         TypeError: when the hook returns something of another type than it was given.
     """
-    implemented = overrides(advisor, base, hook)
-    with hook_scope(run.telemetry, hook, advisor, iteration, implemented=implemented):
-        if not implemented:
-            return value
+    with hook_scope(run.telemetry, hook, advisor, iteration):
         result = getattr(advisor, hook)(value)
         if hasattr(result, "__await__"):
             result = await result

@@ -66,9 +66,9 @@ class AdvisorChain:
             step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request))
             response = await step
             scope.answered(response)
+            run.totals.inference_calls += 1
+            run.totals.usage.add(response.usage)
             _check_answer(model, response)
-        run.totals.inference_calls += 1
-        run.totals.usage.add(response.usage)
         return ChatClientResponse(
             run,
             response,
@@ -76,6 +76,7 @@ class AdvisorChain:
             response.usage,
             context=request.context,
             iteration=request.iteration,
+            offered=request.tools,
         )
 
     def deliver(self, request: ChatClientRequest, delta: ChatChunk) -> ChatClientResponse | None:

@@ -85,6 +85,7 @@ class ChatClientResponse:
         tool_results: what became of each call of the run, in order.
         context: what advisors told each other.
         iteration: the pass of the tool loop it belongs to.
+        offered: the tools the model was offered.
         delta: in a chunk, what arrived.
     """
 
@@ -96,6 +97,7 @@ class ChatClientResponse:
     tool_results: tuple[ToolResult, ...] = ()
     context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
     iteration: int = 0
+    offered: ToolSet = NO_TOOLS
     delta: ChatChunk | None = None
 
     @property

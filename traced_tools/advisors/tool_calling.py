@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from traced_tools._checks import expect, expect_callable
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, run_hook
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.messages import AssistantMessage, Message, SystemMessage, UsageSum
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class ToolCallingAdvisor(ToolLoopAdvisor):
     """Runs the tools the model asks for and asks again, until it answers or a limit ends the run.
 
-    Subclass it to change a step: `initialize`, `before`, `after` and `finalize` may be plain or async methods,
-    `next_instructions` is a plain one. The order of events is
+    Subclass it to change a step: `initialize`, `before`, `after`, `next_instructions` and `finalize`, each a plain or
+    an async method. The order of events is
 
         initialize, then per pass: before, the rest of the chain, after, the tools, next_instructions; at last finalize
 
@@ -46,6 +46,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         keep_history: bool = True,
         is_tool_call: Callable[[ChatClientResponse], bool] | None = None,
     ) -> None:
+        expect("manager", manager, (ToolCallingManager, type(None)), "a ToolCallingManager or None")
         expect("order", order, int, "an int")
         expect_callable("is_tool_call", is_tool_call)
         self.manager = ToolCallingManager() if manager is None else manager
@@ -67,7 +68,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
 
     def next_instructions(
         self, request: ChatClientRequest, response: ChatClientResponse, result: ToolExecutionResult
-    ) -> Sequence[Message]:
+    ) -> Any:
         """Return the messages of the next pass."""
         history = result.conversation_history
         if self.keep_history:
@@ -111,9 +112,14 @@ class _Loop:
         self._results: tuple[ToolResult, ...] = ()
         self._usage = UsageSum()
 
-    def hook(self, name: Hook, value: T, iteration: int = 0) -> Awaitable[T]:
-        """Return what runs one of the advisor's hooks."""
-        return run_hook(self._advisor, ToolCallingAdvisor, name, self._run, value, iteration)
+    async def hook(self, name: Hook, value: T) -> T:
+        """Run one of the advisor's hooks outside the passes."""
+        if self._has(name):
+            return await run_hook(self._advisor, name, self._run, value, 0)
+        return value
+
+    def _has(self, hook: Hook, iteration: int = 0) -> bool:
+        return is_written(self._advisor, ToolCallingAdvisor, hook, self._run, iteration)
 
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)
@@ -130,38 +136,44 @@ class _Loop:
 
     async def _pass(self, iteration: int, call_next: AdviseNext) -> ToolExecutionResult | None:
         """Ask once and run the tools asked for; None when the model answered."""
-        self._begin(iteration, self._request.tools)
+        self._begin(iteration)
         with iteration_scope(self._run.telemetry, iteration) as scope:
             response = await self._ask(scope, call_next)
             if not self._advisor.is_tool_call(response):
                 return None
-            return await self._execute(response, self._run.tally.spend(self._run.totals.usage))
+            tools = response.offered or self._request.tools
+            return await self._execute(response, tools, self._run.tally.spend(self._run.totals.usage))
 
-    def _begin(self, iteration: int, tools: ToolSet) -> None:
+    def _begin(self, iteration: int, **changes: Any) -> None:
         """Make the request of a pass."""
         self._run.totals.iterations += 1
-        self._request = self._request.replace(messages=tuple(self._messages), tools=tools, iteration=iteration)
+        self._request = self._request.replace(messages=tuple(self._messages), iteration=iteration, **changes)
 
     async def _ask(self, scope: IterationScope, call_next: AdviseNext) -> ChatClientResponse:
         iteration = self._request.iteration
-        self._request = await self.hook("before", self._request, iteration)
+        if self._has("before", iteration):
+            self._request = await run_hook(self._advisor, "before", self._run, self._request, iteration)
         if self._advisor.keep_history:
             self._history = self._request.messages
         response = await call_next(self._request)
-        response = await self.hook("after", response, iteration)
+        if self._has("after", iteration):
+            response = await run_hook(self._advisor, "after", self._run, response, iteration)
         scope.requested(len(response.tool_calls))
         self._response = response
         self._usage.add(response.usage)
         return response
 
-    async def _execute(self, response: ChatClientResponse, spent: StopReason | None) -> ToolExecutionResult:
+    async def _execute(
+        self, response: ChatClientResponse, tools: ToolSet, spent: StopReason | None
+    ) -> ToolExecutionResult:
         request = self._request
         result = await self._advisor.manager.execute(
-            self._run, self._history, response, request.tools, iteration=request.iteration, spent=spent
+            self._run, self._history, response, tools, iteration=request.iteration, spent=spent
         )
         self._history = result.conversation_history
         self._results += tuple(result.results)
-        self._messages = self._advisor.next_instructions(request, response, result)
+        messages = self._advisor.next_instructions(request, response, result)
+        self._messages = await messages if hasattr(messages, "__await__") else messages
         return result
 
     async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
@@ -174,11 +186,12 @@ class _Loop:
 
     async def _conclude(self, iteration: int, limit: StopReason, call_next: AdviseNext) -> None:
         """Ask once more with the tools withheld; calls the model asks for all the same are refused."""
-        self._begin(iteration, NO_TOOLS)
+        tools, options = self._request.tools, self._request.options
+        self._begin(iteration, tools=NO_TOOLS, options=options.replace(tool_choice=None, parallel_tool_calls=None))
         with iteration_scope(self._run.telemetry, iteration) as scope:
             response = await self._ask(scope, call_next)
             if response.tool_calls:
-                await self._execute(response, limit)
+                await self._execute(response, tools, limit)
 
     def _direct(self, result: ToolExecutionResult) -> ChatClientResponse:
         """Return the tools' results as the answer; it counts as the pass after, since no chunk of a pass holds it."""

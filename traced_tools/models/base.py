@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
@@ -68,8 +68,8 @@ class ToolCallDelta:
 
     index: int | None = None
     id: str | None = None
-    name: str | None = None
-    arguments: str = ""
+    name: str | None = field(default=None, repr=False)
+    arguments: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,13 +88,13 @@ class RunTelemetry:
         self.agent_label = {names.AGENT_NAME: agent}
         self.enabled = self.tracer is not None or self.instruments is not None
         self.clock = SelfClock()
-        self._model_labels: dict[ChatModel, Attributes] = {}
+        self._model_labels: dict[int, Attributes] = {}
 
     def model_labels(self, model: ChatModel) -> Attributes:
         """Return the labels every metric of calls to `model` carries; made once per run."""
-        labels = self._model_labels.get(model)
+        labels = self._model_labels.get(id(model))
         if labels is None:
-            labels = self._model_labels[model] = {
+            labels = self._model_labels[id(model)] = {
                 names.OPERATION_NAME: names.CHAT,
                 names.PROVIDER_NAME: model.provider,
                 names.REQUEST_MODEL: model.model,

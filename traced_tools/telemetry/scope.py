@@ -73,6 +73,25 @@ class Scope:
     def __init__(self, run: RunTelemetry) -> None:
         self.run = run
 
+    def pass_by(self) -> None:
+        """Emit a span that begins and ends here: nothing runs in it, so it is never made current."""
+        self._began = perf_counter_ns()
+        try:
+            if self.run.tracer is not None and self.traced:
+                name, kind, attributes = self._opening()
+                self._started = time_ns()
+                self._context = otel_context.get_current()
+                span = self.run.tracer.start_span(name, self._context, kind, attributes, start_time=self._started)
+                elapsed = perf_counter_ns() - self._began
+                span.end(self._started + elapsed)
+            else:
+                elapsed = perf_counter_ns() - self._began
+            self.duration = elapsed / 1_000_000_000
+            if self.run.instruments is not None:
+                self._record(self.run.instruments)
+        except Exception as error:
+            self.run.telemetry_failed(error)
+
     def __enter__(self) -> Self:
         if self.clock is not None:
             self._elsewhere, self.clock.elsewhere = self.clock.elsewhere, 0

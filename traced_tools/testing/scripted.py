@@ -80,17 +80,13 @@ class ScriptedChatModel(ChatModel):
         for part in said:
             expect("turn", part, (str, ToolCall), "a str, a ToolCall, a list of these, a ChatResponse or an exception")
         parts = [TextPart(part) if isinstance(part, str) else part for part in said]
-        calls = [part for part in parts if isinstance(part, ToolCall)]
-        numbered = [
-            part.replace(id=f"call_{index + 1}_{calls.index(part) + 1}")
-            if isinstance(part, ToolCall) and not part.id
-            else part
-            for part in parts
-        ]
+        calls = 0
+        for place, part in enumerate(parts):
+            if isinstance(part, ToolCall):
+                calls += 1
+                parts[place] = part if part.id else part.replace(id=f"call_{index + 1}_{calls}")
         reason = "tool_call" if calls else "stop"
-        return ChatResponse(
-            AssistantMessage(numbered), finish_reason=reason, id=f"scripted_{index + 1}", model=self.model
-        )
+        return ChatResponse(AssistantMessage(parts), finish_reason=reason, id=f"scripted_{index + 1}", model=self.model)
 
     def _usage_of(self, index: int) -> Usage | None:
         if isinstance(self._usage, list):

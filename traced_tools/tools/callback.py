@@ -12,9 +12,10 @@ from pydantic_core import to_json
 from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
+from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
-from traced_tools.tools.schema import InvalidArguments, argument_schema
+from traced_tools.tools.schema import InvalidArguments, argument_schema, given
 
 ResultConverter = Callable[[Any], str]
 
@@ -81,8 +82,10 @@ class FunctionToolCallback:
         self._schema = argument_schema(function)
         self._convert = result_converter or self._to_text
         self.metadata = metadata or ToolMetadata()
+        if name is not None and not name.strip():
+            raise ToolDefinitionError("a tool needs a name that is not blank")
         self.definition = definition or ToolDefinition(
-            name=name or function.__name__,
+            name=_name(function) if name is None else name,
             description=_summary(function) if description is None else description,
             input_schema=self._schema.json_schema,
         )
@@ -119,7 +122,7 @@ class FunctionToolCallback:
             return value
         if value is None and self._schema.returns_nothing:
             return "Done"
-        return to_json(value).decode()
+        return to_json(value, inf_nan_mode="null").decode()
 
     def __repr__(self) -> str:
         return f"<FunctionToolCallback {self.definition.name}>"
@@ -133,7 +136,7 @@ class CustomTool:
 
     def bind(self, arguments: str) -> str:
         """Return the arguments unchanged if they are a JSON object."""
-        text = arguments.strip() or "{}"
+        text = given(arguments)
         try:
             is_object = isinstance(json.loads(text), dict)
         except (ValueError, RecursionError):
@@ -172,6 +175,13 @@ class _EitherCall(Step[Any]):
 def invocable(tool: ToolCallback) -> Invocable:
     """Return how the loop runs `tool`."""
     return tool if isinstance(tool, FunctionToolCallback) else CustomTool(tool)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    name: str | None = getattr(function, "__name__", None)
+    if name is None:
+        raise ToolDefinitionError(f"a tool made of a {type(function).__name__} needs a name: give name=")
+    return name
 
 
 def _summary(function: Callable[..., Any]) -> str:

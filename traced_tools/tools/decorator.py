@@ -82,7 +82,7 @@ def tool(
 
 
 def tool_callbacks(*tools: Any) -> list[ToolCallback]:
-    """Return the tools that `tools` stand for: functions, objects with `@tool` methods, `ToolCallback`s, nested at will.
+    """Return the tools that `tools` stand for: functions, objects with `@tool` methods, `ToolCallback`s, nested.
 
     Raises:
         ToolDefinitionError: for an object that holds no tool, and for two tools of one name.

@@ -42,8 +42,15 @@ class ToolErrors:
         """Return what the model reads about `error`."""
         if self.message is not None:
             return self.message(tool, error)
-        words = str(error).strip()
+        words = _words(error)
         return f"The tool {tool} failed: {error_type(error)}" + (f": {words[:2000]}" if words else "")
+
+
+def _words(error: Exception) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # an exception may be unable to say what it is
+        return ""
 
 
 ANSWER_ERRORS = ToolErrors()

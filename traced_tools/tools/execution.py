@@ -116,7 +116,7 @@ class ToolExecution:
             result = await self._advised(scope)
             scope.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
-            raise ToolExecutionError(result.name, result.error_type or "", result.error)
+            raise ToolExecutionError(result.name, result.error_type or "", result.error) from None
         return result
 
     def _unfit(self) -> ToolResult | None:
@@ -179,15 +179,16 @@ class ToolExecution:
     async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
         assert self._tool is not None
         tool = invocable(self._tool)
-        if arguments != self._call.arguments:
+        bound, self._bound = self._bound, None  # good for one attempt: a tool may change what it is given
+        if bound is None or arguments != self._call.arguments:
             try:
-                self._bound = tool.bind(arguments)
+                bound = tool.bind(arguments)
             except InvalidArguments as problem:
                 return self._invalid(problem)
         began = perf_counter_ns()
         scope.started()
         try:
-            value = await tool.step(self._bound, context)
+            value = await tool.step(bound, context)
             content = tool.convert(value)
         except Exception as error:
             return self._failed(error)

@@ -12,6 +12,7 @@ from traced_tools._steps import Batch
 from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
 from traced_tools.telemetry.names import Decision, StopReason
 from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.decorator import tool_callbacks
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import ToolExecution
@@ -51,27 +52,28 @@ class ExecuteTools(Batch[ToolResult]):
         self._run = run
         self._tools = tools
         self._iteration = iteration
-        self._settled: dict[str, ToolResult] = {}
+        self._settled: dict[int, ToolResult] = {}
 
     def deny(self, call_id: str, reason: str) -> None:
         """Refuse one of the calls; the model reads `reason`. Raises `KeyError` for an id that is not among them."""
-        self.settle(ToolResult(call_id, self._named(call_id), f"The call was not run: {reason}", decision="denied"))
+        for index in self._places(call_id):
+            self.refuse(index, "denied", f"The call was not run: {reason}")
 
     def answer(self, call_id: str, content: str, value: Any = None) -> None:
         """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
-        name = self._named(call_id)
-        self.settle(ToolResult(call_id, name, content, value=value, decision="answered"))
+        for index in self._places(call_id):
+            self.refuse(index, "answered", content, value)
 
-    def settle(self, result: ToolResult) -> None:
-        """Decide one of the calls before it runs."""
-        self._named(result.call_id)
-        self._settled[result.call_id] = result
+    def refuse(self, index: int, decision: Decision, content: str, value: Any = None) -> None:
+        """Decide the call at `index` (from 0) before it runs; the model reads `content`."""
+        call = self.calls[index]
+        self._settled[index] = ToolResult(call.id or "", call.name, content, value=value, decision=decision)
 
-    def _named(self, call_id: str) -> str:
-        names = {call.id: call.name for call in self.calls}
-        if call_id not in names:
+    def _places(self, call_id: str) -> list[int]:
+        places = [index for index, call in enumerate(self.calls) if call.id == call_id]
+        if not places:
             raise KeyError(f"no call of this batch has the id {call_id!r}")
-        return names[call_id]
+        return places
 
     def flows(self) -> list[Flow[ToolResult]]:
         """Return one flow per call."""
@@ -83,7 +85,7 @@ class ExecuteTools(Batch[ToolResult]):
                 call,
                 place=(index, size),
                 iteration=self._iteration,
-                refusal=self._settled.get(call.id or ""),
+                refusal=self._settled.get(index),
                 queued_at=now,
             ).result()
             for index, call in enumerate(self.calls)
@@ -131,17 +133,16 @@ class ToolCallingManager:
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began
         history = (*messages, message, ToolMessage([result.part() for result in results]))
-        return ToolExecutionResult(history, _is_direct(results, tools), results)
+        return ToolExecutionResult(history, _is_direct(calls, results, tools), results)
 
     def _admitted(self, step: ExecuteTools, run: RunContext, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
-        for asked in step.calls:
+        for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
             limit = spent or run.tally.admit(asked)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
-                text = f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have."
-                step.settle(ToolResult(asked.id or "", asked.name, text, decision=decision))
+                step.refuse(index, decision, f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have.")
         return step
 
     def execute_tool_calls(
@@ -190,6 +191,13 @@ class ToolCallingManager:
         return self.execute(run, messages, response, ToolSet(tool_callbacks(tools)))
 
 
-def _is_direct(results: Sequence[ToolResult], tools: ToolSet) -> bool:
-    """Whether each call ran, succeeded, and belongs to a tool whose result is the answer."""
-    return all(result.ok and tools.by_name[result.name].metadata.return_direct for result in results)
+def _is_direct(calls: Sequence[ToolCall], results: Sequence[ToolResult], tools: ToolSet) -> bool:
+    """Whether each call belongs to a tool whose result is the answer, and has a result."""
+    return all(
+        (result.ok or result.decision == "answered") and _returns_direct(tools.by_name.get(call.name))
+        for call, result in zip(calls, results, strict=True)
+    )
+
+
+def _returns_direct(tool: ToolCallback | None) -> bool:
+    return tool is not None and tool.metadata.return_direct

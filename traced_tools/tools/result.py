@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from traced_tools.messages import Message, ToolResultPart
+from traced_tools.messages import Message, ToolResultPart, encodable
 from traced_tools.telemetry.names import Decision, ToolOutcome
 
 
@@ -35,6 +35,10 @@ class ToolResult:
     error_type: str | None = None
     error: Exception | None = field(default=None, repr=False)
     advisor: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.content.isascii():
+            object.__setattr__(self, "content", encodable(self.content))
 
     @property
     def ok(self) -> bool:

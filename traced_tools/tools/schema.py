@@ -10,8 +10,6 @@ from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_o
 from weakref import WeakKeyDictionary
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 from typing_extensions import TypedDict, get_type_hints
 
 from traced_tools.errors import ToolDefinitionError
@@ -52,14 +50,14 @@ class ArgumentSchema:
         self.returns_nothing = hints.get("return") is type(None)
         self._absent: dict[str, None] = {}
         fields: dict[str, Any] = {}
-        for parameter in inspect.signature(function).parameters.values():
+        for parameter in _parameters(name, function):
             hint = hints.get(parameter.name, Any)
             if ToolContext in (hint, *get_args(hint)):
                 self.context_parameter = parameter.name
             else:
                 fields[parameter.name] = self._field(name, parameter, hint)
         self._adapter = _adapter(name, fields)
-        self.json_schema: dict[str, Any] = self._adapter.json_schema(schema_generator=_WithoutTitles)
+        self.json_schema: dict[str, Any] = _without_titles(self._adapter.json_schema())
 
     def _field(self, function: str, parameter: inspect.Parameter, hint: Any) -> Any:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -81,12 +79,18 @@ class ArgumentSchema:
     def bind(self, arguments: str) -> dict[str, Any]:
         """Return the keyword arguments that JSON text `arguments` stands for; raises `InvalidArguments`."""
         try:
-            values: dict[str, Any] = self._adapter.validate_json(arguments or "{}")
+            values: dict[str, Any] = self._adapter.validate_json(given(arguments))
         except ValidationError as error:
             problems = _problems(error)
         else:
             return {**self._absent, **values} if self._absent else values
         raise InvalidArguments(problems)
+
+
+def given(arguments: str) -> str:
+    """Return the arguments' text; what models send for no arguments at all, blank text and `null`, becomes `{}`."""
+    text = arguments.strip()
+    return "{}" if text in ("", "null") else text
 
 
 _SCHEMAS: WeakKeyDictionary[Callable[..., Any], ArgumentSchema] = WeakKeyDictionary()
@@ -99,18 +103,36 @@ def argument_schema(function: Callable[..., Any]) -> ArgumentSchema:
         return _SCHEMAS[key]
     except KeyError:
         return _SCHEMAS.setdefault(key, ArgumentSchema(function))
+    except TypeError:  # an object that has no hash or cannot be referred to weakly
+        return ArgumentSchema(function)
 
 
-class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out the titles pydantic makes of names: the model reads the names already, and pays for each token."""
+_SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs")
+_VALUES = ("default", "const", "enum", "examples")
 
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
 
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        made = super().typed_dict_schema(schema)
-        made.pop("title", None)
-        return made
+def _without_titles(schema: Any) -> Any:
+    """Return a schema without the titles pydantic makes of names: the model reads those, and pays for each token."""
+    if isinstance(schema, list):
+        return [_without_titles(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _inner(key, value) for key, value in schema.items() if key != "title"}
+
+
+def _inner(key: str, value: Any) -> Any:
+    if key in _SCHEMAS_BY_NAME:
+        return {name: _without_titles(schema) for name, schema in value.items()}
+    return value if key in _VALUES else _without_titles(value)
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:
+        raise ToolDefinitionError(
+            f"{name} cannot be a tool: Python does not tell its parameters; wrap it in a function of your own"
+        ) from None
 
 
 def _adapter(name: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:

@@ -1,0 +1,154 @@
+"""The two drivers that give chunks as they arrive; no queue and no task stands between the model and the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from traced_tools._flow import Execution, Flow, StreamingStep, aadvance, advance, go_on, inside
+from traced_tools.errors import Abandoned
+
+C = TypeVar("C")
+
+_END: Any = object()
+
+
+class _Streaming:
+    """A flow under way whose steps give chunks."""
+
+    def __init__(self, flow: Flow[Any] | Callable[[], Flow[Any]]) -> None:
+        self._execution = Execution(flow)
+
+    @property
+    def returned(self) -> bool:
+        """Whether the flow has returned, so that there is a result."""
+        return self._execution.returned
+
+    @property
+    def result(self) -> Any:
+        """What the flow returned; there when the last chunk has been given."""
+        return self._execution.result
+
+    def _leave(self, reason: BaseException) -> None:
+        """Throw `reason` into the flow; what it then still waits for is left to perform."""
+        execution = self._execution
+        if execution.finished or not execution.started:
+            execution.discard()
+        else:
+            execution.fail(reason)
+
+
+class Stream(_Streaming, Generic[C]):
+    """Runs a flow, blocking, and gives the chunks of its streaming steps as they come."""
+
+    _chunks: Iterator[C] | None = None
+
+    def __iter__(self) -> Iterator[C]:
+        return self
+
+    def __next__(self) -> C:
+        execution = self._execution
+        execution.start()
+        while not execution.finished:
+            if not isinstance(execution.step, StreamingStep):
+                advance(execution)
+            elif (chunk := self._pull(execution.step)) is not _END:
+                return chunk
+        raise StopIteration
+
+    def _pull(self, step: StreamingStep[Any, C]) -> C:
+        run = self._execution.context.run
+        chunk, failure = _END, None
+        try:
+            if self._chunks is None:
+                self._chunks = iter(run(step.stream))
+            chunk = run(next, self._chunks, _END)
+        except BaseException as error:
+            failure = error
+        if chunk is _END:
+            self._chunks = None
+            go_on(self._execution, None if failure else step.result, failure)
+        return chunk  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
+        chunks, self._chunks = self._chunks, None
+        reason: BaseException = Abandoned()
+        try:
+            if isinstance(chunks, Generator):
+                self._execution.context.run(chunks.close)
+        except BaseException as error:
+            reason = error
+        try:
+            self._leave(reason)
+            while not self._execution.finished:
+                advance(self._execution)
+        except Abandoned:
+            pass
+
+
+class AsyncStream(_Streaming, Generic[C]):
+    """Runs a flow on asyncio and gives the chunks of its streaming steps as they come; any task may pull."""
+
+    _chunks: AsyncIterator[C] | None = None
+    _busy = False
+
+    def __aiter__(self) -> AsyncIterator[C]:
+        return self
+
+    async def __anext__(self) -> C:
+        execution = self._execution
+        with self._alone():
+            execution.start()
+            while not execution.finished:
+                if not isinstance(execution.step, StreamingStep):
+                    await aadvance(execution)
+                elif (chunk := await self._pull(execution.step)) is not _END:
+                    return chunk
+        raise StopAsyncIteration
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._busy:
+            raise RuntimeError("another task waits for this stream: cancel it, or let it get its chunk, first")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    async def _pull(self, step: StreamingStep[Any, C]) -> C:
+        execution = self._execution
+        chunk, failure = _END, None
+        try:
+            if self._chunks is None:
+                self._chunks = aiter(execution.context.run(step.astream))
+            chunk = await inside(execution, anext(self._chunks, _END))
+        except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
+            self._chunks = None
+            execution.discard()
+            raise
+        except BaseException as error:
+            failure = error
+        if chunk is _END:
+            self._chunks = None
+            go_on(execution, None if failure else step.result, failure)
+        return chunk  # type: ignore[no-any-return]
+
+    async def aclose(self) -> None:
+        """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
+        with self._alone():
+            chunks, self._chunks = self._chunks, None
+            reason: BaseException = Abandoned()
+            try:
+                if chunks is not None and hasattr(chunks, "aclose"):
+                    await inside(self._execution, chunks.aclose())
+            except BaseException as error:
+                reason = error
+            try:
+                self._leave(reason)
+                while not self._execution.finished:
+                    await aadvance(self._execution)
+            except Abandoned:
+                pass
