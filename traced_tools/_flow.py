@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import traceback
 import types
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from contextvars import copy_context
@@ -47,21 +46,21 @@ C = TypeVar("C")
 Flow = Coroutine[Any, Any, T]
 
 
-class Step(ABC, Generic[T]):
-    """Something a flow waits for. Awaiting it hands it to the driver."""
+class Step(Generic[T]):
+    """Something a flow waits for. Awaiting it hands it to the driver. Subclasses say how it is performed."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Step[T], T, T]:
         return (yield self)
 
-    @abstractmethod
     def run(self) -> T:
         """Perform the step, blocking."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to run it")
 
-    @abstractmethod
     async def arun(self) -> T:
         """Perform the step on asyncio."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to run it on asyncio")
 
 
 class StreamingStep(Step[T], Generic[T, C]):
@@ -70,13 +69,13 @@ class StreamingStep(Step[T], Generic[T, C]):
     __slots__ = ()
     result: T
 
-    @abstractmethod
     def stream(self) -> Iterator[C]:
         """Perform the step, blocking, and give the chunks."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to stream it")
 
-    @abstractmethod
     def astream(self) -> AsyncIterator[C]:
         """Perform the step on asyncio and give the chunks."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to stream it on asyncio")
 
 
 class Foreign(Step[Any]):
@@ -174,33 +173,32 @@ def drive(execution: Execution[T]) -> T:
             advance(execution)
         return execution.result
     finally:
-        execution.discard()
+        if not execution.finished:
+            execution.discard()
 
 
 def advance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for, blocking, and resume the flow."""
     assert execution.step is not None
-    result, failure = None, None
     try:
         result = execution.context.run(execution.step.run)
     except BaseException as error:
         failure = error
-    go_on(execution, result, failure)
+    else:
+        execution.resume(result)
+        return
+    fail_afterwards(execution, failure)
 
 
-def go_on(execution: Execution[Any], result: Any, failure: BaseException | None) -> None:
-    """Resume a flow with what came of its step.
+def fail_afterwards(execution: Execution[Any], failure: BaseException) -> None:
+    """Throw a step's error into the flow, after the driver's `except` and not from inside it.
 
-    Not from inside the driver's `except`: whatever the flow raises later would carry the step's error as its context,
-    and with it texts that must not travel.
+    Whatever the flow raises later would else carry the error as its context, and with it texts that must not travel.
     """
     try:
-        if failure is None:
-            execution.resume(result)
-        else:
-            execution.fail(failure)
+        execution.fail(failure)
     finally:
-        failure = None  # or the traceback of the error would hold the error
+        del failure  # or the traceback of the error would hold the error
 
 
 async def acall(flow: Flow[T]) -> T:
@@ -216,13 +214,13 @@ async def adrive(execution: Execution[T]) -> T:
             await aadvance(execution)
         return execution.result
     finally:
-        execution.discard()
+        if not execution.finished:
+            execution.discard()
 
 
 async def aadvance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for on asyncio, and resume the flow."""
     assert execution.step is not None
-    result, failure = None, None
     try:
         result = await inside(execution, execution.step.arun())
     except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
@@ -230,7 +228,10 @@ async def aadvance(execution: Execution[Any]) -> None:
         raise
     except BaseException as error:
         failure = error
-    go_on(execution, result, failure)
+    else:
+        execution.resume(result)
+        return
+    fail_afterwards(execution, failure)
 
 
 @types.coroutine

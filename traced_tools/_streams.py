@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from traced_tools._flow import Execution, Flow, StreamingStep, aadvance, advance, go_on, inside
+from traced_tools._flow import Execution, Flow, StreamingStep, aadvance, advance, fail_afterwards, inside
 from traced_tools.errors import Abandoned
 
 C = TypeVar("C")
@@ -16,6 +16,8 @@ _END: Any = object()
 
 class _Streaming:
     """A flow under way whose steps give chunks."""
+
+    _chunks: Any = None
 
     def __init__(self, flow: Flow[Any] | Callable[[], Flow[Any]]) -> None:
         self._execution = Execution(flow)
@@ -30,6 +32,18 @@ class _Streaming:
         """What the flow returned; there when the last chunk has been given."""
         return self._execution.result
 
+    def _ended(self, step: StreamingStep[Any, Any]) -> Any:
+        """Give the flow what the chunks of `step` amount to."""
+        self._chunks = None
+        self._execution.resume(step.result)
+        return _END
+
+    def _failed(self, failure: BaseException) -> Any:
+        """Throw into the flow what the stream of its step raised."""
+        self._chunks = None
+        fail_afterwards(self._execution, failure)
+        return _END
+
     def _leave(self, reason: BaseException) -> None:
         """Throw `reason` into the flow; what it then still waits for is left to perform."""
         execution = self._execution
@@ -41,8 +55,6 @@ class _Streaming:
 
 class Stream(_Streaming, Generic[C]):
     """Runs a flow, blocking, and gives the chunks of its streaming steps as they come."""
-
-    _chunks: Iterator[C] | None = None
 
     def __iter__(self) -> Iterator[C]:
         return self
@@ -59,17 +71,15 @@ class Stream(_Streaming, Generic[C]):
 
     def _pull(self, step: StreamingStep[Any, C]) -> C:
         run = self._execution.context.run
-        chunk, failure = _END, None
         try:
             if self._chunks is None:
                 self._chunks = iter(run(step.stream))
             chunk = run(next, self._chunks, _END)
         except BaseException as error:
             failure = error
-        if chunk is _END:
-            self._chunks = None
-            go_on(self._execution, None if failure else step.result, failure)
-        return chunk  # type: ignore[no-any-return]
+        else:
+            return chunk if chunk is not _END else self._ended(step)  # type: ignore[no-any-return]
+        return self._failed(failure)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
@@ -91,7 +101,6 @@ class Stream(_Streaming, Generic[C]):
 class AsyncStream(_Streaming, Generic[C]):
     """Runs a flow on asyncio and gives the chunks of its streaming steps as they come; any task may pull."""
 
-    _chunks: AsyncIterator[C] | None = None
     _busy = False
 
     def __aiter__(self) -> AsyncIterator[C]:
@@ -120,21 +129,19 @@ class AsyncStream(_Streaming, Generic[C]):
 
     async def _pull(self, step: StreamingStep[Any, C]) -> C:
         execution = self._execution
-        chunk, failure = _END, None
         try:
             if self._chunks is None:
                 self._chunks = aiter(execution.context.run(step.astream))
-            chunk = await inside(execution, anext(self._chunks, _END))
+            chunk: C = await inside(execution, anext(self._chunks, _END))
         except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
             self._chunks = None
             execution.discard()
             raise
         except BaseException as error:
             failure = error
-        if chunk is _END:
-            self._chunks = None
-            go_on(execution, None if failure else step.result, failure)
-        return chunk  # type: ignore[no-any-return]
+        else:
+            return chunk if chunk is not _END else self._ended(step)
+        return self._failed(failure)  # type: ignore[no-any-return]
 
     async def aclose(self) -> None:
         """Leave the stream: close the model's stream, let the flow clean up, end its spans."""

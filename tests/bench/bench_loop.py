@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 
-from tests.bench.floor import Capture, Floor, capture
+from tests.bench.floor import Capture, DocumentedFloor, Floor, capture
 from tests.bench.footprint import UNWANTED, bytes_per_live_run, growth_per_finished_run, import_times
 from tests.bench.report import Row, Section, as_data, table
 from tests.bench.timing import Case, Series, sample
@@ -51,11 +51,12 @@ class LoopCost:
         self._runner = runner
         self._floor_providers = sdk()
         self._floor = Floor(captured, self._floor_providers)
+        self._documented = DocumentedFloor(captured, self._floor_providers)
 
     def measure(self, rounds: int) -> dict[str, Series]:
         """Return microseconds a pass: per variant between 10 and 50 passes, and (`… short`) between 1 and 10."""
         series = sample(dict(self._cases()), rounds, self._settle)
-        costs = {"floor": series["floor"].per(PASSES_A_CASE)}
+        costs = {name: series[name].per(PASSES_A_CASE) for name in ("floor", "documented")}
         for variant in ("off", "on", "by hand", "async off", "async on"):
             one, ten, fifty = (series[f"{variant} {length}"] for length in LENGTHS)
             costs[variant] = fifty.slope(ten, 40)
@@ -81,6 +82,7 @@ class LoopCost:
             by_hand = prompt(length, None, beforehand=self._floor.replay)
             yield f"by hand {length}", Case(partial(self._floor.under_a_span, repeated(by_hand.call, number)), number)
         yield "floor", Case(lambda: self._floor.run(PASSES_A_CASE))
+        yield "documented", Case(lambda: self._documented.run(PASSES_A_CASE))
 
     def _awaited(self, acall: Callable[[], object], number: int) -> Callable[[], None]:
         async def loop() -> None:
@@ -98,6 +100,8 @@ def loop_section(costs: dict[str, Series]) -> Section:
         _cost("blocking, everything on", costs["on"]),
         _cost("the floor: the same telemetry with the bare SDK", costs["floor"]),
         Row("everything on / floor", costs["on"].ratio(costs["floor"]), "x", at_most=FLOOR_TARGET, digits=2),
+        _cost("the floor, written with start_as_current_span", costs["documented"]),
+        Row("everything on / that", costs["on"].ratio(costs["documented"]), "x", digits=2),
         _cost("no SDK, the floor replayed in each model call", costs["by hand"]),
         Row("everything on / that", costs["on"].ratio(costs["by hand"]), "x", digits=2),
         _cost("asyncio, no SDK", costs["async off"]),

@@ -220,6 +220,20 @@ class Floor:
         root.end()
 
 
+class DocumentedFloor(Floor):
+    """Replays a pass the way the SDK's documentation shows it: `with tracer.start_as_current_span(...)`."""
+
+    def _span(self, step: SpanStep, steps: list[Callable[[], None]]) -> None:
+        with self._tracer.start_as_current_span(step.name, kind=step.kind, attributes=step.start) as span:
+            self._contexts[step.number] = otel_context.get_current()
+            for inner in steps:
+                inner()
+            if step.final:
+                span.set_attributes(step.final)
+            if step.failed:
+                span.set_status(StatusCode.ERROR)
+
+
 def check_replay(captured: Capture, index: int = 2) -> None:
     """Raise `AssertionError` unless a replay emits just what was captured."""
     recorder = Recorder(index)

@@ -12,7 +12,6 @@ from traced_tools._steps import Batch
 from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
 from traced_tools.telemetry.names import Decision, StopReason
 from traced_tools.telemetry.run import TelemetryOptions
-from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.decorator import tool_callbacks
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import ToolExecution
@@ -193,11 +192,10 @@ class ToolCallingManager:
 
 def _is_direct(calls: Sequence[ToolCall], results: Sequence[ToolResult], tools: ToolSet) -> bool:
     """Whether each call belongs to a tool whose result is the answer, and has a result."""
-    return all(
-        (result.ok or result.decision == "answered") and _returns_direct(tools.by_name.get(call.name))
-        for call, result in zip(calls, results, strict=True)
-    )
-
-
-def _returns_direct(tool: ToolCallback | None) -> bool:
-    return tool is not None and tool.metadata.return_direct
+    for asked, result in zip(calls, results, strict=True):
+        tool = tools.by_name.get(asked.name)
+        if tool is None or not tool.metadata.return_direct:
+            return False
+        if not result.ok and result.decision != "answered":
+            return False
+    return True
