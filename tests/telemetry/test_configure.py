@@ -29,7 +29,8 @@ from traced_tools.client import ChatClient
 from traced_tools.errors import ConfigurationError
 from traced_tools.messages import ToolCall, Usage
 from traced_tools.telemetry import names
-from traced_tools.telemetry.configure import InMemoryTelemetry, MetricPoint, configure, in_memory
+from traced_tools.telemetry.configure import InMemoryTelemetry, configure
+from traced_tools.telemetry.points import MetricPoint
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.testing.scripted import ScriptedChatModel
 from traced_tools.testing.telemetry import capture_telemetry
@@ -572,7 +573,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "trace_id" in scrape(h
 
 @pytest.fixture
 def memory() -> Iterator[InMemoryTelemetry]:
-    memory = in_memory()
+    memory = InMemoryTelemetry()
     yield memory
     memory.shutdown()
 

@@ -1,4 +1,4 @@
-"""Turn telemetry on: `configure` for an application, `in_memory` for a test.
+"""Turn telemetry on: `configure` for an application, `InMemoryTelemetry` for a test.
 
 The package itself uses the OpenTelemetry API alone. Here is where the SDK comes in: its providers are made and, by
 `configure`, set for the whole process, which OpenTelemetry allows once. Every `OTEL_*` variable keeps its meaning,
@@ -14,26 +14,16 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from os import environ
 from types import TracebackType
-from typing import Final, Self
-from urllib.parse import urlsplit
+from typing import Self
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.environment_variables import OTEL_METRICS_EXPORTER, OTEL_TRACES_EXPORTER
-from opentelemetry.sdk.environment_variables import (
-    OTEL_EXPORTER_OTLP_ENDPOINT,
-    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,
-    OTEL_EXPORTER_OTLP_METRICS_PROTOCOL,
-    OTEL_EXPORTER_OTLP_PROTOCOL,
-    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
-    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
-    OTEL_SDK_DISABLED,
-)
+from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -52,10 +42,11 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.util.types import AttributeValue
 
 from traced_tools._checks import expect
 from traced_tools.errors import ConfigurationError
+from traced_tools.telemetry.otlp import GRPC, METRICS, TRACES, check_collector
+from traced_tools.telemetry.points import MetricPoint
 from traced_tools.telemetry.prometheus import (
     PrometheusCollector,
     PrometheusReader,
@@ -185,26 +176,6 @@ class _Settings:
     console: bool
 
 
-@dataclass(frozen=True)
-class _Signal:
-    """What differs between traces and metrics: the path of their endpoint and their variables."""
-
-    path: str
-    exporter: str
-    endpoint: str
-    protocol: str
-
-
-_TRACES: Final = _Signal(
-    "v1/traces", OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL
-)
-_METRICS: Final = _Signal(
-    "v1/metrics", OTEL_METRICS_EXPORTER, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_PROTOCOL
-)
-_GRPC: Final = "grpc"
-_HTTP: Final = "http/protobuf"
-
-
 def _checked(
     service_name: str | None, otlp: bool | str | None, prometheus: int | str | None, console: bool
 ) -> _Settings:
@@ -216,7 +187,7 @@ def _checked(
     if service_name is not None and not service_name.strip():
         raise ConfigurationError("service_name must be a non-blank str, or None for OTEL_SERVICE_NAME")
     if isinstance(otlp, str):
-        _check_endpoint("otlp", otlp)
+        check_collector(otlp)
     return _Settings(service_name, otlp, None if prometheus is None else parse_address(prometheus), console)
 
 
@@ -258,7 +229,7 @@ def _tracer_provider(settings: _Settings, resource: Resource, undo: ExitStack) -
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if settings.console:
         provider.add_span_processor(_Console())
-    if _wanted(_TRACES, settings.otlp):
+    if TRACES.is_sent(settings.otlp):
         processor = BatchSpanProcessor(_span_exporter(settings.otlp))
         undo.callback(_quietly, processor.shutdown)
         provider.add_span_processor(processor)
@@ -269,7 +240,7 @@ def _meter_provider(
     settings: _Settings, resource: Resource, undo: ExitStack
 ) -> tuple[MeterProvider, PrometheusServer | None]:
     readers: list[MetricReader] = []
-    if _wanted(_METRICS, settings.otlp):
+    if METRICS.is_sent(settings.otlp):
         reader = PeriodicExportingMetricReader(_metric_exporter(settings.otlp))
         undo.callback(_quietly, reader.shutdown)
         readers.append(reader)
@@ -296,33 +267,18 @@ def _is_free(provider: object, signal: str) -> bool:
 
 def _warn_of_settings(settings: _Settings) -> None:
     """Tell the log of exporters that nobody here knows, and of a set-up that sends nothing anywhere."""
-    for signal in (_TRACES, _METRICS):
-        if unknown := sorted(_exporters(signal) - {"otlp", "none"}):
-            _LOG.warning("%s names %s; configure() knows otlp and none", signal.exporter, ", ".join(unknown))
-    sent = _wanted(_TRACES, settings.otlp) or _wanted(_METRICS, settings.otlp)
+    for signal in (TRACES, METRICS):
+        if unknown := sorted(signal.exporters() - {"otlp", "none"}):
+            _LOG.warning("%s names %s; configure() knows otlp and none", signal.exporter_variable, ", ".join(unknown))
+    sent = TRACES.is_sent(settings.otlp) or METRICS.is_sent(settings.otlp)
     if not sent and settings.prometheus is None and not settings.console:
         _LOG.warning("configure() was told of nowhere to send to: give otlp=, prometheus= or console=")
 
 
-def _exporters(signal: _Signal) -> set[str]:
-    return {name.strip().lower() for name in environ.get(signal.exporter, "").split(",")} - {""}
-
-
-def _wanted(signal: _Signal, otlp: bool | str | None) -> bool:
-    """Whether a signal is sent over OTLP; the operator's `none` beats the program's wish."""
-    exporters = _exporters(signal)
-    if "none" in exporters or otlp is False:
-        return False
-    if otlp is not None:
-        return True
-    endpoint = environ.get(signal.endpoint) or environ.get(OTEL_EXPORTER_OTLP_ENDPOINT)
-    return "otlp" in exporters or (not exporters and bool(endpoint))
-
-
 def _span_exporter(otlp: bool | str | None) -> SpanExporter:
     # The exporters are imported when they are wanted: gRPC alone takes a tenth of a second.
-    endpoint = _endpoint(_TRACES, otlp)
-    if _protocol(_TRACES) == _GRPC:
+    endpoint = TRACES.endpoint(otlp)
+    if TRACES.protocol() == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpanExporter
 
         return GrpcSpanExporter(endpoint)
@@ -332,51 +288,14 @@ def _span_exporter(otlp: bool | str | None) -> SpanExporter:
 
 
 def _metric_exporter(otlp: bool | str | None) -> MetricExporter:
-    endpoint = _endpoint(_METRICS, otlp)
-    if _protocol(_METRICS) == _GRPC:
+    endpoint = METRICS.endpoint(otlp)
+    if METRICS.protocol() == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetricExporter
 
         return GrpcMetricExporter(endpoint)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
     return OTLPMetricExporter(endpoint)
-
-
-def _protocol(signal: _Signal) -> str:
-    for variable in (signal.protocol, OTEL_EXPORTER_OTLP_PROTOCOL):
-        protocol = environ.get(variable, "").strip().lower()
-        if protocol and protocol not in (_GRPC, _HTTP):
-            raise ConfigurationError(f"{variable} must be {_GRPC} or {_HTTP}")
-        if protocol:
-            return protocol
-    return _HTTP
-
-
-def _endpoint(signal: _Signal, otlp: bool | str | None) -> str | None:
-    """Return the URL to send to, or None to let the exporter read its variables, which are checked."""
-    grpc = _protocol(signal) == _GRPC
-    if isinstance(otlp, str):
-        return otlp if grpc else f"{otlp.rstrip('/')}/{signal.path}"
-    for variable in (signal.endpoint, OTEL_EXPORTER_OTLP_ENDPOINT):
-        value = environ.get(variable)
-        if value and not (grpc and "://" not in value):  # gRPC also takes host:port
-            _check_endpoint(variable, value)
-    return None
-
-
-def _check_endpoint(setting: str, url: str) -> None:
-    """Raise `ConfigurationError` unless `url` is one; its text does not quote it, since it may hold a password."""
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or url.split() != [url]:
-        raise ConfigurationError(f'{setting} must be an http or https URL with a host, such as "http://localhost:4318"')
-    if setting == "otlp" and (parts.query or parts.fragment or parts.path.endswith((_TRACES.path, _METRICS.path))):
-        raise ConfigurationError(
-            f"otlp must be the collector's base URL, without query: {_TRACES.path} and {_METRICS.path} are added to it"
-        )
 
 
 def _quietly(action: Callable[..., object], *arguments: object) -> bool:
@@ -419,18 +338,6 @@ def _trace_id(span: ReadableSpan) -> int:
 def _print_trees(spans: list[ReadableSpan]) -> None:
     if spans and sys.stderr is not None:
         sys.stderr.write("".join(f"{render_text(tree)}\n" for tree in build_trees(spans)))
-
-
-@dataclass(frozen=True)
-class MetricPoint:
-    """One series of a metric: a number, or the count and sum of a histogram."""
-
-    name: str
-    attributes: Mapping[str, AttributeValue]
-    unit: str
-    value: float | None = None
-    count: int | None = None
-    sum: float | None = None
 
 
 class InMemoryTelemetry:
@@ -484,12 +391,7 @@ class InMemoryTelemetry:
     def _add(self, point: MetricPoint, *, is_delta: bool) -> None:
         key = (point.name, repr(sorted(point.attributes.items())))
         known = self._points.get(key)
-        self._points[key] = point if known is None or not is_delta else _sum(known, point)
-
-
-def in_memory() -> InMemoryTelemetry:
-    """Return telemetry that stays in memory and leaves the process's own alone."""
-    return InMemoryTelemetry()
+        self._points[key] = point if known is None or not is_delta else known.plus(point)
 
 
 def _is_delta(data: DataT) -> bool:
@@ -501,9 +403,3 @@ def _point(metric: Metric, point: DataPointT) -> MetricPoint:
     if isinstance(point, NumberDataPoint):
         return replace(plain, value=point.value)
     return replace(plain, count=point.count, sum=point.sum)
-
-
-def _sum(known: MetricPoint, more: MetricPoint) -> MetricPoint:
-    if more.value is not None:
-        return replace(known, value=(known.value or 0) + more.value)
-    return replace(known, count=(known.count or 0) + (more.count or 0), sum=(known.sum or 0) + (more.sum or 0))

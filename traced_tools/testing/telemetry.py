@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from traced_tools.telemetry.configure import FinishedSpans, MetricPoint, in_memory
+from traced_tools.telemetry.configure import FinishedSpans, InMemoryTelemetry
+from traced_tools.telemetry.points import MetricPoint
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.tree import SpanNode, build_trees
 
@@ -18,7 +19,7 @@ class CapturedTelemetry:
     """
 
     def __init__(self) -> None:
-        self._memory = in_memory()
+        self._memory = InMemoryTelemetry()
         self.options = TelemetryOptions(self._memory.tracer_provider, self._memory.meter_provider)
 
     @property

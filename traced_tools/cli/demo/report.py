@@ -12,7 +12,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from traced_tools.telemetry import names
-from traced_tools.telemetry.configure import MetricPoint
+from traced_tools.telemetry.points import MetricPoint
 from traced_tools.telemetry.tree import SpanNode, seconds_text, summary
 from traced_tools.testing import CapturedTelemetry
 
