@@ -55,7 +55,7 @@ from traced_tools.telemetry.prometheus import (
     parse_address,
 )
 from traced_tools.telemetry.scope import error_type
-from traced_tools.telemetry.tree import OpenTraces, build_trees, render_text
+from traced_tools.telemetry.tree import OpenTraces, build_trees, render_text, trace_id
 
 _LOG = logging.getLogger(__name__)
 
@@ -319,20 +319,15 @@ class _Console(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Remember that a span is under way."""
-        _quietly(_print_trees, self._traces.begin(_trace_id(span)))
+        _quietly(_print_trees, self._traces.begin(trace_id(span)))
 
     def on_end(self, span: ReadableSpan) -> None:
         """Print the trace if this was the last of its spans."""
-        _quietly(_print_trees, self._traces.end(_trace_id(span), span))
+        _quietly(_print_trees, self._traces.end(trace_id(span), span))
 
     def shutdown(self) -> None:
         """Print what is left, beside spans that never ended."""
         _quietly(_print_trees, self._traces.drain())
-
-
-def _trace_id(span: ReadableSpan) -> int:
-    context = span.get_span_context()
-    return 0 if context is None else context.trace_id
 
 
 def _print_trees(spans: list[ReadableSpan]) -> None:

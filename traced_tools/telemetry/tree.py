@@ -136,6 +136,11 @@ class OpenTraces(Generic[SpanT]):
         return self._ended.pop(trace_id, [])
 
 
+def trace_id(span: FinishedSpan) -> int:
+    """Return the id of the trace a span belongs to; 0 for none."""
+    return _key(span.get_span_context())[0]
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration as people write it: `0.12 ms`, `31.4 ms`, `2.05 s`."""
     milliseconds = seconds * 1000
