@@ -36,4 +36,6 @@ def expect_positive(argument: str, value: float | None) -> None:
 
 
 def _kind(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}; pass an instance of it"
     return "None" if value is None else type(value).__name__

@@ -11,7 +11,7 @@ from typing import Any
 from traced_tools._checks import expect, expect_each
 from traced_tools._flow import acall, call
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
-from traced_tools.advisors.chain import AdvisorChain
+from traced_tools.advisors.chain import AdvisorChain, check_advisors
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.messages import MESSAGE_TYPES, ImagePart, Message, SystemMessage, TextPart, UserMessage
@@ -256,7 +256,9 @@ def _user_message(user: UserContent) -> UserMessage:
 
 def _advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
     expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
-    return tuple(advisors)
+    found = tuple(advisors)
+    check_advisors(found)
+    return found
 
 
 def _check_settings(system: object, options: object, limits: object, tool_errors: object) -> None:

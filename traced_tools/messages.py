@@ -105,6 +105,8 @@ class ToolCall(Value):
     def __init__(
         self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any
     ) -> None:
+        if not isinstance(arguments, str | Mapping):
+            raise TypeError(f"arguments must be JSON text or a mapping, not {type(arguments).__name__}")
         text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments), ensure_ascii=False)
         super().__init__(name=name, arguments=encodable(text), id=id, **data)
 

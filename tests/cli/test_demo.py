@@ -39,7 +39,7 @@ def test_the_answer_is_printed(printed: str) -> None:
 def test_the_tree_shows_what_was_outside_and_inside_the_loop(printed: str) -> None:
     lines = [line for line in printed.splitlines() if line.lstrip("│├└─ ").startswith(SPANS)]
     shape = [
-        ((len(line) - len(line.lstrip("│├└─ "))) // 4, " ".join(line.lstrip("│├└─ ").split()[:2])) for line in lines
+        ((len(line) - len(line.lstrip("│├└─ "))) // 3, " ".join(line.lstrip("│├└─ ").split()[:2])) for line in lines
     ]
     assert shape[:9] == [
         (0, "invoke_agent trip_planner"),

@@ -75,7 +75,11 @@ class ToolLoopAdvisor(Advisor):
 
 
 class TranscriptAdvisor(Advisor):
-    """An advisor that keeps the conversation itself; inside the loop, the loop's own history is then switched off."""
+    """The base of advisors that keep the conversation themselves, such as a memory.
+
+    Outside the loop (`MEMORY_ORDER`) it sees a run's question and answer; inside (above `TOOL_LOOP_ORDER`) it keeps every
+    message, and the loop's own history is switched off.
+    """
 
 
 def overrides(advisor: Advisor, base: type[Advisor], method: str) -> bool:

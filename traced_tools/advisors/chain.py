@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from traced_tools._checks import expect
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, overrides
@@ -27,8 +28,7 @@ class AdvisorChain:
     """
 
     def __init__(self, advisors: Sequence[Advisor], model: ChatModel) -> None:
-        for advisor in advisors:
-            _check(advisor)
+        check_advisors(advisors)
         self.model = model
         self.advisors = tuple(sorted(advisors, key=lambda advisor: advisor.order))
         self.tool_advisors = tuple(each for each in self.advisors if overrides(each, Advisor, "advise_tool"))
@@ -52,7 +52,9 @@ class AdvisorChain:
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
         advisor, telemetry = self._around[index], request.run.telemetry
         with hook_scope(telemetry, "advise", advisor, request.iteration, clock=telemetry.clock):
-            response = await advisor.advise(request, self._entries[index + 1])
+            response: Any = advisor.advise(request, self._entries[index + 1])
+            if hasattr(response, "__await__"):
+                response = await response
         if not isinstance(response, ChatClientResponse):
             raise TypeError(
                 f"advise of {advisor.name} must return a ChatClientResponse, not {type(response).__name__}; "
@@ -92,8 +94,14 @@ class AdvisorChain:
         return chunk
 
 
-def _check(advisor: object) -> None:
-    expect("advisors", advisor, Advisor, "a sequence of Advisor objects")
+def check_advisors(advisors: Iterable[object]) -> None:
+    """Raise `TypeError` for what is no advisor, `AdvisorChainError` for an advisor without name or order."""
+    for index, advisor in enumerate(advisors):
+        expect(f"advisors[{index}]", advisor, Advisor, "an Advisor")
+        _check_named(advisor)
+
+
+def _check_named(advisor: object) -> None:
     name, order = getattr(advisor, "name", None), getattr(advisor, "order", None)
     if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
         raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")

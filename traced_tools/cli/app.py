@@ -23,4 +23,5 @@ def demo() -> None:
         run_demo(Console())
     except TracedToolsError as error:
         typer.echo(f"demo: {error}", err=True)
+        typer.echo("Without OPENAI_API_KEY and OPENAI_BASE_URL the demo talks to a server of its own.", err=True)
         raise typer.Exit(1) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -133,17 +134,20 @@ class HttpTransport:
 
     def __init__(self, url: str, codec: Codec, *, timeout: float, retries: RetryPolicy) -> None:
         self.url = _checked_url(url)
+        self.address = httpx.URL(url).netloc.decode().rpartition("@")[2]
         self._codec = codec
         self._timeout = httpx.Timeout(timeout)
         self._retries = retries
+        self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
     def client(self) -> httpx.Client:
         """Return the pool for blocking code."""
-        if self._client is None:
-            self._client = httpx.Client(timeout=self._timeout)
-        return self._client
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(timeout=self._timeout)
+            return self._client
 
     def async_client(self) -> httpx.AsyncClient:
         """Return the pool of the running event loop."""
@@ -220,14 +224,15 @@ class HttpTransport:
         except (httpx.DecodingError, UnicodeDecodeError):
             raise InvalidResponse("the answer's bytes cannot be decoded", provider=provider) from None
         except httpx.HTTPError as error:
-            problem = f"the connection failed ({type(error).__name__})"
+            problem = f"the connection to {self.address} failed ({type(error).__name__})"
             raise ModelError(problem, provider=provider, retryable=isinstance(error, _UNSENT)) from None
 
     def _failure(self, response: httpx.Response) -> ModelError:
         """Return the error an HTTP status stands for."""
         status = response.status_code
+        hint = "; is base_url right? It mostly ends in /v1" if status in (404, 405) else ""
         return _error_class(status)(
-            "the request failed",
+            f"the request failed{hint}",
             provider=self._codec.provider,
             status_code=status,
             retryable=status in _RETRYABLE_STATUSES,
@@ -238,9 +243,10 @@ class HttpTransport:
 
     def close(self) -> None:
         """Close the pool for blocking code."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     async def aclose(self) -> None:
         """Close the pool of the running event loop."""

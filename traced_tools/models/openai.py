@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from traced_tools._checks import expect, expect_positive
 from traced_tools.errors import ConfigurationError, InvalidResponse
@@ -76,8 +75,12 @@ class OpenAIChatModel(HttpChatModel):
         expect("retries", retries, int, "an int")
         expect_positive("timeout", timeout)
         address = (base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI).rstrip("/")
-        is_openai = urlsplit(address).hostname == urlsplit(_OPENAI).hostname
-        key = api_key or os.environ.get("OPENAI_API_KEY")
+        if address.endswith("/chat/completions"):
+            raise ConfigurationError(
+                "base_url must be the API's base, such as https://api.openai.com/v1; drop the rest"
+            )
+        is_openai = address.startswith(_OPENAI)
+        key = _checked_key(api_key or os.environ.get("OPENAI_API_KEY") or "")
         if is_openai and not key:
             raise ConfigurationError("OpenAI needs a key: set OPENAI_API_KEY, or give api_key= (or another base_url=)")
         codec = OpenAIChatCodec(model, key, provider=provider, is_openai=is_openai, stream_usage=stream_usage)
@@ -87,10 +90,18 @@ class OpenAIChatModel(HttpChatModel):
         super().__init__(model, codec, transport)
 
 
+def _checked_key(key: str) -> str:
+    """Return the key without the white space of a file; what cannot stand in a header is refused and not quoted."""
+    key = key.strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigurationError("the API key (api_key= or OPENAI_API_KEY) holds characters that no key has")
+    return key
+
+
 class OpenAIChatCodec:
     """The language of chat completions; see `OpenAIChatModel` for the arguments."""
 
-    def __init__(self, model: str, key: str | None, *, provider: str, is_openai: bool, stream_usage: bool) -> None:
+    def __init__(self, model: str, key: str, *, provider: str, is_openai: bool, stream_usage: bool) -> None:
         self.provider = provider
         self._model = model
         self._key = key

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry import metrics, trace
 
+from traced_tools._checks import expect
 from traced_tools._version import __version__
 from traced_tools.telemetry import names
 from traced_tools.telemetry.metrics import Instruments
@@ -42,6 +43,8 @@ class TelemetryOptions:
     iterations: bool = True
 
     def __post_init__(self) -> None:
+        expect("tracer_provider", self.tracer_provider, (trace.TracerProvider, type(None)), "a TracerProvider or None")
+        expect("meter_provider", self.meter_provider, (metrics.MeterProvider, type(None)), "a MeterProvider or None")
         if self.hooks not in ("all", "implemented", "none"):
             raise ValueError("hooks must be 'all', 'implemented' or 'none'")
 

@@ -83,6 +83,8 @@ class AgentScope(Scope):
 
     def _record(self, instruments: Instruments) -> None:
         agent, context, totals = self.run.agent_label, self._context, self._totals
+        instruments.runs_under_way.end(self)
+        instruments.run_active.add(-1, agent)
         labels: Attributes = {**agent, names.REQUEST_MODEL: self._model}
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_type
@@ -91,8 +93,6 @@ class AgentScope(Scope):
         instruments.tool_calls.record(totals.tool_calls, agent, context)
         reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._stop_reason}
         instruments.loop_iterations.record(totals.iterations, reason, context)
-        instruments.run_active.add(-1, agent)
-        instruments.runs_under_way.end(self)
 
 
 class IterationScope(Scope):

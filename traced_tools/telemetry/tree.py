@@ -90,7 +90,7 @@ def summary(node: SpanNode) -> str:
 
 def render_text(node: SpanNode) -> str:
     """Return the tree as lines of plain text: name, duration, facts and, for what failed, the type of the error."""
-    rows = list(_rows(node, "", ""))
+    rows = list(rows_of(node))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {_line(each)}".rstrip() for name, each in rows)
 
@@ -170,12 +170,18 @@ def _error_type(status: Status, attributes: Mapping[str, AttributeValue]) -> str
     return str(attributes.get(names.ERROR_TYPE, names.OTHER_ERROR))
 
 
-def _rows(node: SpanNode, first: str, below: str) -> Iterator[tuple[str, SpanNode]]:
-    """Give each node with its name behind the branches that lead to it; `first` for the node, `below` under it."""
+def rows_of(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[str, SpanNode]]:
+    """Give each node of a tree with its name behind the branches that lead to it.
+
+    Args:
+        node: the top of the tree.
+        first: what stands before its name.
+        below: what stands before what is under it.
+    """
     yield first + printable(node.name), node
     for index, child in enumerate(node.children, start=1):
         last = index == len(node.children)
-        yield from _rows(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+        yield from rows_of(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
 def _line(node: SpanNode) -> str:

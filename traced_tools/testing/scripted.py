@@ -37,6 +37,7 @@ class ScriptedChatModel(ChatModel):
     ) -> None:
         self.model = model
         self.requests: list[ChatRequest] = []
+        expect("turns", turns, (list, tuple), "a list of turns")
         self._turns = list(turns)
         self._usage = usage if isinstance(usage, Usage | None) else list(usage)
         self._lock = threading.Lock()
@@ -76,7 +77,7 @@ class ScriptedChatModel(ChatModel):
             return turn
         if callable(turn):
             return self._response(turn(request), request, index)
-        said = [turn] if isinstance(turn, str | ToolCall) else list(turn)
+        said = list(turn) if isinstance(turn, list | tuple) else [turn]
         for part in said:
             expect("turn", part, (str, ToolCall), "a str, a ToolCall, a list of these, a ChatResponse or an exception")
         parts = [TextPart(part) if isinstance(part, str) else part for part in said]

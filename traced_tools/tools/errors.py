@@ -30,6 +30,8 @@ class ToolErrors:
         kinds = self.raise_on if isinstance(self.raise_on, tuple) else (self.raise_on,)
         if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
             raise TypeError("raise_on must be a tuple of exception classes")
+        if not isinstance(self.always_raise, bool):
+            raise TypeError("always_raise must be True or False")
         if self.unknown_tool not in ("answer", "raise"):
             raise ValueError("unknown_tool must be 'answer' or 'raise'")
         expect_callable("message", self.message)

@@ -170,7 +170,9 @@ class ToolExecution:
             return await self._advise(index + 1, invocation, scope)
 
         with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, clock=self._clock):
-            result = await advisor.advise_tool(invocation, call_next)
+            result: Any = advisor.advise_tool(invocation, call_next)
+            if hasattr(result, "__await__"):
+                result = await result
         if not isinstance(result, ToolResult):
             raise TypeError(f"advise_tool of {advisor.name} must return a ToolResult, not {type(result).__name__}")
         is_own = result.advisor is None and result.decision in ("denied", "answered")

@@ -24,8 +24,11 @@ class LoopLimits:
         max_repeated_calls: how often the same tool may be called with the same arguments.
         max_tokens: input and output tokens, as far as the provider reports them.
         max_seconds: time since the run began.
-        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld,
-            `stop` returns what there is, `raise` raises `LoopLimitExceeded`.
+        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld (a
+            pass on top of `max_iterations`), `stop` returns what there is, `raise` raises `LoopLimitExceeded`.
+
+    The response's `stop_reason` tells which limit it was: `max_iterations`, `max_tool_calls`, `max_calls_per_tool`,
+    `repeated_call`, `token_budget` or `deadline`.
     """
 
     max_iterations: int | None = 50

@@ -53,12 +53,12 @@ class ExecuteTools(Batch[ToolResult]):
         self._iteration = iteration
         self._settled: dict[int, ToolResult] = {}
 
-    def deny(self, call_id: str, reason: str) -> None:
+    def deny(self, call_id: str | None, reason: str) -> None:
         """Refuse one of the calls; the model reads `reason`. Raises `KeyError` for an id that is not among them."""
         for index in self._places(call_id):
             self.refuse(index, "denied", f"The call was not run: {reason}")
 
-    def answer(self, call_id: str, content: str, value: Any = None) -> None:
+    def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
         """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
         for index in self._places(call_id):
             self.refuse(index, "answered", content, value)
@@ -68,7 +68,7 @@ class ExecuteTools(Batch[ToolResult]):
         call = self.calls[index]
         self._settled[index] = ToolResult(call.id or "", call.name, content, value=value, decision=decision)
 
-    def _places(self, call_id: str) -> list[int]:
+    def _places(self, call_id: str | None) -> list[int]:
         places = [index for index, call in enumerate(self.calls) if call.id == call_id]
         if not places:
             raise KeyError(f"no call of this batch has the id {call_id!r}")

@@ -22,9 +22,11 @@ def run_demo(console: Console) -> None:
         telemetry = stack.enter_context(capture_telemetry())
         client = trip_planner(model, telemetry.options)
         console.print(f"[bold]> {QUESTION}[/]\n", highlight=False)
-        with client.prompt(QUESTION).stream() as stream:
-            _print_as_it_comes(stream, console)
-        print_report(console, telemetry)
+        try:
+            with client.prompt(QUESTION).stream() as stream:
+                _print_as_it_comes(stream, console)
+        finally:
+            print_report(console, telemetry)  # a run that failed is what a trace is for
 
 
 def _model(stack: ExitStack, console: Console) -> OpenAIChatModel:

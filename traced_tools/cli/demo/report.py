@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from traced_tools.telemetry import names
 from traced_tools.telemetry.points import MetricPoint
-from traced_tools.telemetry.tree import SpanNode, seconds_text, summary
+from traced_tools.telemetry.tree import SpanNode, rows_of, seconds_text, summary
 from traced_tools.testing import CapturedTelemetry
 
 _STYLES = {
@@ -34,28 +34,27 @@ _TOLD_APART_BY = {
 def print_report(console: Console, telemetry: CapturedTelemetry) -> None:
     """Print the captured run."""
     for root in telemetry.tree():
-        console.print(_tree(root))
+        for line in _tree(root):
+            console.print(line, soft_wrap=True)
     console.print()
     console.print(_table(telemetry.metrics))
     console.print()
     console.print(_destination(), highlight=False)
 
 
-def _tree(node: SpanNode) -> Tree:
-    tree = Tree(_label(node), guide_style="dim")
-    tree.children.extend(_tree(child) for child in node.children)
-    return tree
+def _tree(root: SpanNode) -> Iterator[Text]:
+    """Give the lines of a tree: name, duration in a column of its own, facts."""
+    rows = list(rows_of(root))
+    width = max(len(name) for name, _ in rows)
+    for name, node in rows:
+        branch = len(name) - len(node.name)
+        line = Text(name[:branch], style="dim").append(name[branch:], style=_style(node))
+        line.append(f"{seconds_text(node.duration):>{width - len(name) + 10}}", style="dim")
+        yield line.append(f"  {summary(node)}").append(f"  {node.error_type or ''}", style="red")
 
 
-def _label(node: SpanNode) -> Text:
-    style = _STYLES.get(node.name.split(" ")[0], "")
-    label = Text(node.name, style="red" if node.error_type else style)
-    label.append(f"  {seconds_text(node.duration)}", style="dim")
-    if facts := summary(node):
-        label.append(f"  {facts}")
-    if node.error_type:
-        label.append(f"  {node.error_type}", style="red")
-    return label
+def _style(node: SpanNode) -> str:
+    return "red" if node.error_type else _STYLES.get(node.name.split(" ")[0], "")
 
 
 def _table(points: Iterable[MetricPoint]) -> Table:
@@ -80,8 +79,9 @@ def _numbers(points: list[MetricPoint]) -> tuple[str, str]:
 
 
 def _destination() -> str:
-    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+    collector = urlsplit(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""))
+    where = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
     return (
-        "Nothing has left this process. In an application, traced_tools.configure(otlp=True) sends all of this to\n"
-        f"{endpoint} (OTEL_EXPORTER_OTLP_ENDPOINT), and configure(prometheus=9464) serves the metrics."
+        f"No telemetry has left this process. traced_tools.configure(otlp=True) sends it to\n{where} "
+        "(OTEL_EXPORTER_OTLP_ENDPOINT says where), configure(prometheus=9464)\nserves the metrics."
     )

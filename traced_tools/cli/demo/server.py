@@ -26,9 +26,9 @@ _SCENE: list[tuple[str, list[tuple[str, dict[str, Any]]], tuple[int, int]]] = [
     ("The hotel search failed, once more.", [("find_hotels", {"city": "Lisbon", "nights": 2})], (655, 31)),
     ("", [("book_hotel", {"hotel": "Casa do Rio", "nights": 2})], (740, 24)),
     (
-        "A sunny weekend is waiting: fly TAP from Oslo to Lisbon, 12 to 14 June, at 214 euros each,\n"
-        "and stay two nights at Casa do Rio for 236 euros. That is 664 euros for two, well within 900.\n"
-        "I may not book for you, so the hotel is yours to reserve.",
+        "A sunny weekend is waiting: fly TAP from Oslo to Lisbon, 12 to 14 June, at\n"
+        "214 euros each, and stay two nights at Casa do Rio for 236 euros. That is\n"
+        "664 euros for two, well within 900. I may not book, so reserve the hotel.",
         [],
         (803, 71),
     ),
