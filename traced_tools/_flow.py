@@ -138,6 +138,8 @@ class Execution(Generic[T]):
         except StopIteration as done:
             self.finished, self.step, self.result = True, None, done.value
         except BaseException as error:
+            if isinstance(error, RuntimeError) and str(error).startswith("cannot enter context"):
+                raise  # another thread performs the step: the flow has not been touched
             self.finished, self.step = True, None
             if isinstance(error, RuntimeError):
                 _explain(error)

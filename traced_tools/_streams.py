@@ -18,6 +18,7 @@ class _Streaming:
     """A flow under way whose steps give chunks."""
 
     _chunks: Any = None
+    _busy = False
 
     def __init__(self, flow: Flow[Any] | Callable[[], Flow[Any]]) -> None:
         self._execution = Execution(flow)
@@ -32,9 +33,21 @@ class _Streaming:
         """What the flow returned; there when the last chunk has been given."""
         return self._execution.result
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._busy:
+            raise RuntimeError("somebody else waits for this stream: let them have their chunk, or cancel them, first")
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
     def _ended(self, step: StreamingStep[Any, Any]) -> Any:
         """Give the flow what the chunks of `step` amount to."""
         self._chunks = None
+        if not hasattr(step, "result"):  # somebody, such as an event loop that ended, closed the chunks behind our back
+            return self._failed(RuntimeError("the model's stream was closed before its end"))
         self._execution.resume(step.result)
         return _END
 
@@ -61,12 +74,13 @@ class Stream(_Streaming, Generic[C]):
 
     def __next__(self) -> C:
         execution = self._execution
-        execution.start()
-        while not execution.finished:
-            if not isinstance(execution.step, StreamingStep):
-                advance(execution)
-            elif (chunk := self._pull(execution.step)) is not _END:
-                return chunk
+        with self._alone():
+            execution.start()
+            while not execution.finished:
+                if not isinstance(execution.step, StreamingStep):
+                    advance(execution)
+                elif (chunk := self._pull(execution.step)) is not _END:
+                    return chunk
         raise StopIteration
 
     def _pull(self, step: StreamingStep[Any, C]) -> C:
@@ -83,25 +97,24 @@ class Stream(_Streaming, Generic[C]):
 
     def close(self) -> None:
         """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        chunks, self._chunks = self._chunks, None
-        reason: BaseException = Abandoned()
-        try:
-            if isinstance(chunks, Generator):
-                self._execution.context.run(chunks.close)
-        except BaseException as error:
-            reason = error
-        try:
-            self._leave(reason)
-            while not self._execution.finished:
-                advance(self._execution)
-        except Abandoned:
-            pass
+        with self._alone():
+            chunks, self._chunks = self._chunks, None
+            reason: BaseException = Abandoned()
+            try:
+                if isinstance(chunks, Generator):
+                    self._execution.context.run(chunks.close)
+            except BaseException as error:
+                reason = error
+            try:
+                self._leave(reason)
+                while not self._execution.finished:
+                    advance(self._execution)
+            except Abandoned:
+                pass
 
 
 class AsyncStream(_Streaming, Generic[C]):
     """Runs a flow on asyncio and gives the chunks of its streaming steps as they come; any task may pull."""
-
-    _busy = False
 
     def __aiter__(self) -> AsyncIterator[C]:
         return self
@@ -116,16 +129,6 @@ class AsyncStream(_Streaming, Generic[C]):
                 elif (chunk := await self._pull(execution.step)) is not _END:
                     return chunk
         raise StopAsyncIteration
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if self._busy:
-            raise RuntimeError("another task waits for this stream: cancel it, or let it get its chunk, first")
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
 
     async def _pull(self, step: StreamingStep[Any, C]) -> C:
         execution = self._execution

@@ -77,8 +77,8 @@ class ToolLoopAdvisor(Advisor):
 class TranscriptAdvisor(Advisor):
     """The base of advisors that keep the conversation themselves, such as a memory.
 
-    Outside the loop (`MEMORY_ORDER`) it sees a run's question and answer; inside (above `TOOL_LOOP_ORDER`) it keeps every
-    message, and the loop's own history is switched off.
+    Outside the loop (`MEMORY_ORDER`) it sees a run's question and answer; inside (above `TOOL_LOOP_ORDER`) it keeps
+    every message, and the loop's own history is switched off.
     """
 
 

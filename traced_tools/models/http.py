@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import os
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import httpx
 from httpx_sse import EventSource, SSEError
@@ -34,7 +34,8 @@ from traced_tools.errors import (
 )
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 
-_RETRYABLE_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_RETRYABLE_STATUSES = frozenset({408, 409, 429})
+_FAILURES = (httpx.HTTPError, httpx.StreamError, SSEError, UnicodeDecodeError)
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LONGEST_WAIT = 60.0
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -110,14 +111,14 @@ class _Send(Step[httpx.Response]):
     def run(self) -> httpx.Response:
         client = self._transport.client()
         response = client.send(self._transport.request(client, self._body), stream=self._stream)
-        if self._stream and response.is_error:
+        if self._stream and not response.is_success:
             response.read()
         return response
 
     async def arun(self) -> httpx.Response:
-        client = self._transport.async_client()
+        client = await self._transport.async_client()
         response = await client.send(self._transport.request(client, self._body), stream=self._stream)
-        if self._stream and response.is_error:
+        if self._stream and not response.is_success:
             await response.aread()
         return response
 
@@ -140,7 +141,9 @@ class HttpTransport:
         self._retries = retries
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
-        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
+        self._async_clients: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
+        self._inherited: list[object] = []
+        _TRANSPORTS.add(self)
 
     def client(self) -> httpx.Client:
         """Return the pool for blocking code."""
@@ -149,12 +152,33 @@ class HttpTransport:
                 self._client = httpx.Client(timeout=self._timeout)
             return self._client
 
-    def async_client(self) -> httpx.AsyncClient:
-        """Return the pool of the running event loop."""
+    async def async_client(self) -> httpx.AsyncClient:
+        """Return the pool of the running event loop; it is closed with the loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
-            self._async_clients[loop] = httpx.AsyncClient(timeout=self._timeout)
-        return self._async_clients[loop]
+            for closed in [each for each in self._async_clients if each.is_closed()]:
+                del self._async_clients[closed]
+            client = httpx.AsyncClient(timeout=self._timeout)
+            # an event loop that ends (`asyncio.run`) closes its async generators, and this one closes the client
+            keeper = self._open_while(loop, client)
+            self._async_clients[loop] = (client, keeper)
+            await anext(keeper)
+        return self._async_clients[loop][0]
+
+    async def _open_while(
+        self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient
+    ) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self._async_clients.pop(loop, None)
+            await client.aclose()
+
+    def forget(self) -> None:
+        """Leave all connections to the process this one was forked from: two must not talk on one."""
+        self._inherited += [self._client, self._async_clients]  # kept, since letting go of them would close them
+        self._lock = threading.Lock()
+        self._client, self._async_clients = None, {}
 
     def request(self, client: httpx.Client | httpx.AsyncClient, body: Mapping[str, Any]) -> httpx.Request:
         """Return the request that carries `body`, and the current span as its parent."""
@@ -173,69 +197,77 @@ class HttpTransport:
     def stream(self, body: Mapping[str, Any]) -> Iterator[str]:
         """Send `body`, blocking, and give the data of each event as it arrives; raises `ModelError`."""
         response = call(self._sent(body, stream=True))
+        failure = None
         try:
-            with self._reading():
-                for event in EventSource(response).iter_sse():
-                    yield event.data
+            for event in EventSource(response).iter_sse():
+                yield event.data
+        except _FAILURES as error:
+            failure = self._failure_in(error)
         finally:
             response.close()
+        if failure is not None:
+            raise failure
 
     async def astream(self, body: Mapping[str, Any]) -> AsyncIterator[str]:
         """Send `body` on asyncio and give the data of each event as it arrives; raises `ModelError`."""
         response = await acall(self._sent(body, stream=True))
+        failure = None
         try:
-            with self._reading():
-                async for event in EventSource(response).aiter_sse():
-                    yield event.data
+            async for event in EventSource(response).aiter_sse():
+                yield event.data
+        except _FAILURES as error:
+            failure = self._failure_in(error)
         finally:
             await response.aclose()
+        if failure is not None:
+            raise failure
 
     async def _sent(self, body: Mapping[str, Any], *, stream: bool) -> httpx.Response:
         """Send until it succeeds or the retry policy gives up, as a flow."""
         attempt = 0
         while True:
             try:
-                with self._reading():
-                    response = await _Send(self, body, stream)
+                response = await _Send(self, body, stream)
+            except _FAILURES as error:
+                failure = self._failure_in(error)
+            else:
                 if response.is_success:
                     return response
                 failure = self._failure(response)
-            except ModelError as error:
-                failure = error
             delay = self._retries.delay(attempt, failure)
             if delay is None:
                 raise failure
             await _Pause(delay)
             attempt += 1
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Turn what httpx raises into errors of ours, which say what happened and quote nothing."""
-        provider = self._codec.provider
-        try:
-            yield
-        except httpx.TimeoutException as error:
-            unsent = isinstance(error, _UNSENT)
-            raise ModelTimeout("no answer in time", provider=provider, retryable=unsent) from None
-        except SSEError:
-            raise InvalidResponse("a stream was asked for and something else came", provider=provider) from None
-        except httpx.RemoteProtocolError:
-            raise InvalidResponse("the answer was cut short", provider=provider) from None
-        except (httpx.DecodingError, UnicodeDecodeError):
-            raise InvalidResponse("the answer's bytes cannot be decoded", provider=provider) from None
-        except httpx.HTTPError as error:
-            problem = f"the connection to {self.address} failed ({type(error).__name__})"
-            raise ModelError(problem, provider=provider, retryable=isinstance(error, _UNSENT)) from None
+    def _failure_in(self, error: Exception) -> ModelError:
+        """Return the error for what went wrong while an answer was read; it says what happened and quotes nothing.
+
+        To be raised after the `except` and not inside it: httpx's own errors hold the request, and with it the key.
+        """
+        provider, unsent = self._codec.provider, isinstance(error, _UNSENT)
+        if isinstance(error, httpx.TimeoutException):
+            return ModelTimeout("no answer in time", provider=provider, retryable=unsent)
+        if isinstance(error, SSEError):
+            return InvalidResponse("a stream was asked for and something else came", provider=provider)
+        if str(error).startswith("Server disconnected"):  # mostly a kept connection that the server has just closed
+            return ModelError("the server closed the connection", provider=provider, retryable=True)
+        if isinstance(error, httpx.RemoteProtocolError):
+            return InvalidResponse("the answer was cut short", provider=provider)
+        if isinstance(error, httpx.DecodingError | UnicodeDecodeError):
+            return InvalidResponse("the answer's bytes cannot be decoded", provider=provider)
+        problem = f"the connection to {self.address} failed ({type(error).__name__})"
+        return ModelError(problem, provider=provider, retryable=unsent)
 
     def _failure(self, response: httpx.Response) -> ModelError:
         """Return the error an HTTP status stands for."""
         status = response.status_code
-        hint = "; is base_url right? It mostly ends in /v1" if status in (404, 405) else ""
+        hint = "; is base_url right? It mostly ends in /v1" if status in (404, 405) or status < 400 else ""
         return _error_class(status)(
             f"the request failed{hint}",
             provider=self._codec.provider,
             status_code=status,
-            retryable=status in _RETRYABLE_STATUSES,
+            retryable=status in _RETRYABLE_STATUSES or status >= 500,
             request_id=response.headers.get("x-request-id") or response.headers.get("request-id"),
             code=self._codec.error_code(response.content),
             retry_after=_retry_after(response.headers),
@@ -250,9 +282,22 @@ class HttpTransport:
 
     async def aclose(self) -> None:
         """Close the pool of the running event loop."""
-        client = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
+        opened = self._async_clients.get(asyncio.get_running_loop())
+        if opened is not None:
+            await opened[1].aclose()
+
+
+_LoopClient = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
+_TRANSPORTS: WeakSet[HttpTransport] = WeakSet()
+
+
+def _forget_connections() -> None:
+    for transport in list(_TRANSPORTS):
+        transport.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_connections)
 
 
 class _Pause(Step[None]):
@@ -346,7 +391,7 @@ def _checked_url(url: str) -> str:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
         parsed = httpx.URL("")
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query:
         raise ConfigurationError("base_url must be an http:// or https:// address, such as http://127.0.0.1:8000/v1")
     return url
 
@@ -358,7 +403,7 @@ def _error_class(status: int) -> type[ModelError]:
         return ModelTimeout
     if status == 429:
         return RateLimited
-    return ModelError if status >= 500 or status == 409 else InvalidRequest
+    return InvalidRequest if 400 <= status < 500 and status != 409 else ModelError
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:

@@ -76,9 +76,7 @@ class OpenAIChatModel(HttpChatModel):
         expect_positive("timeout", timeout)
         address = (base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI).rstrip("/")
         if address.endswith("/chat/completions"):
-            raise ConfigurationError(
-                "base_url must be the API's base, such as https://api.openai.com/v1; drop the rest"
-            )
+            raise ConfigurationError(f"base_url must be the API's base, such as {_OPENAI}: drop /chat/completions")
         is_openai = address.startswith(_OPENAI)
         key = _checked_key(api_key or os.environ.get("OPENAI_API_KEY") or "")
         if is_openai and not key:
@@ -183,7 +181,7 @@ class OpenAIChunkDecoder:
         choice = event.choices[0] if event.choices else None
         if choice is None:
             return ChatChunk(usage=event.used(), id=event.id, model=event.model)
-        self._complete = self._complete or choice.finish_reason is not None
+        self._complete = self._complete or bool(choice.finish_reason)
         delta = choice.delta
         return ChatChunk(
             text=delta.text,
@@ -214,7 +212,7 @@ def _parts(message: Answer) -> Iterable[Any]:
 
 
 def _finish_reason(reason: str | None) -> str | None:
-    return None if reason is None else _FINISH_REASONS.get(reason, "error")
+    return _FINISH_REASONS.get(reason, "error") if reason else None
 
 
 def _messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
@@ -247,7 +245,8 @@ def _image(part: ImagePart) -> dict[str, Any]:
 
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
-    said: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    nothing = None if message.tool_calls else ""
+    said: dict[str, Any] = {"role": "assistant", "content": message.text or nothing}
     if message.tool_calls:
         said["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

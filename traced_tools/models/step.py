@@ -15,6 +15,9 @@ C = TypeVar("C")
 class ChunkClock(Protocol):
     """Told of each chunk when it arrives."""
 
+    def streaming(self) -> None:
+        """Take note that chunks are asked for."""
+
     def chunk(self) -> None:
         """Take note of a chunk."""
 
@@ -50,6 +53,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
     def stream(self) -> Iterator[C]:
         """Ask, blocking, and give what the consumer sees of each chunk."""
         self._fold = ChunkFold()
+        self._clock.streaming()
         chunks = self.model.stream(self.request)
         try:
             for chunk in chunks:
@@ -63,6 +67,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
     async def astream(self) -> AsyncIterator[C]:
         """Ask on asyncio and give what the consumer sees of each chunk."""
         self._fold = ChunkFold()
+        self._clock.streaming()
         chunks = self.model.astream(self.request)
         try:
             async for chunk in chunks:

@@ -38,6 +38,7 @@ _USAGE = (
 class ChatScope(Scope):
     """One model call: `chat {model}`."""
 
+    _streamed = False
     _first_chunk: float | None = None
     _last_chunk = 0
     _response: ChatResponse | None = None
@@ -60,6 +61,10 @@ class ChatScope(Scope):
         kind = SpanKind.INTERNAL if model.server_address is None else SpanKind.CLIENT
         return f"{names.CHAT} {model.model}", kind, attributes
 
+    def streaming(self) -> None:
+        """Note that the answer is asked for in chunks."""
+        self._streamed = True
+
     def chunk(self) -> None:
         """Note that a chunk of a streamed answer arrived now."""
         now = perf_counter_ns()
@@ -67,7 +72,8 @@ class ChatScope(Scope):
             self._first_chunk = (now - self._began) / 1_000_000_000
         elif self.run.instruments is not None:
             seconds = (now - self._last_chunk) / 1_000_000_000
-            self.run.instruments.time_per_output_chunk.record(seconds, self._labels, self._context)
+            record = self.run.instruments.time_per_output_chunk.record
+            self.run.guarded(record, seconds, self._labels, self._context)
         self._last_chunk = now
 
     def answered(self, response: ChatResponse) -> None:
@@ -76,8 +82,9 @@ class ChatScope(Scope):
 
     def _final_attributes(self) -> Attributes:
         attributes: Attributes = {}
-        if self._first_chunk is not None:
+        if self._streamed:
             attributes[names.REQUEST_STREAM] = True
+        if self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._options.model_fields_set:
             copy_set(self._options, _REQUEST, attributes)
@@ -124,9 +131,11 @@ class ToolScope(Scope):
         queued: seconds waited for a worker.
         may_refuse: whether advice stands between here and the tool. The operation is then named when the tool starts,
             since a refused call executes nothing.
+        refused: whether it is refused already.
     """
 
     _attempts = 0
+    _outcome: str | None = None
     _result: ToolResult | None = None
 
     def __init__(
@@ -137,6 +146,7 @@ class ToolScope(Scope):
         here: tuple[int, tuple[int, int]],
         queued: float,
         may_refuse: bool,
+        refused: bool,
     ) -> None:
         self.run = run
         self._call = call
@@ -145,6 +155,7 @@ class ToolScope(Scope):
         self._iteration, self._place = here
         self._queued = queued
         self._may_refuse = may_refuse
+        self._refused = refused
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run
@@ -154,13 +165,14 @@ class ToolScope(Scope):
             names.TOOL_CALL_ID: self._call.id or "",
             names.AGENT_NAME: run.agent,
         }
-        if not self._may_refuse:
+        if not self._may_refuse and not self._refused:
             attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
         if run.conversation_id is not None:
             attributes[names.CONVERSATION_ID] = run.conversation_id
         if self._iteration:
             attributes[names.ITERATION_INDEX] = self._iteration
-        return f"{names.EXECUTE_TOOL} {self._tool}", SpanKind.INTERNAL, attributes
+        operation = names.REFUSE_TOOL if self._refused else names.EXECUTE_TOOL
+        return f"{operation} {self._tool}", SpanKind.INTERNAL, attributes
 
     def started(self) -> None:
         """Note that the tool itself starts now; once per attempt."""
@@ -168,21 +180,30 @@ class ToolScope(Scope):
         if self._may_refuse and self._attempts == 1 and self._span is not None:
             self._span.set_attribute(names.OPERATION_NAME, names.EXECUTE_TOOL)
         if self.run.instruments is not None:
-            self.run.instruments.tool_active.add(1, self.run.agent_label)
+            self.run.guarded(self.run.instruments.tool_active.add, 1, self.run.agent_label)
 
     def stopped(self) -> None:
         """Note that the attempt is over."""
         if self.run.instruments is not None:
-            self.run.instruments.tool_active.add(-1, self.run.agent_label)
+            self.run.guarded(self.run.instruments.tool_active.add, -1, self.run.agent_label)
+
+    def ran(self, result: ToolResult) -> None:
+        """Note what came of the last attempt, whatever advice makes of it."""
+        self._outcome = result.outcome
+        kind = result.error_type
+        self.error_type = None if kind is None else bounded_error_type(self._tool, kind)
 
     def decided(self, result: ToolResult) -> None:
         """Note what became of the call."""
         self._result = result
-        if result.error_type is not None:
-            self.error_type = bounded_error_type(self._tool, result.error_type)
+        if not self._attempts:
+            self.error_type = result.error_type
+
+    def _type_of(self, error: BaseException) -> str:
+        return bounded_error_type(self._tool, super()._type_of(error))
 
     def _end(self, span: Span, elapsed: int) -> None:
-        if not self._attempts:
+        if not self._attempts and not self._refused:
             span.update_name(f"{names.REFUSE_TOOL} {self._tool}")
         super()._end(span, elapsed)
 
@@ -201,18 +222,12 @@ class ToolScope(Scope):
             attributes[names.TOOL_RESULT_SIZE] = len(result.content.encode())
         if self._attempts:
             attributes[names.TOOL_ATTEMPTS] = self._attempts
-            attributes[names.TOOL_OUTCOME] = self._outcome
+            attributes[names.TOOL_OUTCOME] = self._outcome or _unfinished(self.error_type)
         return attributes
 
     @property
     def _decision(self) -> str:
         return "allowed" if self._result is None else self._result.decision
-
-    @property
-    def _outcome(self) -> str:
-        if self._result is not None and self._result.outcome is not None:
-            return self._result.outcome
-        return "cancelled" if self.error_type == names.CANCELLED else "error"
 
     def _record(self, instruments: Instruments) -> None:
         if self._attempts:
@@ -228,6 +243,11 @@ class ToolScope(Scope):
         if self._result is not None and self._result.advisor is not None:
             decision[names.ADVISOR_NAME] = self._result.advisor
         instruments.tool_decisions.add(1, decision, self._context)
+
+
+def _unfinished(error_type: str | None) -> str:
+    """Return the outcome of a tool whose end nobody saw: the run was left or failed meanwhile."""
+    return "cancelled" if error_type == names.CANCELLED else "error"
 
 
 def chat_scope(run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> ChatScope:

@@ -6,9 +6,12 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec
 from weakref import WeakKeyDictionary
 
 from opentelemetry import metrics, trace
@@ -21,6 +24,8 @@ from traced_tools.telemetry.scope import Attributes, SelfClock, copy_set, report
 
 if TYPE_CHECKING:
     from traced_tools.models.base import ChatModel
+
+P = ParamSpec("P")
 
 _SERVER = (("server_address", names.SERVER_ADDRESS), ("server_port", names.SERVER_PORT))
 
@@ -105,11 +110,19 @@ class RunTelemetry:
             copy_set(model, _SERVER, labels)
         return labels
 
+    def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call what emits telemetry; what it raises is counted and goes no further."""
+        try:
+            emit(*args, **kwargs)
+        except Exception as error:
+            self.telemetry_failed(error)
+
     def telemetry_failed(self, error: Exception) -> None:
-        """Count a span that was lost because the application's tracing set-up raised, and go on."""
+        """Count telemetry that was lost because the application's set-up raised, and go on."""
         report_failure(error)
         if self.instruments is not None:
-            self.instruments.telemetry_failures.add(1)
+            with suppress(Exception):
+                self.instruments.telemetry_failures.add(1)
 
 
 _TRACERS: WeakKeyDictionary[trace.TracerProvider, trace.Tracer | None] = WeakKeyDictionary()
@@ -125,22 +138,30 @@ def _tracer(provider: trace.TracerProvider) -> trace.Tracer | None:
     if _is_no_op(provider):
         return None
     try:
+        if provider not in _TRACERS:
+            tracer = provider.get_tracer(names.SCOPE, __version__)
+            _TRACERS[provider] = None if _is_no_op(tracer) else tracer
         return _TRACERS[provider]
-    except KeyError:
-        tracer = provider.get_tracer(names.SCOPE, __version__)
-        return _TRACERS.setdefault(provider, None if _is_no_op(tracer) else tracer)
+    except Exception as error:
+        report_failure(error)
+        return None
 
 
 def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
     if _is_no_op(provider):
         return None
     try:
-        return _INSTRUMENTS[provider]
-    except KeyError:
-        meter = provider.get_meter(names.SCOPE, __version__)
-        return _INSTRUMENTS.setdefault(provider, None if _is_no_op(meter) else Instruments(meter))
+        with _INSTRUMENTS_LOCK:  # instruments must be made once
+            if provider not in _INSTRUMENTS:
+                meter = provider.get_meter(names.SCOPE, __version__)
+                _INSTRUMENTS[provider] = None if _is_no_op(meter) else Instruments(meter)
+            return _INSTRUMENTS[provider]
+    except Exception as error:
+        report_failure(error)
+        return None
 
 
+_INSTRUMENTS_LOCK = threading.Lock()
 _SEEN_ERRORS: defaultdict[str, set[str]] = defaultdict(set)
 
 

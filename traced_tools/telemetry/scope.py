@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from opentelemetry import context as otel_context
-from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.status import StatusCode
 
 from traced_tools.errors import Abandoned
@@ -70,8 +70,7 @@ class Scope:
     _span: Span | None = None
     _context: Context | None = None
 
-    def __init__(self, run: RunTelemetry) -> None:
-        self.run = run
+    run: RunTelemetry
 
     def pass_by(self) -> None:
         """Emit a span that begins and ends here: nothing runs in it, so it is never made current."""
@@ -125,18 +124,22 @@ class Scope:
             self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
             self.clock.elsewhere = self._elsewhere + elapsed
         if error is not None and self.error_type is None:
-            self.error_type = error_type(error)
-        try:
-            if self._span is not None:
-                self._end(self._span, elapsed)
-            if self.run.instruments is not None:
-                self._record(self.run.instruments)
-        except Exception as failure:
-            self.run.telemetry_failed(failure)
+            self.error_type = self._type_of(error)
+        if self._span is not None:
+            self.run.guarded(self._end, self._span, elapsed)
+        if self.run.instruments is not None:
+            self.run.guarded(self._record, self.run.instruments)
+
+    def _type_of(self, error: BaseException) -> str:
+        """Return what `error.type` says of an error that leaves the scope."""
+        return error_type(error)
 
     def _end(self, span: Span, elapsed: int) -> None:
-        if otel_context.get_current() is self._context:
+        current = otel_context.get_current()
+        if current is self._context:
             otel_context.attach(self._outer)
+        elif get_current_span(current) is span:  # something else, such as baggage, was attached meanwhile: it stays
+            otel_context.attach(set_span_in_context(get_current_span(self._outer), current))
         try:
             if self.recording:
                 attributes = self._final_attributes()
@@ -174,15 +177,21 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = answered = started = stopped = decided = requested = ended = ignore
+    chunk = streaming = answered = started = stopped = ran = decided = requested = ended = ignore
 
 
 OFF: Any = NoScope()
 
 
+_reported: set[str] = set()
+
+
 def report_failure(error: Exception) -> None:
-    """Tell the log that a span was lost: the type of the error alone, since its text may quote content."""
-    _LOG.warning("a span was lost: the tracing set-up raised %s", error_type(error))
+    """Tell the log, once for each type of error, that telemetry was lost; the error's text may quote content."""
+    kind = error_type(error)
+    if kind not in _reported:
+        _reported.add(kind)
+        _LOG.warning("telemetry was lost: the application's set-up raised %s; this is said once, and counted", kind)
 
 
 def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import SpanKind
@@ -39,11 +40,18 @@ class AgentScope(Scope):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        instruments = self.run.instruments
-        if instruments is not None:
-            instruments.run_active.add(1, self.run.agent_label)
-            instruments.runs_under_way.begin(self, self.run.agent)
+        if self.run.instruments is not None:
+            self.run.instruments.runs_under_way.begin(self, self.run.agent)
+            self.run.guarded(self.run.instruments.run_active.add, 1, self.run.agent_label)
         return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if self.run.instruments is not None:
+            self.run.instruments.runs_under_way.end(self)
+            self.run.guarded(self.run.instruments.run_active.add, -1, self.run.agent_label)
 
     def ended(self, stop_reason: str, finish_reason: str | None) -> None:
         """Note why the run ended and what the model said last."""
@@ -83,8 +91,6 @@ class AgentScope(Scope):
 
     def _record(self, instruments: Instruments) -> None:
         agent, context, totals = self.run.agent_label, self._context, self._totals
-        instruments.runs_under_way.end(self)
-        instruments.run_active.add(-1, agent)
         labels: Attributes = {**agent, names.REQUEST_MODEL: self._model}
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_type

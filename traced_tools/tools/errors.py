@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from traced_tools._checks import expect_callable
+from traced_tools._checks import expect, expect_callable
 from traced_tools.telemetry.scope import error_type
 
 
@@ -43,7 +43,9 @@ class ToolErrors:
     def text(self, tool: str, error: Exception) -> str:
         """Return what the model reads about `error`."""
         if self.message is not None:
-            return self.message(tool, error)
+            text = self.message(tool, error)
+            expect("what ToolErrors.message returns", text, str, "a str")
+            return text
         words = _words(error)
         return f"The tool {tool} failed: {error_type(error)}" + (f": {words[:2000]}" if words else "")
 

@@ -7,13 +7,15 @@ unknown_tool        limited, repeated          invalid_arguments     denied, ans
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from traced_tools._checks import expect
 from traced_tools._flow import Flow
 from traced_tools.errors import ToolExecutionError, ToolNotFoundError
+from traced_tools.messages import ToolCall
 from traced_tools.telemetry.calls import ToolScope
 from traced_tools.telemetry.names import Decision
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
@@ -24,7 +26,6 @@ from traced_tools.tools.result import ToolResult
 from traced_tools.tools.schema import InvalidArguments
 
 if TYPE_CHECKING:
-    from traced_tools.messages import ToolCall
     from traced_tools.tools.definition import ToolDefinition
     from traced_tools.tools.run import RunContext
     from traced_tools.tools.toolset import ToolSet
@@ -50,16 +51,17 @@ class ToolInvocation:
     definition: ToolDefinition = field(repr=False)
     context: ToolContext
 
-    def replace(self, *, arguments: str) -> ToolInvocation:
-        """Return this call with other arguments (JSON text)."""
-        return replace(self, arguments=arguments)
+    def replace(self, *, arguments: str | Mapping[str, Any]) -> ToolInvocation:
+        """Return this call with other arguments: JSON text, or a mapping."""
+        return replace(self, arguments=ToolCall(self.name, arguments).arguments)
 
     def denied(self, reason: str) -> ToolResult:
         """Return the result of a call that may not run; the model reads `reason`."""
         return ToolResult(self.id, self.name, f"The call was not run: {reason}", decision="denied")
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
-        """Return a result given in place of the tool's own, such as a cached one."""
+        """Return a result given in place of the tool's own, such as a cached one; the model reads `content`."""
+        expect("content", content, str, "a str")
         return ToolResult(self.id, self.name, content, value=value, decision="answered")
 
 
@@ -111,7 +113,7 @@ class ToolExecution:
         """
         refusal = self._refusal or self._unfit()
         if refusal is not None:
-            return self._refused(refusal)
+            return self._refuse(refusal)
         with self._scope(may_refuse=self._clock is not None) as scope:
             result = await self._advised(scope)
             scope.decided(result)
@@ -138,17 +140,17 @@ class ToolExecution:
     def _refusing(self, decision: Decision, text: str, error: str | None = None) -> ToolResult:
         return ToolResult(self._id, self._call.name, text, decision=decision, error_type=error)
 
-    def _refused(self, result: ToolResult) -> ToolResult:
-        with self._scope(may_refuse=True) as scope:
+    def _refuse(self, result: ToolResult) -> ToolResult:
+        with self._scope(refused=True) as scope:
             scope.decided(result)
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
             raise ToolNotFoundError("the model called a tool that the request does not carry")
         return result
 
-    def _scope(self, *, may_refuse: bool) -> ToolScope:
+    def _scope(self, *, may_refuse: bool = False, refused: bool = False) -> ToolScope:
         run, queued = self._run.telemetry, perf_counter() - self._queued_at
         here = (self._iteration, self._place)
-        return ToolScope(run, self._call, self._tool, here, queued, may_refuse) if run.enabled else OFF
+        return ToolScope(run, self._call, self._tool, here, queued, may_refuse, refused) if run.enabled else OFF
 
     def _advised(self, scope: ToolScope) -> Flow[ToolResult]:
         """Return the flow that runs the tool, with what advice there is around it."""
@@ -175,6 +177,8 @@ class ToolExecution:
                 result = await result
         if not isinstance(result, ToolResult):
             raise TypeError(f"advise_tool of {advisor.name} must return a ToolResult, not {type(result).__name__}")
+        if result.call_id != self._id:
+            raise ValueError(f"advise_tool of {advisor.name} must return the result of the call it was given")
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
@@ -187,18 +191,24 @@ class ToolExecution:
                 bound = tool.bind(arguments)
             except InvalidArguments as problem:
                 return self._invalid(problem)
-        began = perf_counter_ns()
+        began, failure = perf_counter_ns(), None
         scope.started()
         try:
             value = await tool.step(bound, context)
             content = tool.convert(value)
         except Exception as error:
-            return self._failed(error)
+            failure = error
         finally:
             scope.stopped()
             if self._clock is not None:
                 self._clock.elsewhere += perf_counter_ns() - began
-        return ToolResult(self._id, self._call.name, content, value=value, outcome="ok")
+        # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
+        if failure is None:
+            result = ToolResult(self._id, self._call.name, content, value=value, outcome="ok")
+        else:
+            result = self._failed(failure)
+        scope.ran(result)
+        return result
 
     def _failed(self, error: Exception) -> ToolResult:
         text = self._run.tool_errors.text(self._call.name, error)

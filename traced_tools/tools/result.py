@@ -19,8 +19,8 @@ class ToolResult:
         name: the tool's name, as the model wrote it.
         content: what the model reads.
         value: what the tool returned, before conversion; None unless it ran and succeeded.
-        decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by hand), `limited`,
-            `repeated`, `unknown_tool` or `invalid_arguments`.
+        decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by hand),
+            `limited`, `repeated`, `unknown_tool` or `invalid_arguments`.
         outcome: how the tool ended, `ok` or `error`; None for a call that did not run.
         error_type: class of the error, or a word from the closed list.
         error: the exception the tool raised.
