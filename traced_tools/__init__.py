@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import AdvisorChainError as AdvisorChainError
     from traced_tools.errors import AuthenticationError as AuthenticationError
     from traced_tools.errors import ConfigurationError as ConfigurationError
+    from traced_tools.errors import InvalidArguments as InvalidArguments
     from traced_tools.errors import InvalidRequest as InvalidRequest
     from traced_tools.errors import InvalidResponse as InvalidResponse
     from traced_tools.errors import LoopLimitExceeded as LoopLimitExceeded
@@ -94,6 +95,7 @@ _EXPORTS = {
     "AdvisorChainError": "traced_tools.errors",
     "AuthenticationError": "traced_tools.errors",
     "ConfigurationError": "traced_tools.errors",
+    "InvalidArguments": "traced_tools.errors",
     "InvalidRequest": "traced_tools.errors",
     "InvalidResponse": "traced_tools.errors",
     "LoopLimitExceeded": "traced_tools.errors",
@@ -164,6 +166,7 @@ __all__ = [
     "ExecuteTools",
     "FunctionToolCallback",
     "ImagePart",
+    "InvalidArguments",
     "InvalidRequest",
     "InvalidResponse",
     "LoopLimitExceeded",

@@ -241,21 +241,22 @@ def inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any,
     """Drive `awaitable` inside the execution's context; what it yields goes to the event loop of the current task."""
     run = execution.context.run
     steps: Any = awaitable.__await__()
+    resume, value = steps.send, None
     try:
-        waits_for = run(steps.send, None)
         while True:
+            waits_for = run(resume, value)
             try:
-                value = yield waits_for
+                resume, value = steps.send, (yield waits_for)
             except GeneratorExit:
                 with suppress(RuntimeError):  # an async generator within another cannot be closed while it waits
                     run(steps.close)
                 raise
-            except BaseException as error:
-                waits_for = run(steps.throw, error)
-            else:
-                waits_for = run(steps.send, value)
+            except BaseException as error:  # thrown in after this block, for the reason `fail_afterwards` gives
+                resume, value = steps.throw, error
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+    finally:
+        del value
 
 
 @types.coroutine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -31,8 +32,14 @@ class Call(Step[T]):
 
     async def arun(self) -> T:
         function = partial(self._function, *self._arguments, **self._keywords)
-        result = function() if is_async(self._function) else await in_thread(function)
-        return await result if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
+        try:
+            result = function() if is_async(self._function) else await in_thread(function)
+            return await result if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+        raise CancelledError("the function was cancelled from inside")  # an ordinary error, as in a blocking run
 
     def __repr__(self) -> str:
         return f"<Call {getattr(self._function, '__qualname__', type(self._function).__name__)}>"

@@ -70,6 +70,8 @@ class ChatClient:
         telemetry: TelemetryOptions | None = None,
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
+        expect("model.model", getattr(model, "model", None), str, "a str: set it on your ChatModel")
+        expect("model.provider", getattr(model, "provider", None), str, "a str: set it on your ChatModel")
         expect("name", name, str, "a str")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"

@@ -5,6 +5,7 @@
     ├── AdvisorChainError         advisors that do not fit together
     ├── NeedsEventLoop            a blocking run awaited something only asyncio can run
     ├── ToolDefinitionError       a tool that cannot be offered to a model
+    ├── InvalidArguments          arguments that do not fit a tool's schema
     ├── ToolNotFoundError         the model named a tool the request does not carry
     ├── ToolExecutionError        a tool failed and the policy says: raise
     ├── LoopLimitExceeded         a limit of the run was broken and the policy says: raise
@@ -22,7 +23,7 @@ into the spans of whoever catches them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientResponse
@@ -33,6 +34,17 @@ _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 class TracedToolsError(Exception):
     """The base of every error this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[TracedToolsError], args: tuple[Any, ...], state: dict[str, Any]) -> TracedToolsError:
+    """Make an error anew on the other side of a pickle, without its constructor, which takes other arguments."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigurationError(TracedToolsError, ValueError):
@@ -49,6 +61,10 @@ class NeedsEventLoop(TracedToolsError, RuntimeError):
 
 class ToolDefinitionError(TracedToolsError, ValueError):
     """A tool that cannot be offered to a model; the text names the tool and says what to change."""
+
+
+class InvalidArguments(TracedToolsError, ValueError):
+    """Arguments that do not fit a tool's schema; the text tells the model which field and what was expected."""
 
 
 class ToolNotFoundError(TracedToolsError):

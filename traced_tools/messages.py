@@ -141,7 +141,7 @@ class SystemMessage(Value):
     text: str = Field(repr=False)
 
     def __init__(self, text: str, **data: Any) -> None:
-        super().__init__(text=text, **data)
+        super().__init__(text=encodable(text), **data)
 
 
 class UserMessage(Value):

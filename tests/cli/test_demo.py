@@ -96,10 +96,12 @@ def test_with_a_server_in_the_environment_the_demo_talks_to_it() -> None:
     assert "chat other-model" in run.stdout
 
 
-def test_a_server_that_is_not_there_ends_the_demo_with_one_line() -> None:
+def test_a_server_that_is_not_there_ends_the_demo_with_the_trace_and_a_reason() -> None:
     run = demo("demo", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert run.returncode == 1
-    assert "connection failed" in run.stderr
+    assert "the connection to 127.0.0.1:9 failed" in run.stderr
+    assert "OPENAI_BASE_URL" in run.stderr
+    assert "invoke_agent trip_planner" in run.stdout
     assert "Traceback" not in run.stderr
 
 

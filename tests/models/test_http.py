@@ -155,7 +155,7 @@ def test_a_server_that_does_not_answer_is_a_timeout_and_not_asked_again(mode: st
 def test_a_server_that_is_not_there_is_a_retryable_model_error(mode: str) -> None:
     with ReplayServer([]) as gone:
         url = gone.url
-    with pytest.raises(ModelError, match="connection to .* failed") as caught:
+    with pytest.raises(ModelError, match=r"connection to .* failed") as caught:
         ask(url, mode, retries=1)
     assert caught.value.retryable
 

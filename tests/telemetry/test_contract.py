@@ -767,8 +767,9 @@ class BrokenSampler(Sampler):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tracing_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
-    mode: str, caplog: pytest.LogCaptureFixture
+    mode: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("traced_tools.telemetry.scope._reported", set())
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry(sampler=BrokenSampler())
     assert scenario(telemetry, mode).content == "three it is"

@@ -66,9 +66,9 @@ class AdvisorChain:
         run, model = request.run, self.model
         with chat_scope(run.telemetry, model, request.options, request.iteration) as scope:
             step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request))
+            run.totals.inference_calls += 1
             response = await step
             scope.answered(response)
-            run.totals.inference_calls += 1
             run.totals.usage.add(response.usage)
             _check_answer(model, response)
         return ChatClientResponse(

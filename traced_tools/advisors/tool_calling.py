@@ -84,9 +84,18 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
         """Keep tool calls from the consumer; text beside them passes."""
-        if chunk.delta is None or not self.is_tool_call(chunk):
+        delta = chunk.delta
+        if delta is None or not self._ends_or_holds_calls(chunk):
             return chunk
-        return chunk.replace(delta=chunk.delta.without_calls()) if chunk.text or chunk.delta.reasoning else None
+        return chunk.replace(delta=delta.without_calls()) if chunk.text or delta.reasoning else None
+
+    def _ends_or_holds_calls(self, chunk: ChatClientResponse) -> bool:
+        """Whether a chunk belongs to calls the loop will run; one's own checker is asked as of a whole response."""
+        calls = chunk.tool_calls
+        if self.is_tool_call is _has_tool_calls:
+            return bool(calls) or chunk.finish_reason == "tool_call"
+        whole = ChatResponse(AssistantMessage(chunk.text, tool_calls=calls), finish_reason=chunk.finish_reason)
+        return bool(calls) and self.is_tool_call(chunk.replace(delta=None, chat_response=whole))
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Run the loop."""

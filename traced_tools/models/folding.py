@@ -29,7 +29,8 @@ class ChunkFold:
         self._text = StringIO()
         self._reasoning = StringIO()
         self._parts: list[Any] = []
-        self._calls: dict[int, _PartialCall] = {}
+        self._calls: list[_PartialCall] = []
+        self._places: dict[int, int] = {}
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._id: str | None = None
@@ -41,19 +42,22 @@ class ChunkFold:
         self._reasoning.write(chunk.reasoning)
         self._parts.extend(chunk.parts)
         for delta in chunk.tool_calls:
-            self._calls.setdefault(self._index(delta), _PartialCall()).add(delta)
+            self._call_of(delta).add(delta)
         self._usage = chunk.usage or self._usage
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
 
-    def _index(self, delta: ToolCallDelta) -> int:
-        """Which call a delta belongs to; without an index, a new id begins a new call and the rest goes to the last."""
-        if delta.index is not None:
-            return delta.index
+    def _call_of(self, delta: ToolCallDelta) -> _PartialCall:
+        """Return the call a delta belongs to: that of its index, or the last; another id begins another call."""
         last = len(self._calls) - 1
-        is_new = last < 0 or (delta.id is not None and delta.id != self._calls[last].id)
-        return last + 1 if is_new else last
+        place = last if delta.index is None else self._places.get(delta.index, -1)
+        if place < 0 or (delta.id and delta.id != self._calls[place].id):
+            place = last + 1
+            self._calls.append(_PartialCall())
+        if delta.index is not None:
+            self._places[delta.index] = place
+        return self._calls[place]
 
     def response(self) -> ChatResponse:
         """Return what the chunks so far amount to."""
@@ -72,5 +76,5 @@ class ChunkFold:
         if text := self._text.getvalue():
             parts.append(TextPart(text))
         parts.extend(self._parts)
-        parts.extend(ToolCall(call.name, call.arguments.getvalue(), call.id) for call in self._calls.values())
+        parts.extend(ToolCall(call.name, call.arguments.getvalue(), call.id) for call in self._calls)
         return parts

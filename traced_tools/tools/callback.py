@@ -12,10 +12,10 @@ from pydantic_core import to_json
 from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
-from traced_tools.errors import ToolDefinitionError
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
-from traced_tools.tools.schema import InvalidArguments, argument_schema, given
+from traced_tools.tools.schema import argument_schema, given
 
 ResultConverter = Callable[[Any], str]
 
@@ -76,6 +76,8 @@ class FunctionToolCallback:
         result_converter: ResultConverter | None = None,
     ) -> None:
         expect_callable("function", function)
+        expect("name", name, (str, type(None)), "a str or None")
+        expect("description", description, (str, type(None)), "a str or None")
         expect("definition", definition, (ToolDefinition, type(None)), "a ToolDefinition or None")
         expect_callable("result_converter", result_converter)
         self._function = function

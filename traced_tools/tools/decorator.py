@@ -69,6 +69,7 @@ def tool(
     """
     expect("name", name, (str, type(None)), "a str or None")
     expect("description", description, (str, type(None)), "a str or None")
+    expect("return_direct", return_direct, bool, "True or False")
     expect_callable("result_converter", result_converter)
     options = _ToolOptions(name, description, return_direct, result_converter)
 
@@ -94,7 +95,7 @@ def _each(tools: Iterable[Any]) -> Iterable[ToolCallback]:
     for item in tools:
         if isinstance(item, list | tuple | set | frozenset):
             yield from _each(item)
-        elif isinstance(item, ToolCallback):
+        elif not isinstance(item, type) and isinstance(item, ToolCallback):
             yield item
         elif inspect.isroutine(item):
             yield _callback(item)

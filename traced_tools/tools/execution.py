@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from traced_tools._checks import expect
 from traced_tools._flow import Flow
-from traced_tools.errors import ToolExecutionError, ToolNotFoundError
+from traced_tools.errors import InvalidArguments, ToolExecutionError, ToolNotFoundError
 from traced_tools.messages import ToolCall
 from traced_tools.telemetry.calls import ToolScope
 from traced_tools.telemetry.names import Decision
@@ -23,7 +23,6 @@ from traced_tools.telemetry.spans import hook_scope
 from traced_tools.tools.callback import invocable
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.result import ToolResult
-from traced_tools.tools.schema import InvalidArguments
 
 if TYPE_CHECKING:
     from traced_tools.tools.definition import ToolDefinition

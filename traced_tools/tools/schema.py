@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict, get_type_hints
 
-from traced_tools.errors import ToolDefinitionError
+from traced_tools.errors import InvalidArguments, ToolDefinitionError
 from traced_tools.tools.context import ToolContext
 
 
@@ -27,10 +27,6 @@ class ToolParam:
 
     description: str | None = None
     required: bool | None = None
-
-
-class InvalidArguments(ValueError):
-    """Arguments that do not fit the schema; the text tells the model which field and what was expected."""
 
 
 class ArgumentSchema:
@@ -94,15 +90,17 @@ def given(arguments: str) -> str:
 
 
 _SCHEMAS: WeakKeyDictionary[Callable[..., Any], ArgumentSchema] = WeakKeyDictionary()
+_METHOD_SCHEMAS: WeakKeyDictionary[Callable[..., Any], ArgumentSchema] = WeakKeyDictionary()
 
 
 def argument_schema(function: Callable[..., Any]) -> ArgumentSchema:
     """Return the schema of `function`, made once per function however many objects it is a method of."""
-    key = getattr(function, "__func__", function)
+    method = getattr(function, "__func__", None)
+    schemas, key = (_SCHEMAS, function) if method is None else (_METHOD_SCHEMAS, method)
     try:
-        return _SCHEMAS[key]
+        return schemas[key]
     except KeyError:
-        return _SCHEMAS.setdefault(key, ArgumentSchema(function))
+        return schemas.setdefault(key, ArgumentSchema(function))
     except TypeError:  # an object that has no hash or cannot be referred to weakly
         return ArgumentSchema(function)
 
@@ -128,11 +126,15 @@ def _inner(key: str, value: Any) -> Any:
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        found = list(inspect.signature(function).parameters.values())
     except ValueError:
         raise ToolDefinitionError(
             f"{name} cannot be a tool: Python does not tell its parameters; wrap it in a function of your own"
         ) from None
+    of_a_class = inspect.isfunction(function) and "." in name.rpartition("<locals>.")[2]
+    if of_a_class and found and found[0].name == "self":
+        raise ToolDefinitionError(f"{name} belongs to a class: pass the method of an instance, or the instance")
+    return found
 
 
 def _adapter(name: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
