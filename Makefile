@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test bench lint format types clean
+.PHONY: demo test bench picture lint format types clean
 
 demo: $(READY)  ## run the demo agent and show its trace
 	@$(BIN)/traced-tools demo
@@ -13,6 +13,9 @@ test: $(READY)  ## run the tests
 
 bench: $(READY)  ## measure, beside the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)
+
+picture: $(READY)  ## draw the README's picture anew
+	$(BIN)/python docs/picture.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

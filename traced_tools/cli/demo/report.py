@@ -48,9 +48,11 @@ def _tree(root: SpanNode) -> Iterator[Text]:
     width = max(len(name) for name, _ in rows)
     for name, node in rows:
         branch = len(name) - len(node.name)
-        line = Text(name[:branch], style="dim").append(name[branch:], style=_style(node))
+        line = Text.assemble((name[:branch], "dim"), (name[branch:], _style(node)))
         line.append(f"{seconds_text(node.duration):>{width - len(name) + 10}}", style="dim")
-        yield line.append(f"  {summary(node)}").append(f"  {node.error_type or ''}", style="red")
+        line.append(f"  {summary(node)}").append(f"  {node.error_type or ''}", style="red")
+        line.rstrip()
+        yield line
 
 
 def _style(node: SpanNode) -> str:
