@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,7 @@ class ChatClient:
             "telemetry": telemetry,
         }
         self._tools = ToolSet(tool_callbacks(tools))
-        self._chain = self.chain((), tool_calling=True)
+        self._chain = self._chain_with((), tool_calling=True)
 
     @property
     def name(self) -> str:
@@ -145,24 +145,26 @@ class ChatClient:
         expect("tool_calling", tool_calling, bool, "True or False")
         own = self._settings
         added = _advisors(advisors)
-        chain = self._chain if tool_calling and not added else self.chain(added, tool_calling=tool_calling)
+        chain = self._chain if tool_calling and not added else self._chain_with(added, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
             messages=_conversation(own["system"] if system is None else system, messages, user),
             tools=self._tools if tools is None else ToolSet(tool_callbacks(tools)),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_checked_mapping("params", params),
-            settings={
-                "agent": own["name"],
-                "conversation_id": conversation_id,
-                "tool_context": {**own["tool_context"], **_checked_mapping("tool_context", tool_context)},
-                "limits": limits or own["limits"] or DEFAULT_LIMITS,
-                "tool_errors": tool_errors or own["tool_errors"] or ANSWER_ERRORS,
-                "telemetry": own["telemetry"],
-            },
+            new_run=partial(
+                RunContext,
+                agent=own["name"],
+                conversation_id=conversation_id,
+                tool_context={**own["tool_context"], **_checked_mapping("tool_context", tool_context)},
+                limits=limits or own["limits"] or DEFAULT_LIMITS,
+                tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
+                telemetry=own["telemetry"],
+                tool_advisors=chain.tool_advisors,
+            ),
         )
 
-    def chain(self, added: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
+    def _chain_with(self, added: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
         """Return the chain of this client's advisors and `added` ones; a tool loop joins unless there or unwanted."""
         advisors = [*self._settings["advisors"], *added]
         if tool_calling and not any(isinstance(advisor, ToolLoopAdvisor) for advisor in advisors):
@@ -184,7 +186,7 @@ class ChatClientRequestSpec:
     tools: ToolSet
     options: ChatOptions
     context: Mapping[str, Any]
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    new_run: Callable[[], RunContext]
 
     def call(self) -> ChatClientResponse:
         """Run, blocking, and return the answer."""
@@ -209,8 +211,8 @@ class ChatClientRequestSpec:
         return ChatRun(partial(self._run, self._request()))
 
     def _request(self) -> ChatClientRequest:
-        run = RunContext(**self.settings, tool_advisors=self.chain.tool_advisors)
-        return ChatClientRequest(self.messages, self.tools, self.options, dict(self.context), 0, run)
+        context = dict(self.context)  # each run its own: advisors may write in it
+        return ChatClientRequest(self.messages, self.tools, self.options, context, 0, self.new_run())
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
@@ -221,6 +223,8 @@ class ChatClientRequestSpec:
             except BaseException as error:
                 scope.ended(stop_reason_of(error), None)
                 raise
+            if response.stop_reason == "answered" and not run.totals.inference_calls:
+                response = replace(response, stop_reason="advisor")  # no model was asked
             scope.ended(response.stop_reason, response.finish_reason)
         return replace(response, usage=run.totals.usage.total)
 

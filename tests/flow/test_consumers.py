@@ -12,8 +12,8 @@ from opentelemetry import baggage
 from opentelemetry import context as otel_context
 
 from tests.support import MODES, run
-from traced_tools import ChatClient, ToolCall, ToolCallingAdvisor
-from traced_tools.models import ChatChunk, ToolCallDelta
+from traced_tools import Advisor, AssistantMessage, ChatClient, ChatClientResponse, ToolCall, ToolCallingAdvisor
+from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.folding import ChunkFold
 from traced_tools.testing import ScriptedChatModel, capture_telemetry
 
@@ -141,3 +141,22 @@ def test_context_that_a_hook_attaches_stays_and_the_tree_is_whole(mode: str) -> 
     ]
     assert [node.name.split()[0] for node in loop.children[1].children] == ["before", "chat", "after", "execute_tool"]
     assert tenants == ["t-1"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_of_an_advisor_is_streamed_and_told_apart(mode: str) -> None:
+    class Guard(Advisor):
+        """Answers in the model's place."""
+
+        name, order = "guard", 100
+
+        async def advise(self, request: Any, call_next: Any) -> Any:
+            """Answer."""
+            return ChatClientResponse(request.run, ChatResponse(AssistantMessage("not today")), request.messages)
+
+    model = ScriptedChatModel([])
+    client = ChatClient(model, advisors=[Guard()])
+    response = run(mode, client.prompt("anything"))
+    assert (response.content, response.stop_reason, model.requests) == ("not today", "advisor", [])
+    if "stream" in mode:
+        assert "".join(chunk.text for chunk in chunks(mode, client)) == "not today"

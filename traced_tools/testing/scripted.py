@@ -37,7 +37,8 @@ class ScriptedChatModel(ChatModel):
     ) -> None:
         self.model = model
         self.requests: list[ChatRequest] = []
-        expect("turns", turns, (list, tuple), "a list of turns")
+        if isinstance(turns, str) or not isinstance(turns, Iterable):
+            raise TypeError("turns must be a list of turns: ScriptedChatModel(['Hello.'])")
         self._turns = list(turns)
         self._usage = usage if isinstance(usage, Usage | None) else list(usage)
         self._lock = threading.Lock()

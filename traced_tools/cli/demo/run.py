@@ -1,0 +1,51 @@
+"""Runs the demo's agent and prints what it says as it says it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from rich.console import Console
+
+from traced_tools.cli.demo.report import print_report
+from traced_tools.cli.demo.server import MODEL, trip_server
+from traced_tools.cli.demo.trip import QUESTION, trip_planner
+from traced_tools.models import OpenAIChatModel
+from traced_tools.running import ChatStream
+from traced_tools.testing import capture_telemetry
+
+
+def run_demo(console: Console) -> None:
+    """Run the trip planner and print its answer as it streams, then the run as a tree and its metrics as a table."""
+    with ExitStack() as stack:
+        model = stack.enter_context(_model(stack, console))
+        telemetry = stack.enter_context(capture_telemetry())
+        client = trip_planner(model, telemetry.options)
+        console.print(f"[bold]> {QUESTION}[/]\n", highlight=False)
+        try:
+            with client.prompt(QUESTION).stream() as stream:
+                _print_as_it_comes(stream, console)
+        finally:
+            print_report(console, telemetry)  # a run that failed is what a trace is for
+
+
+def _model(stack: ExitStack, console: Console) -> OpenAIChatModel:
+    """Return the model the environment names, else one behind our own server on loopback."""
+    if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
+        model = OpenAIChatModel(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
+    else:
+        server = stack.enter_context(trip_server())
+        model = OpenAIChatModel(MODEL, base_url=f"{server.url}/v1", api_key="none")
+    console.print(f"[dim]model {model.model} at {model.server_address}:{model.server_port}[/]", highlight=False)
+    return model
+
+
+def _print_as_it_comes(stream: ChatStream, console: Console) -> None:
+    """Print the text; what the model says beside a tool call is dim and on a line of its own."""
+    current = 1
+    for chunk in stream:
+        if chunk.iteration != current and chunk.text:
+            console.print("\n" if current else "")
+            current = chunk.iteration
+        console.print(chunk.text, end="", markup=False, highlight=False)
+    console.print("\n")
