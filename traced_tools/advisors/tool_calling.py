@@ -12,10 +12,10 @@ from traced_tools.errors import LoopLimitExceeded
 from traced_tools.messages import AssistantMessage, Message, SystemMessage, UsageSum
 from traced_tools.models.base import ChatResponse
 from traced_tools.telemetry.names import Hook, StopReason
-from traced_tools.telemetry.spans import IterationScope, iteration_scope
+from traced_tools.telemetry.spans import iteration_scope
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
-from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+from traced_tools.tools.toolset import NO_TOOLS
 
 T = TypeVar("T")
 
@@ -143,22 +143,44 @@ class _Loop:
             if result.return_direct:
                 return self._direct(result)
 
-    async def _pass(self, iteration: int, call_next: AdviseNext) -> ToolExecutionResult | None:
-        """Ask once and run the tools asked for; None when the model answered."""
-        self._begin(iteration)
-        with iteration_scope(self._run.telemetry, iteration) as scope:
-            response = await self._ask(scope, call_next)
-            if not self._advisor.is_tool_call(response):
+    async def _pass(
+        self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
+    ) -> ToolExecutionResult | None:
+        """Ask once and run the tools asked for; None when the model answered.
+
+        With a limit `broken`, the tools are withheld, and calls the model asks for all the same are refused.
+        """
+        run, advisor, tools = self._run, self._advisor, self._request.tools
+        run.totals.iterations += 1
+        self._request = self._next_request(iteration, withheld=broken is not None)
+        with iteration_scope(run.telemetry, iteration) as scope:
+            response = await self._ask(call_next)
+            scope.requested(len(response.tool_calls))
+            if not advisor.is_tool_call(response):
                 return None
-            tools = response.offered or self._request.tools
-            return await self._execute(response, tools, self._run.tally.spend(self._run.totals.usage))
+            result = await advisor.manager.execute(
+                run,
+                self._history,
+                response,
+                tools if broken else response.offered or self._request.tools,
+                iteration=iteration,
+                spent=broken or run.tally.spend(run.totals.usage),
+            )
+            self._history = result.conversation_history
+            self._results += tuple(result.results)
+            messages = advisor.next_instructions(self._request, response, result)
+            self._messages = await messages if hasattr(messages, "__await__") else messages
+            return result
 
-    def _begin(self, iteration: int, **changes: Any) -> None:
-        """Make the request of a pass."""
-        self._run.totals.iterations += 1
-        self._request = self._request.replace(messages=tuple(self._messages), iteration=iteration, **changes)
+    def _next_request(self, iteration: int, *, withheld: bool) -> ChatClientRequest:
+        request = self._request.replace(messages=tuple(self._messages), iteration=iteration)
+        if not withheld:
+            return request
+        options = request.options.replace(tool_choice=None, parallel_tool_calls=None)
+        return request.replace(tools=NO_TOOLS, options=options)
 
-    async def _ask(self, scope: IterationScope, call_next: AdviseNext) -> ChatClientResponse:
+    async def _ask(self, call_next: AdviseNext) -> ChatClientResponse:
+        """Ask the rest of the chain, with the hooks before and after."""
         iteration = self._request.iteration
         if self._has("before", iteration):
             self._request = await run_hook(self._advisor, "before", self._run, self._request, iteration)
@@ -167,40 +189,17 @@ class _Loop:
         response = await call_next(self._request)
         if self._has("after", iteration):
             response = await run_hook(self._advisor, "after", self._run, response, iteration)
-        scope.requested(len(response.tool_calls))
         self._response = response
         self._usage.add(response.usage)
         return response
-
-    async def _execute(
-        self, response: ChatClientResponse, tools: ToolSet, spent: StopReason | None
-    ) -> ToolExecutionResult:
-        request = self._request
-        result = await self._advisor.manager.execute(
-            self._run, self._history, response, tools, iteration=request.iteration, spent=spent
-        )
-        self._history = result.conversation_history
-        self._results += tuple(result.results)
-        messages = self._advisor.next_instructions(request, response, result)
-        self._messages = await messages if hasattr(messages, "__await__") else messages
-        return result
 
     async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
         """End a run that broke `limit`, as its limits say."""
         if self._run.limits.on_limit == "raise":
             raise LoopLimitExceeded(limit, self.reached(limit))
         if self._run.limits.on_limit == "conclude":
-            await self._conclude(iteration, limit, call_next)
+            await self._pass(iteration, call_next, limit)
         return self.reached(limit)
-
-    async def _conclude(self, iteration: int, limit: StopReason, call_next: AdviseNext) -> None:
-        """Ask once more with the tools withheld; calls the model asks for all the same are refused."""
-        tools, options = self._request.tools, self._request.options
-        self._begin(iteration, tools=NO_TOOLS, options=options.replace(tool_choice=None, parallel_tool_calls=None))
-        with iteration_scope(self._run.telemetry, iteration) as scope:
-            response = await self._ask(scope, call_next)
-            if response.tool_calls:
-                await self._execute(response, tools, limit)
 
     def _direct(self, result: ToolExecutionResult) -> ChatClientResponse:
         """Return the tools' results as the answer; it counts as the pass after, since no chunk of a pass holds it."""
