@@ -84,6 +84,7 @@ def _destination() -> str:
     collector = urlsplit(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", ""))
     where = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
     return (
-        f"No telemetry has left this process. traced_tools.configure(otlp=True) sends it to\n{where} "
-        "(OTEL_EXPORTER_OTLP_ENDPOINT says where), configure(prometheus=9464)\nserves the metrics."
+        "No telemetry has left this process. traced_tools.configure(otlp=True) would\n"
+        f"send it to {where} (OTEL_EXPORTER_OTLP_ENDPOINT says where), and\n"
+        "configure(prometheus=9464) would serve the metrics."
     )
