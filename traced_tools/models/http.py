@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from weakref import WeakSet
 
 import httpx
@@ -33,6 +33,7 @@ from traced_tools.errors import (
     RateLimited,
 )
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
+from traced_tools.models.codec import Codec
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _FAILURES = (httpx.HTTPError, httpx.StreamError, SSEError, UnicodeDecodeError)
@@ -40,37 +41,6 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LONGEST_WAIT = 60.0
 _PROPAGATOR = TraceContextTextMapPropagator()
 """Only `traceparent` and `tracestate` travel to a provider: baggage may hold what is none of its business."""
-
-
-class ChunkDecoder(Protocol):
-    """Decodes the events of one streamed answer."""
-
-    def chunk(self, data: str) -> ChatChunk | None:
-        """Return the chunk an event's data stands for, None for one that says nothing; raises `InvalidResponse`."""
-
-    def end(self) -> None:
-        """Take note that no event follows; raises `InvalidResponse` if the answer is not complete."""
-
-
-class Codec(Protocol):
-    """One provider's language, without any input or output."""
-
-    provider: str
-
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers of each request, the key among them."""
-
-    def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
-        """Return the JSON body that asks `request`."""
-
-    def decode(self, body: bytes) -> ChatResponse:
-        """Return the answer a whole body stands for; raises `InvalidResponse`."""
-
-    def decoder(self) -> ChunkDecoder:
-        """Return a decoder for one streamed answer."""
-
-    def error_code(self, body: bytes) -> object:
-        """Return the provider's short error code in an error body, if there is one."""
 
 
 @dataclass(frozen=True)
