@@ -25,6 +25,14 @@ def expect_callable(argument: str, value: Callable[..., Any] | None) -> None:
         raise TypeError(f"{argument} must be callable, not {_kind(value)}")
 
 
+def expect_whole(argument: str, value: object, least: int) -> None:
+    """Raise `TypeError` unless `value` is an int (and no bool), `ValueError` if it is below `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{argument} must be an int, not {_kind(value)}")
+    if value < least:
+        raise ValueError(f"{argument} must be at least {least}; it is {value}")
+
+
 def expect_positive(argument: str, value: float | None) -> None:
     """Raise `ValueError` unless `value` is None or a number above zero."""
     if value is None:

@@ -73,6 +73,8 @@ class ChatClient:
         expect("model.model", getattr(model, "model", None), str, "a str: set it on your ChatModel")
         expect("model.provider", getattr(model, "provider", None), str, "a str: set it on your ChatModel")
         expect("name", name, str, "a str")
+        if not name.strip():
+            raise ValueError("name must not be blank: it names the agent in telemetry")
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
         )

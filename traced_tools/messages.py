@@ -7,7 +7,7 @@ conversation with `dump_messages` and `load_messages`). A `repr` shows shape, ne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -43,14 +43,14 @@ class Value(BaseModel):
         return type(self).model_validate({**fields, **changes})
 
 
-def _known(field: str, *tags: str) -> Callable[[Any], str | None]:
-    """Return what tells kinds apart by `field`. A tag that is not known is None, so that no error quotes it."""
+def _told_apart(field: str, *tags: str, accepted: str) -> Discriminator:
+    """Return what tells kinds apart by `field`. A tag that is not known counts as none, so that no error quotes it."""
 
     def tag(value: Any) -> str | None:
         found = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
         return found if found in tags else None
 
-    return tag
+    return Discriminator(tag, custom_error_type="unknown_kind", custom_error_message=f"Input should be {accepted}")
 
 
 class TextPart(Value):
@@ -123,14 +123,21 @@ class ToolResultPart(Value):
 
 UserPart = Annotated[
     Annotated[TextPart, Tag("text")] | Annotated[ImagePart, Tag("image")],
-    Discriminator(_known("type", "text", "image")),
+    _told_apart("type", "text", "image", accepted="a TextPart or an ImagePart"),
 ]
 AssistantPart = Annotated[
     Annotated[TextPart, Tag("text")]
     | Annotated[ReasoningPart, Tag("reasoning")]
     | Annotated[ToolCall, Tag("tool_call")]
     | Annotated[ImagePart, Tag("image")],
-    Discriminator(_known("type", "text", "reasoning", "tool_call", "image")),
+    _told_apart(
+        "type",
+        "text",
+        "reasoning",
+        "tool_call",
+        "image",
+        accepted="a TextPart, a ReasoningPart, a ToolCall or an ImagePart",
+    ),
 ]
 
 
@@ -220,7 +227,14 @@ _CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
             | Annotated[UserMessage, Tag("user")]
             | Annotated[AssistantMessage, Tag("assistant")]
             | Annotated[ToolMessage, Tag("tool")],
-            Discriminator(_known("role", "system", "user", "assistant", "tool")),
+            _told_apart(
+                "role",
+                "system",
+                "user",
+                "assistant",
+                "tool",
+                accepted="a message: its role is system, user, assistant or tool",
+            ),
         ],
         ...,
     ],

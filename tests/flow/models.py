@@ -6,6 +6,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 
+from tests.support import Telemetry
+from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse
+from traced_tools.advisors.base import AdviseNext
 from traced_tools.messages import AssistantMessage
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 
@@ -61,3 +64,20 @@ class StreamedModel(ChatModel):
     def _end(self) -> None:
         self.closed_streams += 1
         self.closed.set()
+
+
+class Spanning(Advisor):
+    """Holds a span of the application's own around the rest of the chain, with the API's own context manager."""
+
+    name, order = "spanning", 400
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self.tracer = telemetry.tracer
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        with self.tracer.start_as_current_span("mine"):
+            return await call_next(request)
+
+
+def client_of(model: StreamedModel, telemetry: Telemetry) -> ChatClient:
+    return ChatClient(model, advisors=[Spanning(telemetry)], telemetry=telemetry.options)

@@ -8,27 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.flow.models import StreamedModel
+from tests.flow.models import Spanning, StreamedModel, client_of
 from tests.support import PATIENCE, Telemetry, patiently
 from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, perform
 from traced_tools.advisors.base import AdviseNext
-
-
-class Spanning(Advisor):
-    """Holds a span of the application's own around the rest of the chain, with the API's own context manager."""
-
-    name, order = "spanning", 400
-
-    def __init__(self, telemetry: Telemetry) -> None:
-        self.tracer = telemetry.tracer
-
-    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-        with self.tracer.start_as_current_span("mine"):
-            return await call_next(request)
-
-
-def client_of(model: StreamedModel, telemetry: Telemetry) -> ChatClient:
-    return ChatClient(model, advisors=[Spanning(telemetry)], telemetry=telemetry.options)
 
 
 def check(model: StreamedModel, telemetry: Telemetry) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests import support
 from tests.fixtures import Exchange, exchanges, wire_cases
+from tests.support import BLOCKING_MODES
 from traced_tools import (
     ChatClient,
     ChatClientRequestSpec,
@@ -152,21 +154,12 @@ def specification(loop: list[Exchange], model: OpenAIChatModel) -> ChatClientReq
 
 
 def run(spec: ChatClientRequestSpec, mode: str, model: OpenAIChatModel) -> ChatClientResponse:
-    if mode == "call":
-        return spec.call()
-    if mode == "stream":
-        with spec.stream() as stream:
-            list(stream)
-        return stream.response
+    if mode in BLOCKING_MODES:
+        return support.run(mode, spec)
 
     async def on_asyncio() -> ChatClientResponse:
         async with model:
-            if mode == "acall":
-                return await spec.acall()
-            async with spec.astream() as stream:
-                async for _ in stream:
-                    pass
-            return stream.response
+            return await support.arun(mode, spec)
 
     return asyncio.run(on_asyncio())
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from traced_tools._checks import expect, expect_callable
+from traced_tools._checks import expect, expect_callable, expect_whole
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.errors import LoopLimitExceeded
@@ -47,7 +48,8 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         is_tool_call: Callable[[ChatClientResponse], bool] | None = None,
     ) -> None:
         expect("manager", manager, (ToolCallingManager, type(None)), "a ToolCallingManager or None")
-        expect("order", order, int, "an int")
+        expect_whole("order", order, -sys.maxsize)
+        expect("keep_history", keep_history, bool, "True or False")
         expect_callable("is_tool_call", is_tool_call)
         self.manager = ToolCallingManager() if manager is None else manager
         self.order = order

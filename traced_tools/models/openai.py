@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from traced_tools._checks import expect, expect_positive
+from traced_tools._checks import expect, expect_positive, expect_whole
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.messages import (
     AssistantMessage,
@@ -72,7 +72,9 @@ class OpenAIChatModel(HttpChatModel):
         expect("model", model, str, "a str")
         expect("base_url", base_url, (str, type(None)), "a str or None")
         expect("api_key", api_key, (str, type(None)), "a str or None")
-        expect("retries", retries, int, "an int")
+        expect("provider", provider, str, "a str")
+        expect("stream_usage", stream_usage, bool, "True or False")
+        expect_whole("retries", retries, 0)
         expect_positive("timeout", timeout)
         address = (base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI).rstrip("/")
         if address.endswith("/chat/completions"):

@@ -78,7 +78,9 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
                 await chunks.aclose()
         self.result = self.accepted(self._fold.response())
 
-    def _received(self, chunk: ChatChunk) -> C | None:
+    def _received(self, chunk: Any) -> C | None:
+        if not isinstance(chunk, ChatChunk):
+            raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
         self._clock.chunk()
         self._fold.add(chunk)
         return self._deliver(chunk)

@@ -78,6 +78,7 @@ class FunctionToolCallback:
         expect_callable("function", function)
         expect("name", name, (str, type(None)), "a str or None")
         expect("description", description, (str, type(None)), "a str or None")
+        expect("metadata", metadata, (ToolMetadata, type(None)), "a ToolMetadata or None")
         expect("definition", definition, (ToolDefinition, type(None)), "a ToolDefinition or None")
         expect_callable("result_converter", result_converter)
         self._function = function

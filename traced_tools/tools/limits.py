@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from traced_tools._checks import expect_positive
+from traced_tools._checks import expect, expect_positive
 from traced_tools.messages import ToolCall, Usage, UsageSum
 from traced_tools.telemetry.names import StopReason
 
@@ -41,7 +41,10 @@ class LoopLimits:
 
     def __post_init__(self) -> None:
         for field in fields(self)[:-1]:
-            expect_positive(field.name, getattr(self, field.name))
+            value = getattr(self, field.name)
+            expect_positive(field.name, value)
+            if field.name != "max_seconds":
+                expect(field.name, value, (int, type(None)), "an int or None")
         if self.on_limit not in ("conclude", "stop", "raise"):
             raise ValueError("on_limit must be 'conclude', 'stop' or 'raise'")
 

@@ -184,6 +184,7 @@ class ToolCallingManager:
     def _by_hand(
         self, run: RunContext, messages: Iterable[Message], response: Answer, tools: object
     ) -> Flow[ToolExecutionResult]:
+        expect("tool_errors", run.tool_errors, ToolErrors, "a ToolErrors")
         messages = tuple(messages)
         expect_each("messages", messages, MESSAGE_TYPES, "messages")
         expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")
