@@ -1,10 +1,11 @@
-"""Where the recorded traffic of real providers lies, and how a case of it is read."""
+"""Where the recorded traffic of real providers and the published tool sets lie, and how a case of them is read."""
 
 from __future__ import annotations
 
 import json
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,74 @@ def _exchange(folder: Path, number: int, about: dict[str, Any]) -> Exchange:
         streamed=response.suffix == ".sse",
         tool_calls=about["tool_calls"],
     )
+
+
+# Published sets of tools and schemas.
+
+
+@dataclass(frozen=True)
+class ReferenceCall:
+    """A tool call that a benchmark takes for right: the query's id, the tool's schema and the arguments."""
+
+    query: str
+    schema: dict[str, Any]
+    arguments: dict[str, Any]
+
+
+def bfcl_tools() -> tuple[dict[str, Any], ...]:
+    """Return the tools of the Berkeley function-calling leaderboard, all variants of each name; skips without them."""
+    return _lines("bfcl/tools.jsonl")
+
+
+def bfcl_queries() -> tuple[dict[str, Any], ...]:
+    """Return the leaderboard's queries; `offered` and `expected` are ids of tools, `calls` name them by name."""
+    return _lines("bfcl/queries.jsonl")
+
+
+def bfcl_calls() -> list[ReferenceCall]:
+    """Return the leaderboard's reference calls; the tool of a call is the one of its name that the query offers."""
+    schemas = {tool["id"]: (tool["name"], tool["parameters"]) for tool in bfcl_tools()}
+    found = []
+    for query in bfcl_queries():
+        offered = dict(schemas[tool] for tool in query["offered"])
+        for call in query.get("calls", ()):
+            found += [ReferenceCall(query["id"], offered[name], _reference(given)) for name, given in call.items()]
+    return found
+
+
+def _reference(accepted: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the first accepted value of each argument, if there is one; `""` says that the argument is left out."""
+    return {name: _plain(values[0]) for name, values in accepted.items() if values and values[0] != ""}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without the lists of accepted values that stand in the objects inside it (in all but one)."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    is_accepted = isinstance(value, dict) and all(isinstance(item, list) for item in value.values())
+    return _reference(value) if is_accepted else value
+
+
+def livemcp_tools() -> tuple[dict[str, Any], ...]:
+    """Return the tools of 70 real MCP servers; skips without them."""
+    return _lines("livemcp/tools.jsonl")
+
+
+def json_schema_cases(draft: str) -> list[Any]:
+    """Return the groups of the JSON Schema test suite for `draft`, such as `draft7`, or one that is skipped."""
+    if not (_FOLDER / f"jsonschema/{draft}.jsonl").is_file():
+        return [pytest.param({}, marks=pytest.mark.skip(reason=_NO_SETS))]
+    groups = _lines(f"jsonschema/{draft}.jsonl")
+    return [pytest.param(group, id=f"{group['keyword']}: {group['description']}") for group in groups]
+
+
+_NO_SETS = "the published tool sets are not here: set TRACED_TOOLS_FIXTURES"
+
+
+@cache
+def _lines(name: str) -> tuple[dict[str, Any], ...]:
+    file = _FOLDER / name
+    if not file.is_file():
+        pytest.skip(_NO_SETS)
+    with file.open(encoding="utf-8") as lines:
+        return tuple(json.loads(line) for line in lines)

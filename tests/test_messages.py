@@ -30,7 +30,6 @@ from traced_tools import (
     ToolExecutionResult,
     ToolInvocation,
     ToolMessage,
-    ToolMetadata,
     ToolResult,
     ToolResultPart,
     Usage,
@@ -64,7 +63,6 @@ VALUES: list[Any] = [
     Usage(input_tokens=1),
     ChatOptions(temperature=0.5, stop=("x",), extra={"a": [1]}),
     ToolDefinition(name="a", description="b"),
-    ToolMetadata(return_direct=True),
     ChatResponse(AssistantMessage("x"), usage=Usage(output_tokens=2), finish_reason="stop", id="i", model="m"),
 ]
 

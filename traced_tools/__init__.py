@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from traced_tools._flow import Step as Step
     from traced_tools._steps import perform as perform
     from traced_tools._version import __version__ as __version__
+    from traced_tools._workers import WorkerPool as WorkerPool
     from traced_tools.advisors.base import MEMORY_ORDER as MEMORY_ORDER
     from traced_tools.advisors.base import TOOL_LOOP_ORDER as TOOL_LOOP_ORDER
     from traced_tools.advisors.base import Advisor as Advisor
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
     from traced_tools.errors import ToolNotFoundError as ToolNotFoundError
+    from traced_tools.errors import ToolTimeout as ToolTimeout
     from traced_tools.errors import TracedToolsError as TracedToolsError
     from traced_tools.messages import AssistantMessage as AssistantMessage
     from traced_tools.messages import ImagePart as ImagePart
@@ -63,8 +65,8 @@ if TYPE_CHECKING:
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.callback import ToolCallback as ToolCallback
     from traced_tools.tools.context import ToolContext as ToolContext
+    from traced_tools.tools.conversion import ToolContent as ToolContent
     from traced_tools.tools.decorator import tool as tool
-    from traced_tools.tools.decorator import tool_callbacks as tool_callbacks
     from traced_tools.tools.definition import ToolDefinition as ToolDefinition
     from traced_tools.tools.definition import ToolMetadata as ToolMetadata
     from traced_tools.tools.errors import ToolErrors as ToolErrors
@@ -72,11 +74,25 @@ if TYPE_CHECKING:
     from traced_tools.tools.limits import LoopLimits as LoopLimits
     from traced_tools.tools.manager import ExecuteTools as ExecuteTools
     from traced_tools.tools.manager import ToolCallingManager as ToolCallingManager
+    from traced_tools.tools.resolver import DelegatingToolCallbackResolver as DelegatingToolCallbackResolver
+    from traced_tools.tools.resolver import EntryPointToolCallbackResolver as EntryPointToolCallbackResolver
+    from traced_tools.tools.resolver import StaticToolCallbackResolver as StaticToolCallbackResolver
     from traced_tools.tools.result import ToolExecutionResult as ToolExecutionResult
     from traced_tools.tools.result import ToolResult as ToolResult
-    from traced_tools.tools.schema import ToolParam as ToolParam
+    from traced_tools.tools.selection import ToolCallbackProvider as ToolCallbackProvider
+    from traced_tools.tools.selection import ToolCallbackResolver as ToolCallbackResolver
+    from traced_tools.tools.selection import tool_callbacks as tool_callbacks
+    from traced_tools.tools.signature import ToolParam as ToolParam
 
 _EXPORTS = {
+    "ToolContent": "traced_tools.tools.conversion",
+    "DelegatingToolCallbackResolver": "traced_tools.tools.resolver",
+    "EntryPointToolCallbackResolver": "traced_tools.tools.resolver",
+    "StaticToolCallbackResolver": "traced_tools.tools.resolver",
+    "ToolCallbackResolver": "traced_tools.tools.selection",
+    "ToolCallbackProvider": "traced_tools.tools.selection",
+    "ToolTimeout": "traced_tools.errors",
+    "WorkerPool": "traced_tools._workers",
     "Step": "traced_tools._flow",
     "perform": "traced_tools._steps",
     "__version__": "traced_tools._version",
@@ -131,7 +147,7 @@ _EXPORTS = {
     "ToolCallback": "traced_tools.tools.callback",
     "ToolContext": "traced_tools.tools.context",
     "tool": "traced_tools.tools.decorator",
-    "tool_callbacks": "traced_tools.tools.decorator",
+    "tool_callbacks": "traced_tools.tools.selection",
     "ToolDefinition": "traced_tools.tools.definition",
     "ToolMetadata": "traced_tools.tools.definition",
     "ToolErrors": "traced_tools.tools.errors",
@@ -141,7 +157,7 @@ _EXPORTS = {
     "ToolCallingManager": "traced_tools.tools.manager",
     "ToolExecutionResult": "traced_tools.tools.result",
     "ToolResult": "traced_tools.tools.result",
-    "ToolParam": "traced_tools.tools.schema",
+    "ToolParam": "traced_tools.tools.signature",
 }
 
 __all__ = [
@@ -163,6 +179,8 @@ __all__ = [
     "ChatRun",
     "ChatStream",
     "ConfigurationError",
+    "DelegatingToolCallbackResolver",
+    "EntryPointToolCallbackResolver",
     "ExecuteTools",
     "FunctionToolCallback",
     "ImagePart",
@@ -177,14 +195,18 @@ __all__ = [
     "NeedsEventLoop",
     "RateLimited",
     "ReasoningPart",
+    "StaticToolCallbackResolver",
     "Step",
     "SystemMessage",
     "TelemetryOptions",
     "TextPart",
     "ToolCall",
     "ToolCallback",
+    "ToolCallbackProvider",
+    "ToolCallbackResolver",
     "ToolCallingAdvisor",
     "ToolCallingManager",
+    "ToolContent",
     "ToolContext",
     "ToolDefinition",
     "ToolDefinitionError",
@@ -199,10 +221,12 @@ __all__ = [
     "ToolParam",
     "ToolResult",
     "ToolResultPart",
+    "ToolTimeout",
     "TracedToolsError",
     "TranscriptAdvisor",
     "Usage",
     "UserMessage",
+    "WorkerPool",
     "__version__",
     "configure",
     "dump_messages",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools._flow import Execution, Flow, Step, adrive, drive
@@ -17,7 +21,7 @@ P = ParamSpec("P")
 
 
 class Call(Step[T]):
-    """Any input or output that is not a model call or a tool: a blocking or an async function and its arguments."""
+    """Any input or output that is not a model call: a blocking or an async function and its arguments."""
 
     __slots__ = ("_arguments", "_function", "_keywords")
 
@@ -26,14 +30,22 @@ class Call(Step[T]):
         self._arguments = args
         self._keywords = kwargs
 
+    @property
+    def is_async(self) -> bool:
+        """Whether the function belongs on the event loop and not in a thread."""
+        return is_async(self._function)
+
+    def begin(self) -> Any:
+        """Call the function; an async one gives what is to be awaited."""
+        return self._function(*self._arguments, **self._keywords)
+
     def run(self) -> T:
-        result = self._function(*self._arguments, **self._keywords)
+        result = self.begin()
         return run_coroutine(_awaiting(result)) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
 
     async def arun(self) -> T:
-        function = partial(self._function, *self._arguments, **self._keywords)
         try:
-            result = function() if is_async(self._function) else await in_thread(function)
+            result = self.begin() if self.is_async else await in_thread(self.begin)
             return await result if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -42,7 +54,22 @@ class Call(Step[T]):
         raise CancelledError("the function was cancelled from inside")  # an ordinary error, as in a blocking run
 
     def __repr__(self) -> str:
-        return f"<Call {getattr(self._function, '__qualname__', type(self._function).__name__)}>"
+        return f"<{type(self).__name__} {getattr(self._function, '__qualname__', type(self._function).__name__)}>"
+
+
+class Pause(Step[None]):
+    """Wait for some seconds."""
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def run(self) -> None:
+        time.sleep(self._seconds)
+
+    async def arun(self) -> None:
+        await asyncio.sleep(self._seconds)
 
 
 @overload
@@ -68,36 +95,83 @@ class Batch(Step[list[T]]):
     """Several flows side by side, each in a copy of the context; their results come in order.
 
     A flow that raises does not disturb its siblings: all run to their end, then the first error in order is raised.
+
+    Args:
+        flows: what to run.
+        limit: how many may run at once.
     """
 
-    __slots__ = ("_flows",)
+    __slots__ = ("_flows", "_limit")
 
-    def __init__(self, flows: Sequence[Flow[T]]) -> None:
+    def __init__(self, flows: Sequence[Flow[T]], limit: int = sys.maxsize) -> None:
         self._flows = flows
+        self._limit = limit
 
-    def flows(self) -> Sequence[Flow[T]]:
-        """Return the flows to run; asked once, when the step is performed."""
-        return self._flows
+    def waves(self) -> Iterable[Sequence[Flow[T]]]:
+        """Return the flows in groups that run one after the other; asked once, when the step is performed."""
+        return [self._flows]
 
     def run(self) -> list[T]:
-        executions = [Execution(flow) for flow in self.flows()]
-        try:
-            if not executions:
-                return []
-            if len(executions) == 1:
-                return [drive(executions[0])]
-            return run_all([partial(drive, execution) for execution in executions])
-        finally:
-            for execution in executions:
-                if not execution.started:
-                    execution.discard()
+        with _begun(self.waves()) as waves:
+            outcomes = [self._side_by_side(wave) for wave in waves]
+        return _results(outcomes)
 
     async def arun(self) -> list[T]:
-        executions = [Execution(flow) for flow in self.flows()]
-        if len(executions) == 1:
-            return [await adrive(executions[0])]
-        results = await asyncio.gather(*map(adrive, executions), return_exceptions=True)
-        return [_result_or_raise(result) for result in results]
+        with _begun(self.waves()) as waves:
+            outcomes = [await self._aside_by_side(wave) for wave in waves]
+        return _results(outcomes)
+
+    def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
+        if len(wave) == 1:
+            return [_outcome(wave[0])]
+        return run_all([partial(drive, each) for each in wave], self._limit)
+
+    async def _aside_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
+        if len(wave) == 1:
+            return [await _aoutcome(wave[0])]
+        gate = asyncio.Semaphore(self._limit)
+
+        async def one(execution: Execution[T]) -> T:
+            async with gate:
+                return await adrive(execution)
+
+        return await asyncio.gather(*map(one, wave), return_exceptions=True)
+
+
+@contextmanager
+def _begun(waves: Iterable[Iterable[Flow[T]]]) -> Iterator[list[list[Execution[T]]]]:
+    """Make the flows ready to be driven; those that never begin are closed at the end."""
+    executions = [[Execution(flow) for flow in wave] for wave in waves]
+    try:
+        yield executions
+    finally:
+        for execution in chain.from_iterable(executions):
+            if not execution.started:
+                execution.discard()
+
+
+def _outcome(execution: Execution[T]) -> T | Exception:
+    try:
+        return drive(execution)
+    except Exception as error:
+        return error
+
+
+async def _aoutcome(execution: Execution[T]) -> T | Exception:
+    try:
+        return await adrive(execution)
+    except Exception as error:
+        return error
+
+
+def _results(outcomes: Iterable[Iterable[T | BaseException]]) -> list[T]:
+    """Return the results, or raise the first error among them."""
+    results = []
+    for outcome in chain.from_iterable(outcomes):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        results.append(outcome)
+    return results
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -107,9 +181,3 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 async def _awaiting(awaitable: Awaitable[T]) -> T:
     return await awaitable
-
-
-def _result_or_raise(result: T | BaseException) -> T:
-    if isinstance(result, BaseException):
-        raise result
-    return result

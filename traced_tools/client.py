@@ -20,11 +20,11 @@ from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.spans import agent_scope
-from traced_tools.tools.decorator import tool_callbacks
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.run import RunContext
-from traced_tools.tools.toolset import ToolSet
+from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
+from traced_tools.tools.toolset import NO_TOOLS
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 
@@ -45,12 +45,15 @@ class ChatClient:
         tool_calling_advisor: the loop to use instead of a plain `ToolCallingAdvisor`.
         limits: how far a run may go.
         tool_errors: what happens when a tool fails.
+        resolver: finds the tools that `tools` names.
+        resolver_fallback: whether it is also asked for a tool that the model names and the request does not carry.
         telemetry: what to emit, and where to.
 
     Raises:
         TypeError: for an argument of the wrong type; the text names it.
         AdvisorChainError: for advisors that do not fit together.
         ToolDefinitionError: for something in `tools` that is no tool, or two tools of one name.
+        ToolNotFoundError: for a name in `tools` that the resolver does not know.
 
     """
 
@@ -67,6 +70,8 @@ class ChatClient:
         tool_calling_advisor: ToolCallingAdvisor | None = None,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
+        resolver: ToolCallbackResolver | None = None,
+        resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
@@ -78,6 +83,8 @@ class ChatClient:
         expect(
             "tool_calling_advisor", tool_calling_advisor, (ToolLoopAdvisor, type(None)), "a ToolCallingAdvisor or None"
         )
+        expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
+        expect("resolver_fallback", resolver_fallback, bool, "True or False")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
         _check_settings(system, options, limits, tool_errors)
         self._settings: dict[str, Any] = {
@@ -91,9 +98,11 @@ class ChatClient:
             "tool_calling_advisor": tool_calling_advisor,
             "limits": limits,
             "tool_errors": tool_errors,
+            "resolver": resolver,
+            "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
         }
-        self._tools = ToolSet(tool_callbacks(tools))
+        self._tools = ToolSelection(tools, resolver)
         self._chain = self._chain_with((), tool_calling=True)
 
     @property
@@ -128,7 +137,8 @@ class ChatClient:
             user: what the user says: a text, parts, or a message.
             messages: the conversation so far; sent after `system` and before `user`.
             system: instructions, instead of the client's.
-            tools: functions, objects with `@tool` methods, `ToolCallback`s, nested at will, instead of the client's.
+            tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s (asked when a run
+                begins), and names that the client's resolver knows, nested at will; instead of the client's.
             advisors: further advisors.
             options: how the model is asked, on top of the client's.
             tool_context: what tools may know of the caller, merged into the client's.
@@ -140,6 +150,7 @@ class ChatClient:
 
         Raises:
             TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
+            ToolNotFoundError: for a name in `tools` that the resolver does not know.
 
         """
         _check_settings(system, options, limits, tool_errors)
@@ -151,7 +162,7 @@ class ChatClient:
         return ChatClientRequestSpec(
             chain=chain,
             messages=_conversation(own["system"] if system is None else system, messages, user),
-            tools=self._tools if tools is None else ToolSet(tool_callbacks(tools)),
+            tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
             context=_checked_mapping("params", params),
             new_run=partial(
@@ -163,6 +174,7 @@ class ChatClient:
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
                 telemetry=own["telemetry"],
                 tool_advisors=chain.tool_advisors,
+                resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
             ),
         )
 
@@ -185,7 +197,7 @@ class ChatClientRequestSpec:
 
     chain: AdvisorChain
     messages: tuple[Message, ...]
-    tools: ToolSet
+    tools: ToolSelection
     options: ChatOptions
     context: Mapping[str, Any]
     new_run: Callable[[], RunContext]
@@ -214,14 +226,14 @@ class ChatClientRequestSpec:
 
     def _request(self) -> ChatClientRequest:
         context = dict(self.context)  # each run its own: advisors may write in it
-        return ChatClientRequest(self.messages, self.tools, self.options, context, 0, self.new_run())
+        return ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, self.new_run())
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
         with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
             run.trace_id = scope.trace_id
             try:
-                response = await self.chain.run(request)
+                response = await self.chain.run(request.replace(tools=await self.tools.tool_set()))
             except BaseException as error:
                 scope.ended(stop_reason_of(error), None)
                 raise

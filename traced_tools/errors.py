@@ -6,7 +6,8 @@
     ├── NeedsEventLoop            a blocking run awaited something only asyncio can run
     ├── ToolDefinitionError       a tool that cannot be offered to a model
     ├── InvalidArguments          arguments that do not fit a tool's schema
-    ├── ToolNotFoundError         the model named a tool the request does not carry
+    ├── ToolTimeout               a tool took longer than its time-out
+    ├── ToolNotFoundError         a name that is no tool's
     ├── ToolExecutionError        a tool failed and the policy says: raise
     ├── LoopLimitExceeded         a limit of the run was broken and the policy says: raise
     └── ModelError                the model could not answer
@@ -63,12 +64,28 @@ class ToolDefinitionError(TracedToolsError, ValueError):
     """A tool that cannot be offered to a model; the text names the tool and says what to change."""
 
 
-class InvalidArguments(TracedToolsError, ValueError):
-    """Arguments that do not fit a tool's schema; the text tells the model which field and what was expected."""
+class InvalidArguments(TracedToolsError):
+    """Arguments that do not fit a tool's schema.
+
+    `problems` tells the model which field and what was expected. It may name fields that the model made up, so the text
+    of the error itself does not repeat it.
+    """
+
+    def __init__(self, problems: str) -> None:
+        super().__init__("the arguments do not fit the tool's schema; .problems tells where")
+        self.problems = problems
+
+
+class ToolTimeout(TracedToolsError, TimeoutError):
+    """A tool took longer than its time-out; its result, should there ever be one, is dropped."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the tool took longer than its time-out of {seconds:g} s")
+        self.seconds = seconds
 
 
 class ToolNotFoundError(TracedToolsError):
-    """The model named a tool that the request does not carry."""
+    """A name that is no tool's: the model named one the request does not carry, or `tools=` one nobody can resolve."""
 
 
 class ToolExecutionError(TracedToolsError):
@@ -88,13 +105,15 @@ class ToolExecutionError(TracedToolsError):
 class LoopLimitExceeded(TracedToolsError):
     """A limit of the run was broken and `LoopLimits(on_limit="raise")` is in force.
 
-    `limit` is the stop reason (such as `max_iterations`), `response` what the run had reached.
+    `limit` is the stop reason (such as `max_iterations`), `response` what the run had reached, and `tool_name` the tool
+    whose call broke a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the model wrote it.
     """
 
-    def __init__(self, limit: StopReason, response: ChatClientResponse) -> None:
+    def __init__(self, limit: StopReason, response: ChatClientResponse, tool_name: str | None = None) -> None:
         super().__init__(f"the run reached its limit {limit}; what it had is on .response")
         self.limit = limit
         self.response = response
+        self.tool_name = tool_name
 
 
 class ModelError(TracedToolsError):

@@ -112,12 +112,13 @@ class ToolCall(Value):
 
 
 class ToolResultPart(Value):
-    """What a tool answered, as the model reads it."""
+    """What a tool answered, as the model reads it: a text, and images beside it."""
 
     type: Literal["tool_result"] = "tool_result"
     call_id: str
     name: str = Field(repr=False)
     content: str = Field(repr=False)
+    images: tuple[ImagePart, ...] = Field(default=(), repr=False)
     is_error: bool = False
 
 

@@ -125,6 +125,7 @@ class Manager(ToolCallingManager):
     """Notes what it is asked to run."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches: list[tuple[Message, ...]] = []
 
     async def execute(self, run: Any, messages: Sequence[Message], response: Any, tools: Any, **place: Any) -> Any:

@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 
+from tests.bench.bench_tools import tools_section
 from tests.bench.floor import Capture, DocumentedFloor, Floor, capture
 from tests.bench.footprint import UNWANTED, bytes_per_live_run, growth_per_finished_run, import_times
 from tests.bench.report import Row, Section, as_data, table
@@ -193,6 +194,7 @@ def sections(quick: bool) -> list[Section]:
         costs = LoopCost(captured, providers, runner).measure(8 if quick else 60)
         made = [
             loop_section(costs),
+            tools_section(8 if quick else 60, runner),
             throughput_section(providers, runner, 1 if quick else 5),
             import_section(3 if quick else 15),
             memory_section(providers, 300 if quick else 1000),

@@ -28,9 +28,9 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.messages import AssistantMessage
 from traced_tools.models.base import ChatResponse
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.decorator import tool_callbacks
 from traced_tools.tools.execution import CallNext
 from traced_tools.tools.manager import ExecuteTools
+from traced_tools.tools.selection import tool_callbacks
 
 
 def add(a: int, b: int) -> int:

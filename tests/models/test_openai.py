@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.models.loops import replies, run
 from traced_tools import (
     AssistantMessage,
+    ChatClient,
     ChatOptions,
     ConfigurationError,
     ImagePart,
@@ -21,6 +23,7 @@ from traced_tools import (
     TextPart,
     ToolCall,
     ToolDefinition,
+    ToolDefinitionError,
     ToolMessage,
     ToolResultPart,
     UserMessage,
@@ -28,6 +31,7 @@ from traced_tools import (
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.openai import OpenAIChatCodec
+from traced_tools.testing import ReplayServer
 
 SECRET = "the-secret-in-the-body"
 CODEC = OpenAIChatCodec("m", "key", provider="openai", is_openai=False, stream_usage=True)
@@ -117,6 +121,88 @@ def test_options_that_are_set_are_sent_and_no_others() -> None:
 
 def test_a_tool_choice_without_tools_is_not_sent() -> None:
     assert "tool_choice" not in encoded(UserMessage("hi"), tool_choice="required")
+
+
+LEAF = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+STRICT_LEAF = {**LEAF, "additionalProperties": False}
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/Leaf"}, "size": {"type": "integer", "default": 1}},
+    "required": ["root"],
+    "$defs": {"Leaf": LEAF},
+}
+
+
+def sent_tool(definition: ToolDefinition, **settings: bool) -> dict[str, Any]:
+    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True, **settings)
+    body = codec.encode(ChatRequest((UserMessage("hi"),), (definition,)), stream=False)
+    (tool,) = body["tools"]
+    assert tool["type"] == "function"
+    return dict(tool["function"])
+
+
+def test_a_tool_is_sent_with_its_schema_as_it_is() -> None:
+    definition = ToolDefinition(name="plant", description="Do.", input_schema=TREE)
+    assert sent_tool(definition) == {"name": "plant", "description": "Do.", "parameters": TREE}
+
+
+def test_strict_tools_are_sent_with_schemas_of_strict_mode() -> None:
+    sent = sent_tool(ToolDefinition(name="plant", input_schema=TREE), strict_tools=True)
+    assert sent["strict"] is True
+    assert sent["parameters"] == {
+        "type": "object",
+        "properties": {"root": {"$ref": "#/$defs/Leaf"}, "size": {"type": ["integer", "null"]}},
+        "required": ["root", "size"],
+        "additionalProperties": False,
+        "$defs": {"Leaf": STRICT_LEAF},
+    }
+
+
+def test_definitions_are_written_out_for_servers_that_follow_no_reference() -> None:
+    definition = ToolDefinition(name="plant", input_schema=TREE)
+    sent = sent_tool(definition, inline_definitions=True)
+    assert "strict" not in sent
+    assert sent["parameters"]["properties"]["root"] == LEAF
+    both = sent_tool(definition, inline_definitions=True, strict_tools=True)
+    assert (both["strict"], both["parameters"]["properties"]["root"]) == (True, STRICT_LEAF)
+
+
+def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
+    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True, strict_tools=True)
+    request = ChatRequest((UserMessage("hi"),), (ToolDefinition(name="plant", input_schema=TREE), WEATHER))
+    first, second = (codec.encode(request, stream=False)["tools"] for _ in range(2))
+    assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
+    again = codec.encode(ChatRequest(request.messages, (WEATHER, *request.tools)), stream=False)["tools"]
+    assert [tool["function"]["name"] for tool in again] == ["weather", "plant", "weather"]
+
+
+def test_a_codec_that_has_met_very_many_tools_still_sends_each_as_it_is() -> None:
+    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True)
+    tools = tuple(ToolDefinition(name=f"tool_{number}") for number in range(5_000))
+    for _ in range(2):
+        sent = codec.encode(ChatRequest((UserMessage("hi"),), tools), stream=False)["tools"]
+        assert [tool["function"]["name"] for tool in sent] == [tool.name for tool in tools]
+
+
+@pytest.mark.parametrize("settings", [{"strict_tools": True}, {"inline_definitions": True}])
+def test_a_schema_that_cannot_be_sent_is_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
+    schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}, "more": {}}}
+    with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
+        sent_tool(ToolDefinition(name="plant", input_schema=schema), **settings)
+    assert caught.value.__cause__ is None
+
+
+def test_a_null_that_strict_mode_asked_for_counts_as_not_given(mode: str) -> None:
+    def add(a: int, b: int = 2) -> int:
+        return a + b
+
+    with ReplayServer(replies(mode, "add", '{"a": 1, "b": null}', "It is 3.")) as server:
+        model = OpenAIChatModel("m", base_url=server.url, retries=0, strict_tools=True)
+        response = run(mode, ChatClient(model, tools=[add]).prompt("1 + 2"), model)
+        function = server.requests[0].json()["tools"][0]["function"]
+    assert [result.content for result in response.tool_results] == ["3"]
+    assert function["strict"] is True
+    assert function["parameters"]["properties"]["b"] == {"type": ["integer", "null"]}
 
 
 def test_openai_itself_gets_the_newer_name_of_the_token_limit() -> None:
@@ -262,7 +348,17 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
         OpenAIChatModel("m", base_url=address)
 
 
-@pytest.mark.parametrize("wrong", [{"base_url": 1}, {"api_key": 1}, {"retries": "2"}, {"timeout": "1"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_url": 1},
+        {"api_key": 1},
+        {"retries": "2"},
+        {"timeout": "1"},
+        {"strict_tools": 1},
+        {"inline_definitions": "yes"},
+    ],
+)
 def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=next(iter(wrong))):
         OpenAIChatModel("m", **{"base_url": "http://127.0.0.1:1", **wrong})

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import re
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.helpers import MARKER, MODES, Point, Recorder, Telemetry, context_of, everything, run
+from tests.support import PATIENCE
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -442,7 +444,8 @@ def assert_declared_value(name: str, value: Any) -> None:
     declared = names.ATTRIBUTES[name]
     assert type(value) is MODEL_TYPES[declared.type], (name, value)
     if declared.values:
-        assert value in declared.values, (name, value)
+        words = set(value) if isinstance(value, tuple) else {value}
+        assert words <= set(declared.values), (name, value)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -788,17 +791,42 @@ def runs_of_everything(telemetry: Telemetry) -> None:
     for mode in ("call", "stream"):
         scenario(telemetry, mode)
     guarded = ChatClient(
-        ScriptedChatModel([[adds(1, 1), ToolCall("fail"), ToolCall("invented")], "x"]),
+        ScriptedChatModel([[adds(1, 1), ToolCall("fail", ""), ToolCall("invented")], "x"]),
         tools=[add, fail],
         advisors=[Guard(), Outside()],
         telemetry=telemetry.options,
     )
     run(guarded.prompt("?"), "call")
+    run_of_a_stuck_tool(telemetry)
     broken = ChatClient(ScriptedChatModel([]), advisors=[Broken("advise")], telemetry=telemetry.options)
     with pytest.raises(LookupError):
         run(broken.prompt("?"), "call")
     lost = TelemetryOptions(Telemetry(sampler=BrokenSampler()).tracer_provider, telemetry.meter_provider)
     run(ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"), "call")
+
+
+def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
+    """Run a tool that is timed out twice and ends after all, and one that says too much."""
+    released = threading.Event()
+
+    @tool(timeout=0.01, retries=1)
+    def stuck() -> None:
+        """Wait."""
+        assert released.wait(PATIENCE)
+
+    def talk() -> str:
+        """Talk."""
+        return "on and on " * 100_000
+
+    model = ScriptedChatModel([[ToolCall("stuck", ""), ToolCall("talk", "")], "x"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
+        run(ChatClient(model, tools=[stuck, talk], telemetry=telemetry.options).prompt("?"), "call")
+    assert telemetry.metric(names.TOOL_LATE_RESULTS.name) == []
+    released.set()
+    deadline = time.monotonic() + PATIENCE
+    while sum(point.total for point in telemetry.metric(names.TOOL_LATE_RESULTS.name)) < 2:
+        assert time.monotonic() < deadline
 
 
 @pytest.fixture
@@ -1063,7 +1091,7 @@ def test_no_content_is_exported_logged_or_raised(
 
 def raising(policy: str) -> set[str]:
     failures = {"failure", "two failures", "failure beside a success"}
-    return {"raise": {*failures, "unknown"}, "raise on": failures}.get(policy, set())
+    return {"raise": {*failures, "unknown", "invalid", "no JSON"}, "raise on": failures}.get(policy, set())
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -275,7 +275,7 @@ def test_a_result_converter_that_makes_no_text_is_named() -> None:
         return 5
 
     callback = FunctionToolCallback(give, result_converter=lambda value: value)
-    with pytest.raises(TypeError, match="result converter of give must return str, not int"):
+    with pytest.raises(TypeError, match="the result_converter of give returns must be a str"):
         callback.call("{}")
 
 

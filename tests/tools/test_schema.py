@@ -18,7 +18,7 @@ from typing_extensions import TypedDict  # pydantic asks for it below Python 3.1
 
 from tests.helpers import MARKER, relaxed
 from traced_tools import FunctionToolCallback, ToolContext, ToolDefinition, ToolDefinitionError, ToolParam
-from traced_tools.tools.schema import InvalidArguments
+from traced_tools.errors import InvalidArguments
 
 
 class Unit(enum.Enum):
@@ -51,7 +51,15 @@ def schema(function: Any) -> dict[str, Any]:
 
 
 def bound(function: Any, arguments: str) -> dict[str, Any]:
-    return FunctionToolCallback(function).bind(arguments)
+    return FunctionToolCallback(function).bind(arguments).value  # type: ignore[no-any-return]
+
+
+def problems(function: Any, arguments: str) -> str:
+    with pytest.raises(InvalidArguments) as caught:
+        bound(function, arguments)
+    assert caught.value.__context__ is None
+    assert MARKER not in repr(caught.value)
+    return caught.value.problems
 
 
 def test_a_function_of_no_parameters_takes_an_empty_object() -> None:
@@ -132,8 +140,7 @@ def test_constraints_hold_and_are_told_to_the_model() -> None:
         return ""
 
     assert schema(find)["properties"]["days"]["maximum"] == 5
-    with pytest.raises(InvalidArguments, match="days: Input should be less than or equal to 5"):
-        bound(find, '{"days": 9}')
+    assert problems(find, '{"days": 9}') == "days: Input should be less than or equal to 5"
 
 
 def test_a_parameter_without_annotation_takes_anything() -> None:
@@ -163,8 +170,7 @@ def test_the_tool_context_is_injected_and_not_in_the_schema(annotation: Any) -> 
     callback = FunctionToolCallback(who)
     assert list(callback.definition.input_schema["properties"]) == ["greeting"]
     assert callback.call('{"greeting": "hi"}', ToolContext({"user": "ann"})) == "hi ann"
-    with pytest.raises(InvalidArguments, match="context"):
-        callback.bind('{"greeting": "hi", "context": {"user": "eve"}}')
+    assert problems(who, '{"greeting": "hi", "context": {"user": "eve"}}') == "context: is not a known field"
 
 
 def test_a_tool_context_is_a_read_only_mapping_that_knows_its_call() -> None:
@@ -192,20 +198,16 @@ def test_problems_are_named_by_field_without_their_values() -> None:
     def find(place: Place, days: int) -> str:
         return ""
 
-    with pytest.raises(InvalidArguments) as caught:
-        bound(find, json.dumps({"place": {"city": [MARKER]}, "days": MARKER}))
-    assert str(caught.value).startswith("place.city: Input should be a valid string; days: ")
-    assert MARKER not in str(caught.value)
-    assert caught.value.__context__ is None
+    told = problems(find, json.dumps({"place": {"city": [MARKER]}, "days": MARKER}))
+    assert told.startswith("place.city: Input should be a valid string; days: ")
+    assert MARKER not in told
 
 
 def test_at_most_ten_problems_are_told() -> None:
     def find(numbers: list[int]) -> str:
         return ""
 
-    with pytest.raises(InvalidArguments) as caught:
-        bound(find, json.dumps({"numbers": ["x"] * 100}))
-    assert str(caught.value).count("; ") == 9
+    assert problems(find, json.dumps({"numbers": ["x"] * 100})).count("; ") == 9
 
 
 def args(*numbers: int) -> str:

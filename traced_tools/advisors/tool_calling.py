@@ -10,7 +10,7 @@ from traced_tools._checks import expect, expect_callable, expect_whole
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import AssistantMessage, Message, SystemMessage, UsageSum
+from traced_tools.messages import AssistantMessage, Message, SystemMessage, TextPart, UsageSum
 from traced_tools.models.base import ChatResponse
 from traced_tools.telemetry.names import Hook, StopReason
 from traced_tools.telemetry.spans import iteration_scope
@@ -198,7 +198,7 @@ class _Loop:
     async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
         """End a run that broke `limit`, as its limits say."""
         if self._run.limits.on_limit == "raise":
-            raise LoopLimitExceeded(limit, self.reached(limit))
+            raise LoopLimitExceeded(limit, self.reached(limit), self._run.tally.broken_by)
         if self._run.limits.on_limit == "conclude":
             await self._pass(iteration, call_next, limit)
         return self.reached(limit)
@@ -206,7 +206,8 @@ class _Loop:
     def _direct(self, result: ToolExecutionResult) -> ChatClientResponse:
         """Return the tools' results as the answer; it counts as the pass after, since no chunk of a pass holds it."""
         text = "\n".join(each.content for each in result.results)
-        message = AssistantMessage(text)
+        images = [image for each in result.results for image in each.images]
+        message = AssistantMessage([TextPart(text), *images] if images else text)
         self._history = (*self._history, message)
         ended = self.reached("return_direct")
         last = ended.chat_response or ChatResponse(message)

@@ -34,6 +34,7 @@ from traced_tools.errors import (
 )
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import Codec
+from traced_tools.models.names import WireNames
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _FAILURES = (httpx.HTTPError, httpx.StreamError, SSEError, UnicodeDecodeError)
@@ -298,32 +299,36 @@ class HttpChatModel(ChatModel):
 
     def call(self, request: ChatRequest) -> ChatResponse:
         """Answer `request`, blocking; raises `ModelError`."""
-        return self._codec.decode(self._transport.call(self._codec.encode(request, stream=False)))
+        names = WireNames(request)
+        body = self._transport.call(self._codec.encode(names.request, stream=False))
+        return names.response(self._codec.decode(body))
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Answer `request` on asyncio; raises `ModelError`."""
-        return self._codec.decode(await self._transport.acall(self._codec.encode(request, stream=False)))
+        names = WireNames(request)
+        body = await self._transport.acall(self._codec.encode(names.request, stream=False))
+        return names.response(self._codec.decode(body))
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
         """Answer `request` in chunks; raises `ModelError`."""
-        decoder = self._codec.decoder()
-        events = self._transport.stream(self._codec.encode(request, stream=True))
+        names, decoder = WireNames(request), self._codec.decoder()
+        events = self._transport.stream(self._codec.encode(names.request, stream=True))
         try:
             for data in events:
                 if (chunk := decoder.chunk(data)) is not None:
-                    yield chunk
+                    yield names.chunk(chunk)
         finally:
             events.close()  # type: ignore[attr-defined]
         decoder.end()
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
-        decoder = self._codec.decoder()
-        events = self._transport.astream(self._codec.encode(request, stream=True))
+        names, decoder = WireNames(request), self._codec.decoder()
+        events = self._transport.astream(self._codec.encode(names.request, stream=True))
         try:
             async for data in events:
                 if (chunk := decoder.chunk(data)) is not None:
-                    yield chunk
+                    yield names.chunk(chunk)
         finally:
             await events.aclose()  # type: ignore[attr-defined]
         decoder.end()

@@ -10,10 +10,11 @@ import base64
 import json
 import os
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from traced_tools._checks import expect, expect_positive, expect_whole
-from traced_tools.errors import ConfigurationError, InvalidResponse
+from traced_tools.errors import ConfigurationError, InvalidResponse, ToolDefinitionError
 from traced_tools.messages import (
     AssistantMessage,
     ImagePart,
@@ -26,10 +27,12 @@ from traced_tools.messages import (
     UserMessage,
 )
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
+from traced_tools.models.codec import MadeOnce
 from traced_tools.models.http import HttpChatModel, HttpTransport, RetryPolicy
 from traced_tools.models.openai_wire import Answer, Completion, CompletionChunk, code_of, read
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.dialects import inlined, strict
 
 _OPENAI = "https://api.openai.com/v1"
 _DONE = "[DONE]"
@@ -53,6 +56,9 @@ class OpenAIChatModel(HttpChatModel):
         timeout: seconds to wait for a connection, and for each further piece of an answer.
         retries: further attempts when a connection fails or the server asks for patience (429, 5xx).
         stream_usage: ask for usage on streams; False for servers that refuse the field.
+        strict_tools: have OpenAI hold the model to each tool's input schema. What is optional in it may then be null,
+            and a tool whose schema strict mode cannot express raises `ToolDefinitionError` when it is offered.
+        inline_definitions: write out what `$ref` leads to in input schemas, for servers that do not follow it.
 
     Raises:
         ConfigurationError: for an address that is none, or OpenAI without a key.
@@ -68,12 +74,16 @@ class OpenAIChatModel(HttpChatModel):
         timeout: float = 60.0,
         retries: int = 2,
         stream_usage: bool = True,
+        strict_tools: bool = False,
+        inline_definitions: bool = False,
     ) -> None:
         expect("model", model, str, "a str")
         expect("base_url", base_url, (str, type(None)), "a str or None")
         expect("api_key", api_key, (str, type(None)), "a str or None")
         expect("provider", provider, str, "a str")
         expect("stream_usage", stream_usage, bool, "True or False")
+        expect("strict_tools", strict_tools, bool, "True or False")
+        expect("inline_definitions", inline_definitions, bool, "True or False")
         expect_whole("retries", retries, 0)
         expect_positive("timeout", timeout)
         address = (base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI).rstrip("/")
@@ -83,7 +93,15 @@ class OpenAIChatModel(HttpChatModel):
         key = _checked_key(api_key or os.environ.get("OPENAI_API_KEY") or "")
         if is_openai and not key:
             raise ConfigurationError("OpenAI needs a key: set OPENAI_API_KEY, or give api_key= (or another base_url=)")
-        codec = OpenAIChatCodec(model, key, provider=provider, is_openai=is_openai, stream_usage=stream_usage)
+        codec = OpenAIChatCodec(
+            model,
+            key,
+            provider=provider,
+            is_openai=is_openai,
+            stream_usage=stream_usage,
+            strict_tools=strict_tools,
+            inline_definitions=inline_definitions,
+        )
         transport = HttpTransport(
             f"{address}/chat/completions", codec, timeout=timeout, retries=RetryPolicy(attempts=retries)
         )
@@ -101,13 +119,26 @@ def _checked_key(key: str) -> str:
 class OpenAIChatCodec:
     """The language of chat completions; see `OpenAIChatModel` for the arguments."""
 
-    def __init__(self, model: str, key: str, *, provider: str, is_openai: bool, stream_usage: bool) -> None:
+    def __init__(
+        self,
+        model: str,
+        key: str,
+        *,
+        provider: str,
+        is_openai: bool,
+        stream_usage: bool,
+        strict_tools: bool = False,
+        inline_definitions: bool = False,
+    ) -> None:
         self.provider = provider
         self._model = model
         self._key = key
         # OpenAI's newer models refuse `max_tokens`, other servers know nothing else
         self._max_tokens = "max_completion_tokens" if is_openai else "max_tokens"
         self._stream_usage = stream_usage
+        self._strict_tools = strict_tools
+        self._inline_definitions = inline_definitions
+        self._tool = MadeOnce(self._made_tool)
 
     def headers(self) -> Mapping[str, str]:
         """Return the headers of each request."""
@@ -117,7 +148,7 @@ class OpenAIChatCodec:
         """Return the JSON body that asks `request`."""
         body: dict[str, Any] = {"model": self._model, "messages": list(_messages(request.messages))}
         if request.tools:
-            body["tools"] = [_tool(definition) for definition in request.tools]
+            body["tools"] = [self._tool(definition) for definition in request.tools]
         body.update(self._options(request.options, has_tools=bool(request.tools)))
         if stream:
             body["stream"] = True
@@ -138,6 +169,18 @@ class OpenAIChatCodec:
             fields["tool_choice"] = _tool_choice(options.tool_choice)
             fields["parallel_tool_calls"] = options.parallel_tool_calls
         return {name: value for name, value in fields.items() if value is not None}
+
+    def _made_tool(self, definition: ToolDefinition) -> dict[str, Any]:
+        parameters = definition.input_schema
+        try:
+            if self._inline_definitions:
+                parameters = inlined(parameters)
+            if self._strict_tools:
+                parameters = strict(parameters)
+        except ToolDefinitionError as error:
+            raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {error}") from None
+        function = {"name": definition.name, "description": definition.description, "parameters": parameters}
+        return {"type": "function", "function": {**function, "strict": True} if self._strict_tools else function}
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
@@ -218,17 +261,33 @@ def _finish_reason(reason: str | None) -> str | None:
 
 
 def _messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
-    for message in messages:
-        match message:
-            case SystemMessage():
-                yield {"role": "system", "content": message.text}
-            case UserMessage():
-                yield {"role": "user", "content": _user_content(message)}
-            case AssistantMessage():
-                yield _assistant(message)
-            case ToolMessage():
-                for result in message.results:
-                    yield {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
+    """Give a conversation as the API reads it: a result is text only, so a batch's images follow as the user's."""
+    for _, group in groupby(messages, key=type):
+        alike = list(group)
+        for message in alike:
+            yield from _message(message)
+        if images := [part for message in alike if isinstance(message, ToolMessage) for part in _images(message)]:
+            yield {"role": "user", "content": images}
+
+
+def _message(message: Message) -> Iterable[dict[str, Any]]:
+    match message:
+        case SystemMessage():
+            yield {"role": "system", "content": message.text}
+        case UserMessage():
+            yield {"role": "user", "content": _user_content(message)}
+        case AssistantMessage():
+            yield _assistant(message)
+        case ToolMessage():
+            for result in message.results:
+                yield {"role": "tool", "tool_call_id": result.call_id, "content": result.content}
+
+
+def _images(message: ToolMessage) -> Iterable[dict[str, Any]]:
+    for result in message.results:
+        if result.images:
+            yield {"type": "text", "text": f"Images returned by the tool call {result.call_id}:"}
+            yield from map(_image, result.images)
 
 
 def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
@@ -255,11 +314,6 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return said
-
-
-def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    function = {"name": definition.name, "description": definition.description, "parameters": definition.input_schema}
-    return {"type": "function", "function": function}
 
 
 def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:

@@ -128,7 +128,7 @@ class ToolScope(Scope):
         call: what the model asked for.
         tool: the tool of that name, None when there is none.
         here: the pass of the loop (0 outside one), and (position, size) among the calls asked for at once.
-        queued: seconds waited for a worker.
+        queued: seconds waited for a turn in the batch.
         may_refuse: whether advice stands between here and the tool. The operation is then named when the tool starts,
             since a refused call executes nothing.
         refused: whether it is refused already.
@@ -137,6 +137,7 @@ class ToolScope(Scope):
     _attempts = 0
     _outcome: str | None = None
     _result: ToolResult | None = None
+    _repairs: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -187,6 +188,27 @@ class ToolScope(Scope):
         if self.run.instruments is not None:
             self.run.guarded(self.run.instruments.tool_active.add, -1, self.run.agent_label)
 
+    def waited(self, seconds: float) -> None:
+        """Note that an attempt waited so long for a free worker."""
+        self._queued += seconds
+
+    def repaired(self, repairs: tuple[str, ...]) -> None:
+        """Note what was mended before the arguments fitted."""
+        self._repairs = repairs
+
+    def retrying(self, error_type: str) -> None:
+        """Note that an attempt failed and another one follows."""
+        if self.run.instruments is not None:
+            kind = bounded_error_type(self._tool, error_type)
+            labels: Attributes = {names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
+            self.run.guarded(self.run.instruments.tool_retries.add, 1, labels, self._context)
+
+    def late(self) -> None:
+        """Note that an attempt ended after it had been given up; its result is dropped."""
+        if self.run.instruments is not None:
+            labels: Attributes = {names.TOOL_NAME: self._tool}
+            self.run.guarded(self.run.instruments.tool_late_results.add, 1, labels, self._context)
+
     def ran(self, result: ToolResult) -> None:
         """Note what came of the last attempt, whatever advice makes of it."""
         self._outcome = result.outcome
@@ -218,8 +240,12 @@ class ToolScope(Scope):
             names.TOOL_ARGUMENTS_SIZE: len(self._call.arguments.encode()),
             names.TOOL_DECISION: self._decision,
         }
+        if self._repairs:
+            attributes[names.TOOL_ARGUMENTS_REPAIRS] = self._repairs
         if result is not None:
-            attributes[names.TOOL_RESULT_SIZE] = len(result.content.encode())
+            attributes[names.TOOL_RESULT_SIZE] = result.size
+            if result.cut:
+                attributes[names.TOOL_RESULT_CUT] = True
         if self._attempts:
             attributes[names.TOOL_ATTEMPTS] = self._attempts
             attributes[names.TOOL_OUTCOME] = self._outcome or _unfinished(self.error_type)

@@ -28,6 +28,8 @@ class Instruments:
         self.iteration_duration = self._histogram(names.ITERATION_DURATION)
         self.advisor_duration = self._histogram(names.ADVISOR_DURATION)
         self.tool_decisions = self._counter(names.TOOL_DECISIONS)
+        self.tool_retries = self._counter(names.TOOL_RETRIES)
+        self.tool_late_results = self._counter(names.TOOL_LATE_RESULTS)
         self.telemetry_failures = self._counter(names.TELEMETRY_FAILURES)
         self.tool_active = self._up_down_counter(names.TOOL_ACTIVE)
         self.run_active = self._up_down_counter(names.RUN_ACTIVE)

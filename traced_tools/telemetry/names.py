@@ -15,6 +15,7 @@ UNKNOWN_TOOL: Final = "_unknown"
 """Stands for a tool name that is not registered: such names are written by the model."""
 OTHER_ERROR: Final = "_OTHER"
 CANCELLED: Final = "cancelled"
+TIMEOUT: Final = "timeout"
 MAX_ERROR_TYPES_PER_TOOL: Final = 32
 
 AttributeType = Literal["string", "int", "double", "boolean", "string[]"]
@@ -106,6 +107,9 @@ Decision = Literal[
 ]
 DECISIONS: Final = get_args(Decision)
 
+Repair = Literal["blank", "null", "string", "code_fence", "null_fields"]
+REPAIRS: Final = get_args(Repair)
+
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 
@@ -175,10 +179,18 @@ TOOL_ATTEMPTS: Final = _attribute(
 )
 TOOL_BATCH_SIZE: Final = _attribute("traced_tools.tool.batch_size", "int", "Calls the model asked for at once.")
 TOOL_BATCH_INDEX: Final = _attribute("traced_tools.tool.batch_index", "int", "Place among them, from 0.")
-TOOL_QUEUE_TIME: Final = _attribute("traced_tools.tool.queue_time", "double", "Seconds waited for a free worker.")
+TOOL_QUEUE_TIME: Final = _attribute(
+    "traced_tools.tool.queue_time", "double", "Seconds waited for a turn in the batch and for a free worker."
+)
 TOOL_ARGUMENTS_SIZE: Final = _attribute("traced_tools.tool.arguments.size", "int", "Bytes of the arguments.")
+TOOL_ARGUMENTS_REPAIRS: Final = _attribute(
+    "traced_tools.tool.arguments.repairs", "string[]", "What was mended before the arguments fitted.", REPAIRS
+)
 TOOL_RESULT_SIZE: Final = _attribute(
     "traced_tools.tool.result.size", "int", "Bytes of the result as the model reads it."
+)
+TOOL_RESULT_CUT: Final = _attribute(
+    "traced_tools.tool.result.cut", "boolean", "Set, to true, when the model reads only a part of the result."
 )
 TOOL_SOURCE: Final = _attribute(
     "traced_tools.tool.source", "string", f"`{LOCAL}`, or the MCP server's configured name."
@@ -271,10 +283,21 @@ EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
     "internal",
     "One tool call that ran.",
-    (OPERATION_NAME, *_ANY_TOOL, TOOL_OUTCOME, TOOL_ATTEMPTS, TOOL_QUEUE_TIME),
+    (
+        OPERATION_NAME,
+        *_ANY_TOOL,
+        TOOL_OUTCOME,
+        TOOL_ATTEMPTS,
+        TOOL_QUEUE_TIME,
+        TOOL_ARGUMENTS_REPAIRS,
+        TOOL_RESULT_CUT,
+    ),
 )
 REFUSE_TOOL_SPAN: Final = SpanType(
-    "refuse_tool {tool}", "internal", "One tool call that was refused before it ran.", (*_ANY_TOOL, TOOL_QUEUE_TIME)
+    "refuse_tool {tool}",
+    "internal",
+    "One tool call that was refused before it ran.",
+    (*_ANY_TOOL, TOOL_QUEUE_TIME, TOOL_ARGUMENTS_REPAIRS),
 )
 SPANS: Final = (AGENT_SPAN, ITERATION_SPAN, HOOK_SPAN, CHAT_SPAN, EXECUTE_TOOL_SPAN, REFUSE_TOOL_SPAN)
 
@@ -381,6 +404,16 @@ TOOL_DECISIONS: Final = _metric(
     "{decision}",
     "What was decided about requested calls.",
     (TOOL_NAME, TOOL_DECISION, ADVISOR_NAME),
+)
+TOOL_RETRIES: Final = _metric(
+    "traced_tools.tool.retries", "counter", "{retry}", "Further attempts at failed tools.", (TOOL_NAME, ERROR_TYPE)
+)
+TOOL_LATE_RESULTS: Final = _metric(
+    "traced_tools.tool.late_results",
+    "counter",
+    "{result}",
+    "Results that came after their call had been answered as timed out; they are dropped.",
+    (TOOL_NAME,),
 )
 TOOL_ACTIVE: Final = _metric(
     "traced_tools.tool.active", "updowncounter", "{tool_call}", "Tools running now.", (AGENT_NAME,)

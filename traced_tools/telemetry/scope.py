@@ -177,7 +177,8 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = streaming = answered = started = stopped = ran = decided = requested = ended = ignore
+    chunk = streaming = answered = requested = ended = ignore
+    started = stopped = waited = repaired = retrying = late = ran = decided = ignore
 
 
 OFF: Any = NoScope()

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic_core import to_json
-
+from traced_tools._attempt import Attemptable
 from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
-from traced_tools.errors import InvalidArguments, ToolDefinitionError
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.messages import ImagePart, TextPart
+from traced_tools.tools.arguments import Bound, SchemaArguments, bound
 from traced_tools.tools.context import ToolContext
+from traced_tools.tools.conversion import ToolContent, content_of, converted
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
-from traced_tools.tools.schema import argument_schema, given
+from traced_tools.tools.function import CallFunction
+from traced_tools.tools.schema import ArgumentSchema, schema_of, signature_of
+from traced_tools.tools.signature import Signature
 
-ResultConverter = Callable[[Any], str]
+ResultConverter = Callable[[Any], str | ToolContent | TextPart | ImagePart | list[str | TextPart | ImagePart]]
 
 
 @runtime_checkable
 class ToolCallback(Protocol):
-    """What the loop needs of a tool. An optional `async acall` of the same shape is used under asyncio."""
+    """What the loop needs of a tool.
+
+    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out.
+    """
 
     @property
     def definition(self) -> ToolDefinition:
@@ -39,13 +46,13 @@ class ToolCallback(Protocol):
 class Invocable(Protocol):
     """How the loop runs a tool: bind the arguments, perform the step, convert the value."""
 
-    def bind(self, arguments: str) -> Any:
+    def bind(self, arguments: str) -> Bound:
         """Return what `step` needs of the arguments; raises `InvalidArguments`."""
 
-    def step(self, bound: Any, context: ToolContext) -> Step[Any]:
+    def step(self, bound: Any, context: ToolContext) -> Attemptable:
         """Return the step that runs the tool."""
 
-    def convert(self, value: Any) -> str:
+    def convert(self, value: Any) -> ToolContent:
         """Return what the model reads of the tool's value."""
 
 
@@ -53,13 +60,18 @@ class FunctionToolCallback:
     """A tool made of a Python function, blocking or async.
 
     Args:
-        function: what to run; its annotations make the schema.
+        function: what to run; its annotations make the schema. The fields of a model, dataclass or typed dictionary
+            that is its only parameter are the tool's arguments.
         name: how the model calls it; by default the function's name.
         description: what the model is told; by default the first paragraph of the docstring.
+        input_type: the type of the function's only argument, for a function that is not annotated with it.
+        input_schema: JSON Schema of the arguments, instead of the one the annotations make. They are then checked
+            strictly by it, and the function is called with them as keyword arguments.
         definition: name, description and schema at once, instead of the above.
         metadata: what the loop is told.
-        result_converter: makes the text the model reads of the function's value; by default a `str` stays as it is,
-            None of a function annotated `-> None` is `Done`, and everything else is JSON.
+        result_converter: makes what the model reads of the function's value: a text, or texts and images. By default a
+            `str` stays as it is, None of a function annotated `-> None` is `Done`, images go as images, and everything
+            else is JSON.
 
     Raises:
         ToolDefinitionError: for a function that no model can call.
@@ -71,6 +83,8 @@ class FunctionToolCallback:
         *,
         name: str | None = None,
         description: str | None = None,
+        input_type: Any = None,
+        input_schema: Mapping[str, Any] | None = None,
         definition: ToolDefinition | None = None,
         metadata: ToolMetadata | None = None,
         result_converter: ResultConverter | None = None,
@@ -78,101 +92,115 @@ class FunctionToolCallback:
         expect_callable("function", function)
         expect("name", name, (str, type(None)), "a str or None")
         expect("description", description, (str, type(None)), "a str or None")
+        expect("input_schema", input_schema, (Mapping, type(None)), "a mapping or None")
         expect("metadata", metadata, (ToolMetadata, type(None)), "a ToolMetadata or None")
         expect("definition", definition, (ToolDefinition, type(None)), "a ToolDefinition or None")
         expect_callable("result_converter", result_converter)
+        signature = signature_of(function)
+        says_all = definition is not None and "input_schema" in definition.model_fields_set
+        if definition is not None and says_all:
+            input_schema = definition.input_schema
         self._function = function
-        self._schema = argument_schema(function)
-        self._convert = result_converter or self._to_text
+        self._context_parameter = signature.context_parameter
+        self._check, schema = _arguments(signature, input_type, input_schema)
+        self._convert = result_converter
+        self._returns_nothing = signature.returns_nothing
         self.metadata = metadata or ToolMetadata()
-        if name is not None and not name.strip():
-            raise ToolDefinitionError("a tool needs a name that is not blank")
-        self.definition = definition or ToolDefinition(
-            name=_name(function) if name is None else name,
-            description=_summary(function) if description is None else description,
-            input_schema=self._schema.json_schema,
-        )
-
-    def bind(self, arguments: str) -> dict[str, Any]:
-        """Return the function's keyword arguments; raises `InvalidArguments`."""
-        return self._schema.bind(arguments)
-
-    def step(self, bound: dict[str, Any], context: ToolContext) -> Step[Any]:
-        """Return the step that calls the function."""
-        if self._schema.context_parameter is not None:
-            bound = {**bound, self._schema.context_parameter: context}
-        return Call(self._function, **bound)
-
-    def convert(self, value: Any) -> str:
-        """Return what the model reads of the function's value; raises `TypeError` if that is no text."""
-        text = self._convert(value)
-        if not isinstance(text, str):
-            raise TypeError(
-                f"the result converter of {self.definition.name} must return str, not {type(text).__name__}"
+        if definition is None:
+            definition = ToolDefinition(
+                name=_name(function) if name is None else _checked_name(name),
+                description=signature.summary if description is None else description,
             )
-        return text
+        self.definition = definition if says_all else definition.replace(input_schema=schema)
+
+    def bind(self, arguments: str) -> Bound:
+        """Return the function's keyword arguments; raises `InvalidArguments`."""
+        return bound(self._check, arguments)
+
+    def step(self, bound: dict[str, Any], context: ToolContext) -> CallFunction:
+        """Return the step that calls the function."""
+        if self._context_parameter is not None:
+            bound = {**bound, self._context_parameter: context}
+        return CallFunction(self._function, **bound)
+
+    def convert(self, value: Any) -> ToolContent:
+        """Return what the model reads of the function's value; raises `TypeError` for what it cannot read."""
+        if self._convert is None:
+            return content_of(value, returns_nothing=self._returns_nothing)
+        return converted(self._convert(value), self.definition.name)
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text, blocking; raises `InvalidArguments`, and whatever the function raises."""
-        return self.convert(self.step(self.bind(tool_input), context or ToolContext()).run())
+        """Run the tool on JSON text, blocking, and return the text the model reads.
+
+        Raises:
+            InvalidArguments: for arguments that do not fit; whatever the function raises passes as it is.
+        """
+        step = self.step(self.bind(tool_input).value, context or ToolContext())
+        return self.convert(step.run()).text
 
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text on asyncio; a blocking function runs in a worker thread."""
-        return self.convert(await self.step(self.bind(tool_input), context or ToolContext()).arun())
-
-    def _to_text(self, value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        if value is None and self._schema.returns_nothing:
-            return "Done"
-        return to_json(value, inf_nan_mode="null").decode()
+        """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread."""
+        step = self.step(self.bind(tool_input).value, context or ToolContext())
+        return self.convert(await step.arun()).text
 
     def __repr__(self) -> str:
         return f"<FunctionToolCallback {self.definition.name}>"
 
 
 class CustomTool:
-    """Runs a `ToolCallback` of the user's own; its arguments need only be a JSON object."""
+    """Runs a `ToolCallback` of the user's own; its arguments are checked strictly by its schema."""
 
     def __init__(self, tool: ToolCallback) -> None:
         self._tool = tool
+        self._arguments = SchemaArguments(tool.definition.input_schema)
 
-    def bind(self, arguments: str) -> str:
-        """Return the arguments unchanged if they are a JSON object."""
-        text = given(arguments)
-        try:
-            is_object = isinstance(json.loads(text), dict)
-        except (ValueError, RecursionError):
-            raise InvalidArguments("arguments: not valid JSON") from None
-        if not is_object:
-            raise InvalidArguments("arguments: must be a JSON object")
+    def bind(self, arguments: str) -> Bound:
+        """Return the JSON text to call the tool with; raises `InvalidArguments`."""
+        return bound(self._checked, arguments)
+
+    def _checked(self, text: str) -> str:
+        self._arguments.check(text)
         return text
 
-    def step(self, bound: str, context: ToolContext) -> Step[Any]:
-        """Return the step that calls the tool: its `acall` under asyncio if it has one."""
+    def step(self, bound: str, context: ToolContext) -> Attemptable:
+        """Return the step that calls the tool."""
         return _EitherCall(self._tool, bound, context)
 
-    def convert(self, value: Any) -> str:
+    def convert(self, value: Any) -> ToolContent:
         """Return the tool's text; raises `TypeError` if it is none."""
         if not isinstance(value, str):
             raise TypeError(f"{type(self._tool).__name__}.call must return str, not {type(value).__name__}")
-        return value
+        return ToolContent(value)
 
 
 class _EitherCall(Step[Any]):
-    __slots__ = ("_arguments", "_context", "_tool")
+    """Call a tool of the user's own: its `call`, or under asyncio its `acall` if it has one."""
+
+    __slots__ = ("_acall", "_call", "began")
 
     def __init__(self, tool: ToolCallback, arguments: str, context: ToolContext) -> None:
-        self._tool = tool
-        self._arguments = arguments
-        self._context = context
+        self._call = partial(tool.call, arguments, context)
+        acall = getattr(tool, "acall", None)
+        self._acall = None if acall is None else partial(acall, arguments, context)
+        self.began = 0.0
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the tool has an `acall`."""
+        return self._acall is not None
 
     def run(self) -> Any:
-        return Call[Any](self._tool.call, self._arguments, self._context).run()
+        return Call[Any](self._begin, self._call).run()
 
     async def arun(self) -> Any:
-        function = getattr(self._tool, "acall", self._tool.call)
-        return await Call[Any](function, self._arguments, self._context).arun()
+        if self._acall is None:
+            return await Call[Any](self._begin, self._call).arun()
+        self.began = perf_counter()
+        return await Call[Any](self._acall).arun()
+
+    def _begin(self, function: Callable[[], Any]) -> Any:
+        self.began = perf_counter()
+        return function()
 
 
 def invocable(tool: ToolCallback) -> Invocable:
@@ -180,14 +208,33 @@ def invocable(tool: ToolCallback) -> Invocable:
     return tool if isinstance(tool, FunctionToolCallback) else CustomTool(tool)
 
 
+def _arguments(
+    signature: Signature, input_type: Any, input_schema: Mapping[str, Any] | None
+) -> tuple[Callable[[str], dict[str, Any]], dict[str, Any]]:
+    """Return what checks a function's arguments, and their JSON Schema."""
+    if input_schema is None:
+        schema = schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
+        return schema.check, schema.json_schema
+    given = SchemaArguments(input_schema)
+    if signature.takes_anything:
+        return given.check, dict(input_schema)
+    typed = ArgumentSchema(signature, input_type)
+
+    def check(text: str) -> dict[str, Any]:
+        given.check(text)
+        return typed.check(text)
+
+    return check, dict(input_schema)
+
+
+def _checked_name(name: str) -> str:
+    if not name.strip():
+        raise ToolDefinitionError("a tool needs a name that is not blank")
+    return name
+
+
 def _name(function: Callable[..., Any]) -> str:
     name: str | None = getattr(function, "__name__", None)
     if name is None:
         raise ToolDefinitionError(f"a tool made of a {type(function).__name__} needs a name: give name=")
     return name
-
-
-def _summary(function: Callable[..., Any]) -> str:
-    """Return the first paragraph of the docstring, on one line."""
-    text = inspect.getdoc(function) or ""
-    return " ".join(text.split("\n\n", 1)[0].split())

@@ -17,10 +17,22 @@ class ToolContext(Mapping[str, Any]):
         iteration: the pass of the loop, from 1; 0 outside a loop.
         conversation_id: the caller's conversation, when it gave one.
         run_id: the run's id.
-        deadline: when the run's time is over, on the clock of `time.monotonic()`; None without a limit.
+        deadline: when the time of the run, or of this attempt if that is sooner, is over, on the clock of
+            `time.monotonic()`; None without a limit.
+        cancelled: whether nobody waits for the tool any more: it was timed out, or the run was cancelled. A blocking
+            tool that takes long should look at it now and then, since nothing else can stop it.
     """
 
-    __slots__ = ("_values", "call_id", "conversation_id", "deadline", "iteration", "run_id", "tool_name")
+    __slots__ = (
+        "_values",
+        "call_id",
+        "cancelled",
+        "conversation_id",
+        "deadline",
+        "iteration",
+        "run_id",
+        "tool_name",
+    )
 
     def __init__(
         self,
@@ -40,6 +52,20 @@ class ToolContext(Mapping[str, Any]):
         self.conversation_id = conversation_id
         self.run_id = run_id
         self.deadline = deadline
+        self.cancelled = False
+
+    def until(self, deadline: float | None) -> ToolContext:
+        """Return the same for one attempt, which ends at `deadline` or with the run, whichever is sooner."""
+        deadlines = [each for each in (self.deadline, deadline) if each is not None]
+        return ToolContext(
+            self._values,
+            call_id=self.call_id,
+            tool_name=self.tool_name,
+            iteration=self.iteration,
+            conversation_id=self.conversation_id,
+            run_id=self.run_id,
+            deadline=min(deadlines, default=None),
+        )
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]

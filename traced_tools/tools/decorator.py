@@ -1,38 +1,28 @@
-"""`@tool`, and what may stand in `tools=`."""
+"""`@tool`: what a function says of itself as a tool."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from traced_tools._checks import expect, expect_callable
-from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import FunctionToolCallback, ResultConverter, ToolCallback
+from traced_tools.tools.callback import FunctionToolCallback, ResultConverter
 from traced_tools.tools.definition import ToolMetadata
-from traced_tools.tools.toolset import ToolSet
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "__traced_tool__"
+_TRANSIENT = (ConnectionError, TimeoutError)
 
 
 @dataclass(frozen=True)
-class _ToolOptions:
-    name: str | None
-    description: str | None
-    return_direct: bool
-    result_converter: ResultConverter | None
-
-    def callback(self, function: Callable[..., Any]) -> FunctionToolCallback:
-        return FunctionToolCallback(
-            function,
-            name=self.name,
-            description=self.description,
-            metadata=ToolMetadata(return_direct=self.return_direct),
-            result_converter=self.result_converter,
-        )
+class _Mark:
+    name: str | None = None
+    description: str | None = None
+    input_schema: Mapping[str, Any] | None = None
+    metadata: ToolMetadata | None = None
+    result_converter: ResultConverter | None = None
 
 
 @overload
@@ -46,6 +36,13 @@ def tool(
     description: str | None = None,
     return_direct: bool = False,
     result_converter: ResultConverter | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    retry_on: tuple[type[Exception], ...] = _TRANSIENT,
+    sequential: bool = False,
+    requires_approval: bool = False,
+    capture: bool = True,
+    input_schema: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -57,6 +54,13 @@ def tool(
     description: str | None = None,
     return_direct: bool = False,
     result_converter: ResultConverter | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    retry_on: tuple[type[Exception], ...] = _TRANSIENT,
+    sequential: bool = False,
+    requires_approval: bool = False,
+    capture: bool = True,
+    input_schema: Mapping[str, Any] | None = None,
 ) -> F | Callable[[F], F]:
     """Mark a function or method as a tool; it stays callable as before.
 
@@ -65,56 +69,55 @@ def tool(
         name: how the model calls it; by default the function's name.
         description: what the model is told; by default the first paragraph of the docstring.
         return_direct: the result is the run's answer, without another word of the model.
-        result_converter: makes the text the model reads of the function's value.
+        result_converter: makes what the model reads of the function's value.
+        timeout: seconds one attempt may take.
+        retries: further attempts after a failure of the classes `retry_on`.
+        retry_on: exception classes worth another attempt; a time-out is a `TimeoutError`.
+        sequential: the tool runs alone, after the calls asked for before it and before those asked for after it.
+        requires_approval: the tool may not run until somebody approves of the call.
+        capture: False keeps arguments and results out of telemetry even where content is captured.
+        input_schema: JSON Schema of the arguments, instead of the one the annotations make.
+
+    See `ToolMetadata` for what each of these means to the loop.
     """
     expect("name", name, (str, type(None)), "a str or None")
     expect("description", description, (str, type(None)), "a str or None")
     expect("return_direct", return_direct, bool, "True or False")
+    expect("input_schema", input_schema, (Mapping, type(None)), "a mapping or None")
     expect_callable("result_converter", result_converter)
-    options = _ToolOptions(name, description, return_direct, result_converter)
+    metadata = ToolMetadata(
+        return_direct=return_direct,
+        timeout=timeout,
+        retries=retries,
+        retry_on=retry_on,
+        sequential=sequential,
+        requires_approval=requires_approval,
+        capture=capture,
+    )
+    told = _Mark(name, description, input_schema, metadata, result_converter)
 
     def mark(marked: F) -> F:
         if not callable(marked) and not isinstance(marked, staticmethod | classmethod):
             raise TypeError(f"@tool marks functions and methods, not {type(marked).__name__}")
-        setattr(getattr(marked, "__func__", marked), _MARK, options)
+        setattr(getattr(marked, "__func__", marked), _MARK, told)
         return marked
 
     return mark if function is None else mark(function)
 
 
-def tool_callbacks(*tools: Any) -> list[ToolCallback]:
-    """Return the tools that `tools` stand for: functions, objects with `@tool` methods, `ToolCallback`s, nested.
-
-    Raises:
-        ToolDefinitionError: for an object that holds no tool, and for two tools of one name.
-    """
-    return list(ToolSet(_each(tools)))
+def is_marked(item: object) -> bool:
+    """Whether `item` is marked `@tool`."""
+    return isinstance(getattr(item, _MARK, None), _Mark)
 
 
-def _each(tools: Iterable[Any]) -> Iterable[ToolCallback]:
-    for item in tools:
-        if isinstance(item, list | tuple | set | frozenset):
-            yield from _each(item)
-        elif not isinstance(item, type) and isinstance(item, ToolCallback):
-            yield item
-        elif inspect.isroutine(item):
-            yield _callback(item)
-        else:
-            yield from _methods(item)
-
-
-def _callback(function: Callable[..., Any]) -> FunctionToolCallback:
-    options = getattr(function, _MARK, None) or _ToolOptions(None, None, False, None)
-    return options.callback(function)
-
-
-def _methods(item: Any) -> list[FunctionToolCallback]:
-    kind = item if isinstance(item, type) else type(item)
-    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
-    marked = [name for name in names if hasattr(getattr(kind, name, None), _MARK)]
-    if isinstance(item, type) or not marked:
-        raise ToolDefinitionError(
-            f"{kind.__name__} holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback"
-            + ("; this is the class, pass an instance of it" if isinstance(item, type) and marked else "")
-        )
-    return [_callback(getattr(item, name)) for name in marked]
+def marked_callback(function: Callable[..., Any]) -> FunctionToolCallback:
+    """Return the tool a function is: as its mark says, or by default."""
+    mark = getattr(function, _MARK, None) or _Mark()
+    return FunctionToolCallback(
+        function,
+        name=mark.name,
+        description=mark.description,
+        input_schema=mark.input_schema,
+        metadata=mark.metadata,
+        result_converter=mark.result_converter,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from traced_tools.messages import Value
 from traced_tools.telemetry import names
@@ -14,7 +14,7 @@ class ToolDefinition(Value):
     """What the model is told of a tool.
 
     Args:
-        name: how the model calls it.
+        name: how the model calls it; any printable text. A provider that accepts less is sent a name it accepts.
         description: what it does and when to use it, in words for the model.
         input_schema: JSON Schema (draft 2020-12) of its arguments, an object.
     """
@@ -23,6 +23,13 @@ class ToolDefinition(Value):
     description: str = ""
     input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
 
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not name.isprintable() or name != name.strip():
+            raise ValueError("a tool's name must be printable, without white space around it")
+        return name
+
 
 class ToolMetadata(Value):
     """What the loop knows of a tool and the model does not.
@@ -30,7 +37,21 @@ class ToolMetadata(Value):
     Args:
         return_direct: the tool's result is the run's answer, without another word of the model.
         source: where the tool comes from; `local`, or the configured name of an MCP server.
+        timeout: seconds one attempt may take; None for no limit. The call is then answered with a time-out. An async
+            tool is cancelled; a blocking one cannot be stopped, so its thread goes on and its result is dropped.
+        retries: further attempts after a failure of the classes `retry_on`, with growing pauses between them.
+        retry_on: exception classes worth another attempt; a time-out is a `TimeoutError`.
+        sequential: the tool runs alone: calls asked for before it end first, those after it wait.
+        requires_approval: the tool may not run until somebody approves of the call; a call that nobody has approved is
+            denied.
+        capture: False keeps arguments and results out of telemetry even where content is captured.
     """
 
     return_direct: bool = False
     source: str = names.LOCAL
+    timeout: float | None = Field(default=None, gt=0)
+    retries: int = Field(default=0, ge=0)
+    retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
+    sequential: bool = False
+    requires_approval: bool = False
+    capture: bool = True

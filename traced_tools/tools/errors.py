@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from traced_tools._checks import expect, expect_callable
+from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.scope import error_type
 
 
@@ -14,11 +15,14 @@ from traced_tools.telemetry.scope import error_type
 class ToolErrors:
     """What happens when a tool fails: the model is told and the loop goes on, or the run fails.
 
+    It is one policy for tools of every kind and for everything that can go wrong with a call: an exception of the
+    tool, a time-out (`ToolTimeout`), arguments that do not fit (`InvalidArguments`).
+
     Args:
         raise_on: exception classes that fail the run with a `ToolExecutionError`, subclasses included.
-        always_raise: every exception of a tool does.
+        always_raise: every failure does.
         unknown_tool: whether a name that is no tool is answered to the model (`answer`) or fails the run (`raise`).
-        message: given the tool's name and its exception, returns what the model reads instead of the default text.
+        message: given the tool's name and the exception, returns what the model reads instead of the default text.
     """
 
     raise_on: tuple[type[Exception], ...] = ()
@@ -46,6 +50,8 @@ class ToolErrors:
             text = self.message(tool, error)
             expect("what ToolErrors.message returns", text, str, "a str")
             return text
+        if isinstance(error, InvalidArguments):
+            return f"The arguments are invalid: {error.problems}. Correct them and call the tool again."
         words = _words(error)
         return f"The tool {tool} failed: {error_type(error)}" + (f": {words[:2000]}" if words else "")
 

@@ -7,24 +7,29 @@ unknown_tool        limited, repeated          invalid_arguments     denied, ans
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from traced_tools._attempt import Attempt
 from traced_tools._checks import expect
 from traced_tools._flow import Flow
-from traced_tools.errors import InvalidArguments, ToolExecutionError, ToolNotFoundError
+from traced_tools._steps import Pause
+from traced_tools.errors import InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.messages import ToolCall
 from traced_tools.telemetry.calls import ToolScope
-from traced_tools.telemetry.names import Decision
+from traced_tools.telemetry.names import TIMEOUT, Decision
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
-from traced_tools.tools.callback import invocable
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.result import ToolResult
+from traced_tools.tools.retries import Retries
 
 if TYPE_CHECKING:
+    from traced_tools.tools.arguments import Bound
+    from traced_tools.tools.callback import Invocable
     from traced_tools.tools.definition import ToolDefinition
     from traced_tools.tools.run import RunContext
     from traced_tools.tools.toolset import ToolSet
@@ -78,6 +83,7 @@ class ToolExecution:
         iteration: the pass of the loop.
         refusal: a result decided before, such as a broken limit.
         queued_at: when it was ready to run, on the clock of `time.perf_counter()`.
+        most_characters: how much of the result the model reads; None for all.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class ToolExecution:
         iteration: int,
         refusal: ToolResult | None,
         queued_at: float,
+        most_characters: int | None = None,
     ) -> None:
         self._run = run
         self._tools = tools
@@ -99,56 +106,66 @@ class ToolExecution:
         self._iteration = iteration
         self._refusal = refusal
         self._queued_at = queued_at
+        self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._bound: Any = None
+        self._bound: Bound | None = None
+        self._repairs: tuple[str, ...] = ()
+        self._context: ToolContext | None = None
         self._clock = SelfClock() if run.tool_advisors else None
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
 
         Raises:
-            ToolExecutionError: when the tool raised and the error policy says that the run must fail.
+            ToolExecutionError: when the call failed and the error policy says that the run must fail.
             ToolNotFoundError: when there is no such tool and the error policy says so.
         """
         refusal = self._refusal or self._unfit()
-        if refusal is not None:
-            return self._refuse(refusal)
-        with self._scope(may_refuse=self._clock is not None) as scope:
-            result = await self._advised(scope)
+        with self._scope(refused=refusal is not None) as scope:
+            scope.repaired(self._repairs)
+            result = refusal or self._limited(await self._advised(scope))
             scope.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
             raise ToolExecutionError(result.name, result.error_type or "", result.error) from None
-        return result
-
-    def _unfit(self) -> ToolResult | None:
-        """Return the refusal of a call that names no tool or whose arguments do not fit, else None."""
-        if self._tool is None:
-            known = ", ".join(self._tools.by_name) or "none"
-            text = f"There is no tool of that name. Tools you can call: {known}."
-            return self._refusing("unknown_tool", text, "unknown_tool")
-        try:
-            self._bound = invocable(self._tool).bind(self._call.arguments)
-        except InvalidArguments as problem:
-            return self._invalid(problem)
-        return None
-
-    def _invalid(self, problem: InvalidArguments) -> ToolResult:
-        text = f"The arguments are invalid: {problem}. Correct them and call the tool again."
-        return self._refusing("invalid_arguments", text, "invalid_arguments")
-
-    def _refusing(self, decision: Decision, text: str, error: str | None = None) -> ToolResult:
-        return ToolResult(self._id, self._call.name, text, decision=decision, error_type=error)
-
-    def _refuse(self, result: ToolResult) -> ToolResult:
-        with self._scope(refused=True) as scope:
-            scope.decided(result)
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
             raise ToolNotFoundError("the model called a tool that the request does not carry")
         return result
 
-    def _scope(self, *, may_refuse: bool = False, refused: bool = False) -> ToolScope:
+    def cancel(self) -> None:
+        """Tell the tool, if it runs, that nobody waits for it any more."""
+        if self._context is not None:
+            self._context.cancelled = True
+
+    def _unfit(self) -> ToolResult | None:
+        """Return the refusal of a call that names no tool, may not run or has arguments that do not fit, else None."""
+        if self._tool is None:
+            known = ", ".join(self._tools.by_name) or "none"
+            text = f"There is no tool of that name. Tools you can call: {known}."
+            return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
+        if self._tool.metadata.requires_approval:
+            text = "The call was not run: somebody has to approve of it, and nobody has."
+            return ToolResult(self._id, self._call.name, text, decision="denied")
+        try:
+            self._bound = self._tools.invocable(self._call.name).bind(self._call.arguments)
+        except InvalidArguments as problem:
+            return self._invalid(problem)
+        self._repairs = self._bound.repairs
+        return None
+
+    def _invalid(self, problem: InvalidArguments) -> ToolResult:
+        text = self._run.tool_errors.text(self._call.name, problem)
+        decision: Decision = "invalid_arguments"
+        return ToolResult(self._id, self._call.name, text, decision=decision, error_type=decision, error=problem)
+
+    def _limited(self, result: ToolResult) -> ToolResult:
+        """Return the result as the model may read it; one that is the run's answer stays whole."""
+        assert self._tool is not None
+        most = self._most_characters
+        return result if most is None or self._tool.metadata.return_direct else result.limited(most)
+
+    def _scope(self, *, refused: bool) -> ToolScope:
         run, queued = self._run.telemetry, perf_counter() - self._queued_at
-        here = (self._iteration, self._place)
+        here, may_refuse = (self._iteration, self._place), self._clock is not None and not refused
         return ToolScope(run, self._call, self._tool, here, queued, may_refuse, refused) if run.enabled else OFF
 
     def _advised(self, scope: ToolScope) -> Flow[ToolResult]:
@@ -182,33 +199,69 @@ class ToolExecution:
         return replace(result, advisor=advisor.name) if is_own else result
 
     async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
+        """Run the tool, again if it fails in a way that its metadata says is worth it."""
         assert self._tool is not None
-        tool = invocable(self._tool)
+        began, retries = perf_counter_ns(), Retries(self._tool.metadata, context.deadline)
+        try:
+            while True:
+                result = await self._attempt(arguments, context, scope)
+                pause = retries.pause_after(result.error) if result.outcome else None
+                if pause is None:
+                    return result
+                scope.retrying(result.error_type or "")
+                await Pause(pause)
+        finally:
+            if self._clock is not None:
+                self._clock.elsewhere += perf_counter_ns() - began
+
+    async def _attempt(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
+        tool = self._tools.invocable(self._call.name)
         bound, self._bound = self._bound, None  # good for one attempt: a tool may change what it is given
         if bound is None or arguments != self._call.arguments:
             try:
                 bound = tool.bind(arguments)
             except InvalidArguments as problem:
                 return self._invalid(problem)
-        began, failure = perf_counter_ns(), None
+        failure: Exception | None = None
         scope.started()
         try:
-            value = await tool.step(bound, context)
-            content = tool.convert(value)
+            content = tool.convert(value := await self._run_once(tool, bound.value, context, scope))
         except Exception as error:
             failure = error
+        except BaseException:
+            self.cancel()
+            raise
         finally:
             scope.stopped()
-            if self._clock is not None:
-                self._clock.elsewhere += perf_counter_ns() - began
         # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
         if failure is None:
-            result = ToolResult(self._id, self._call.name, content, value=value, outcome="ok")
+            result = ToolResult(self._id, self._call.name, content.text, content.images, value=value, outcome="ok")
         else:
             result = self._failed(failure)
         scope.ran(result)
         return result
 
+    async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> Any:
+        assert self._tool is not None
+        timeout, asked = self._tool.metadata.timeout, perf_counter()
+        self._context = context if timeout is None else context.until(time.monotonic() + timeout)
+        step = tool.step(bound, self._context)
+        try:
+            return await (step if timeout is None else Attempt(step, timeout, scope.late))
+        except ToolTimeout:
+            self.cancel()
+            raise
+        finally:
+            scope.waited(max(0.0, getattr(step, "began", asked) - asked))
+
     def _failed(self, error: Exception) -> ToolResult:
         text = self._run.tool_errors.text(self._call.name, error)
-        return ToolResult(self._id, self._call.name, text, outcome="error", error_type=error_type(error), error=error)
+        timed_out = isinstance(error, ToolTimeout)
+        return ToolResult(
+            self._id,
+            self._call.name,
+            text,
+            outcome="timeout" if timed_out else "error",
+            error_type=TIMEOUT if timed_out else error_type(error),
+            error=error,
+        )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from traced_tools._checks import expect, expect_positive
 from traced_tools.messages import ToolCall, Usage, UsageSum
 from traced_tools.telemetry.names import StopReason
+
+_COUNTS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class LoopLimits:
         max_repeated_calls: how often the same tool may be called with the same arguments.
         max_tokens: input and output tokens, as far as the provider reports them.
         max_seconds: time since the run began.
+        max_calls_of: for single tools by name, instead of `max_calls_per_tool`; None for no limit of their own.
         on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld (a
             pass on top of `max_iterations`), `stop` returns what there is, `raise` raises `LoopLimitExceeded`.
 
@@ -38,26 +42,44 @@ class LoopLimits:
     max_tokens: int | None = None
     max_seconds: float | None = None
     on_limit: Literal["conclude", "stop", "raise"] = "conclude"
+    max_calls_of: Mapping[str, int | None] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for field in fields(self)[:-1]:
-            value = getattr(self, field.name)
-            expect_positive(field.name, value)
-            if field.name != "max_seconds":
-                expect(field.name, value, (int, type(None)), "an int or None")
+        expect_positive("max_seconds", self.max_seconds)
+        for name in _COUNTS:
+            _expect_count(name, getattr(self, name))
+        expect("max_calls_of", self.max_calls_of, Mapping, "a mapping of tools' names to numbers")
+        for tool, most in self.max_calls_of.items():
+            expect("a name in max_calls_of", tool, str, "a str")
+            _expect_count(f"max_calls_of[{tool!r}]", most)
         if self.on_limit not in ("conclude", "stop", "raise"):
             raise ValueError("on_limit must be 'conclude', 'stop' or 'raise'")
+
+    def calls_of(self, tool: str) -> int | None:
+        """Return how often the tool may be called."""
+        return self.max_calls_of.get(tool, self.max_calls_per_tool)
+
+
+def _expect_count(argument: str, value: object) -> None:
+    expect_positive(argument, value)  # type: ignore[arg-type]  # it says so if it is no number
+    expect(argument, value, (int, type(None)), "an int or None")
 
 
 DEFAULT_LIMITS = LoopLimits()
 
 
 class LimitTally:
-    """Counts one run against its limits. `broken` is the first limit the run broke, if any."""
+    """Counts one run against its limits.
+
+    Attributes:
+        broken: the first limit the run broke, if any.
+        broken_by: the name of the tool whose call broke it, if a limit of single tools it was.
+    """
 
     def __init__(self, limits: LoopLimits) -> None:
         self.limits = limits
         self.broken: StopReason | None = None
+        self.broken_by: str | None = None
         self._started = time.monotonic()
         self._calls = 0
         self._per_tool: Counter[str] = Counter()
@@ -76,9 +98,10 @@ class LimitTally:
         self._calls += 1
         self._per_tool[call.name] += 1
         if limits.max_repeated_calls is not None and self._repeated(call) > limits.max_repeated_calls:
-            return self._break("repeated_call")
-        if limits.max_calls_per_tool is not None and self._per_tool[call.name] > limits.max_calls_per_tool:
-            return self._break("max_calls_per_tool")
+            return self._break("repeated_call", call.name)
+        most = limits.calls_of(call.name)
+        if most is not None and self._per_tool[call.name] > most:
+            return self._break("max_calls_per_tool", call.name)
         if limits.max_tool_calls is not None and self._calls > limits.max_tool_calls:
             return self._break("max_tool_calls")
         return None
@@ -107,8 +130,9 @@ class LimitTally:
             self._break("max_iterations")
         return self.broken or self.spend(used)
 
-    def _break(self, limit: StopReason) -> StopReason:
-        self.broken = self.broken or limit
+    def _break(self, limit: StopReason, tool: str | None = None) -> StopReason:
+        if self.broken is None:
+            self.broken, self.broken_by = limit, tool
         return limit
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter, perf_counter_ns
 from typing import Any, Protocol
 
-from traced_tools._checks import expect, expect_each
+from traced_tools._checks import expect, expect_each, expect_whole
 from traced_tools._flow import Flow, acall, call
-from traced_tools._steps import Batch
+from traced_tools._steps import Batch, perform
+from traced_tools._workers import WorkerPool, using
 from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
 from traced_tools.telemetry.names import Decision, StopReason
 from traced_tools.telemetry.run import TelemetryOptions
-from traced_tools.tools.decorator import tool_callbacks
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import ToolExecution
+from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.run import RunContext
+from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
 _LIMIT_TEXT = {
@@ -44,10 +47,22 @@ class ExecuteTools(Batch[ToolResult]):
         calls: what the model asked for.
     """
 
-    __slots__ = ("_iteration", "_run", "_settled", "_tools", "calls")
+    __slots__ = ("_iteration", "_most_characters", "_run", "_settled", "_tools", "_under_way", "calls")
 
-    def __init__(self, run: RunContext, calls: tuple[ToolCall, ...], tools: ToolSet, iteration: int) -> None:
+    def __init__(
+        self,
+        run: RunContext,
+        calls: tuple[ToolCall, ...],
+        tools: ToolSet,
+        iteration: int,
+        *,
+        max_concurrency: int = sys.maxsize,
+        most_characters: int | None = None,
+    ) -> None:
+        super().__init__((), max_concurrency)
+        self._most_characters = most_characters
         self.calls = calls
+        self._under_way: list[ToolExecution] = []
         self._run = run
         self._tools = tools
         self._iteration = iteration
@@ -74,28 +89,79 @@ class ExecuteTools(Batch[ToolResult]):
             raise KeyError(f"no call of this batch has the id {call_id!r}")
         return places
 
-    def flows(self) -> list[Flow[ToolResult]]:
-        """Return one flow per call."""
-        now, size = perf_counter(), len(self.calls)
-        return [
-            ToolExecution(
-                self._run,
-                self._tools,
-                call,
-                place=(index, size),
-                iteration=self._iteration,
-                refusal=self._settled.get(index),
-                queued_at=now,
-            ).result()
-            for index, call in enumerate(self.calls)
-        ]
+    def waves(self) -> list[list[Flow[ToolResult]]]:
+        """Return one flow per call: side by side, but for the tools that run alone."""
+        now = perf_counter()
+        self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
+        waves: list[list[Flow[ToolResult]]] = []
+        alone = True
+        for asked, execution in zip(self.calls, self._under_way, strict=True):
+            tool = self._tools.by_name.get(asked.name)
+            sequential = tool is not None and tool.metadata.sequential
+            if alone or sequential:
+                waves.append([])
+            waves[-1].append(execution.result())
+            alone = sequential
+        return waves
+
+    def _execution(self, index: int, now: float) -> ToolExecution:
+        return ToolExecution(
+            self._run,
+            self._tools,
+            self.calls[index],
+            place=(index, len(self.calls)),
+            iteration=self._iteration,
+            refusal=self._settled.get(index),
+            queued_at=now,
+            most_characters=self._most_characters,
+        )
+
+    def run(self) -> list[ToolResult]:
+        """Run the tools, blocking. When the caller is interrupted, they are told that nobody waits any more."""
+        try:
+            return super().run()
+        except BaseException:
+            for execution in self._under_way:
+                execution.cancel()
+            raise
 
     def __repr__(self) -> str:
         return f"<ExecuteTools: {len(self.calls)} calls>"
 
 
 class ToolCallingManager:
-    """Runs the tools a model asked for. The loop uses one; by hand, `execute_tool_calls` does the same."""
+    """Runs the tools a model asked for. The loop uses one; by hand, `execute_tool_calls` does the same.
+
+    Args:
+        max_concurrency: how many tools of a run may run at once.
+        workers: the threads that blocking tools run in, where more than one runs or under asyncio; by default the pool
+            of 64 that all share.
+        max_result_characters: how much of one result the model reads; more is cut, with a mark that says so. None for
+            no limit. A result that is the run's answer is never cut.
+        resolver: finds tools by name, for names in `tools=` of `execute_tool_calls`.
+        resolver_fallback: whether a tool that the model names and the request does not carry is looked up as well.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_concurrency: int = 64,
+        workers: WorkerPool | None = None,
+        max_result_characters: int | None = 100_000,
+        resolver: ToolCallbackResolver | None = None,
+        resolver_fallback: bool = False,
+    ) -> None:
+        expect_whole("max_concurrency", max_concurrency, 1)
+        expect("workers", workers, (WorkerPool, type(None)), "a WorkerPool or None")
+        expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
+        expect("resolver_fallback", resolver_fallback, bool, "True or False")
+        if max_result_characters is not None:
+            expect_whole("max_result_characters", max_result_characters, 1)
+        self._max_concurrency = max_concurrency
+        self._workers = workers
+        self._max_result_characters = max_result_characters
+        self._resolver = resolver
+        self._fallback = resolver if resolver_fallback else None
 
     async def execute(
         self,
@@ -125,14 +191,36 @@ class ToolCallingManager:
         calls = message.tool_calls
         if not calls:
             raise ValueError("the response asks for no tool: check response.tool_calls before executing them")
-        step = self._admitted(ExecuteTools(run, calls, tools, iteration), run, spent)
+        tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
+        step = ExecuteTools(
+            run,
+            calls,
+            tools,
+            iteration,
+            max_concurrency=self._max_concurrency,
+            most_characters=self._max_result_characters,
+        )
         began = perf_counter_ns()
         try:
-            results = await step
+            with using(self._workers):
+                results = await self._admitted(step, run, spent)
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began
+        is_direct = _is_direct(calls, results, tools)
+        if not is_direct and self._max_result_characters is not None:
+            results = [result.limited(self._max_result_characters) for result in results]
         history = (*messages, message, ToolMessage([result.part() for result in results]))
-        return ToolExecutionResult(history, _is_direct(calls, results, tools), results)
+        return ToolExecutionResult(history, is_direct, results)
+
+    async def _completed(
+        self, tools: ToolSet, calls: Iterable[ToolCall], resolver: ToolCallbackResolver | None
+    ) -> ToolSet:
+        """Return the tools and, where a resolver may be asked, those that are called and not among them."""
+        if resolver is None:
+            return tools
+        missing = dict.fromkeys(asked.name for asked in calls if asked.name not in tools.by_name)
+        found = [await perform(resolver.resolve, name) for name in missing]
+        return ToolSet([*tools, *(tool for tool in found if tool is not None)])
 
     def _admitted(self, step: ExecuteTools, run: RunContext, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
@@ -151,6 +239,7 @@ class ToolCallingManager:
         *,
         tools: object,
         tool_context: Mapping[str, Any] | None = None,
+        limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
     ) -> ToolExecutionResult:
@@ -161,10 +250,11 @@ class ToolCallingManager:
             response: the model's or the client's response.
             tools: what may stand in a prompt's `tools=`.
             tool_context: what tools may know of the caller.
+            limits: how many of the calls may run.
             tool_errors: what happens when a tool fails.
             telemetry: what to emit, and where to.
         """
-        run = RunContext(tool_context=tool_context, tool_errors=tool_errors, telemetry=telemetry)
+        run = RunContext(tool_context=tool_context, limits=limits, tool_errors=tool_errors, telemetry=telemetry)
         return call(self._by_hand(run, messages, response, tools))
 
     async def aexecute_tool_calls(
@@ -174,11 +264,12 @@ class ToolCallingManager:
         *,
         tools: object,
         tool_context: Mapping[str, Any] | None = None,
+        limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
     ) -> ToolExecutionResult:
         """Run the calls of `response` on asyncio, outside any loop; as `execute_tool_calls`."""
-        run = RunContext(tool_context=tool_context, tool_errors=tool_errors, telemetry=telemetry)
+        run = RunContext(tool_context=tool_context, limits=limits, tool_errors=tool_errors, telemetry=telemetry)
         return await acall(self._by_hand(run, messages, response, tools))
 
     def _by_hand(
@@ -188,7 +279,12 @@ class ToolCallingManager:
         messages = tuple(messages)
         expect_each("messages", messages, MESSAGE_TYPES, "messages")
         expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")
-        return self.execute(run, messages, response, ToolSet(tool_callbacks(tools)))
+        return self._executed(run, messages, response, ToolSelection(tools, self._resolver))
+
+    async def _executed(
+        self, run: RunContext, messages: Sequence[Message], response: Answer, tools: ToolSelection
+    ) -> ToolExecutionResult:
+        return await self.execute(run, messages, response, await tools.tool_set())
 
 
 def _is_direct(calls: Sequence[ToolCall], results: Sequence[ToolResult], tools: ToolSet) -> bool:

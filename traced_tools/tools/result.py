@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from traced_tools.messages import Message, ToolResultPart, encodable
+from traced_tools.messages import ImagePart, Message, ToolResultPart, encodable
 from traced_tools.telemetry.names import Decision, ToolOutcome
+from traced_tools.tools.conversion import ToolContent, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +19,22 @@ class ToolResult:
         call_id: the call's id.
         name: the tool's name, as the model wrote it.
         content: what the model reads.
+        images: the images it sees beside that.
+        cut: whether `content` is only a part of what the tool said.
         value: what the tool returned, before conversion; None unless it ran and succeeded.
         decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by hand),
             `limited`, `repeated`, `unknown_tool` or `invalid_arguments`.
-        outcome: how the tool ended, `ok` or `error`; None for a call that did not run.
+        outcome: how the tool ended, `ok`, `error` or `timeout`; None for a call that did not run.
         error_type: class of the error, or a word from the closed list.
-        error: the exception the tool raised.
+        error: the exception the tool raised, or the `ToolTimeout` or `InvalidArguments` that stands for what happened.
         advisor: the advisor that decided, when one did.
     """
 
     call_id: str
     name: str = field(repr=False)
     content: str = field(repr=False)
+    images: tuple[ImagePart, ...] = field(default=(), repr=False)
+    cut: bool = False
     value: Any = field(default=None, repr=False)
     decision: Decision = "allowed"
     outcome: ToolOutcome | None = None
@@ -46,10 +51,24 @@ class ToolResult:
         """Whether the tool ran and succeeded."""
         return self.outcome == "ok"
 
+    @property
+    def size(self) -> int:
+        """Bytes of what the model reads and sees."""
+        return len(self.content.encode()) + sum(len(image.data or b"") for image in self.images)
+
+    def limited(self, characters: int) -> ToolResult:
+        """Return this result with a content of so many characters at most, marked when it is cut."""
+        if len(self.content) <= characters:
+            return self
+        content = shortened(ToolContent(self.content), characters).text
+        return replace(self, content=content, cut=True)
+
     def part(self) -> ToolResultPart:
         """Return this result as the model reads it."""
         failed = self.outcome != "ok" and self.decision != "answered"
-        return ToolResultPart(call_id=self.call_id, name=self.name, content=self.content, is_error=failed)
+        return ToolResultPart(
+            call_id=self.call_id, name=self.name, content=self.content, images=self.images, is_error=failed
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from traced_tools.tools.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
+    from traced_tools.tools.selection import ToolCallbackResolver
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class RunContext:
         tool_errors: what happens when a tool fails.
         telemetry: what to emit, and where to.
         tool_advisors: the advisors around each tool call, outermost first.
+        resolver_fallback: where a tool is looked up that the model names and the request does not carry.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class RunContext:
         "conversation_id",
         "id",
         "limits",
+        "resolver_fallback",
         "streamed",
         "tally",
         "telemetry",
@@ -67,6 +70,7 @@ class RunContext:
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
         tool_advisors: tuple[Advisor, ...] = (),
+        resolver_fallback: ToolCallbackResolver | None = None,
     ) -> None:
         self.id = time_ordered_id()
         self.agent = agent
@@ -75,6 +79,7 @@ class RunContext:
         self.limits = limits
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
+        self.resolver_fallback = resolver_fallback
         self.telemetry = RunTelemetry(telemetry or TelemetryOptions(), agent, self.id, conversation_id)
         self.tally = LimitTally(limits)
         self.totals = Totals()

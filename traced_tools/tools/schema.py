@@ -1,180 +1,187 @@
-"""From a function's signature to the JSON Schema of its arguments, and from JSON text to its keyword arguments."""
+"""The JSON Schema of a function's arguments, and the keyword arguments that JSON text stands for."""
 
 from __future__ import annotations
 
-import inspect
-import types
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
+from contextlib import suppress
+from typing import Annotated, Any, NotRequired, Required
 from weakref import WeakKeyDictionary
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from typing_extensions import TypedDict, get_type_hints
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict
 
-from traced_tools.errors import InvalidArguments, ToolDefinitionError
-from traced_tools.tools.context import ToolContext
-
-
-@dataclass(frozen=True)
-class ToolParam:
-    """What `Annotated[..., ToolParam(...)]` says of a tool's parameter.
-
-    Args:
-        description: what the model is told about it.
-        required: whether the model must give it; None for: required unless it has a default or may be None.
-    """
-
-    description: str | None = None
-    required: bool | None = None
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.tools.arguments import misfit
+from traced_tools.tools.signature import Parameter, Signature
 
 
 class ArgumentSchema:
     """The arguments of one function: their JSON Schema, and how JSON text becomes keyword arguments.
 
     Args:
-        function: the function; its parameter annotated `ToolContext`, if any, is left out of the schema.
+        signature: what the function takes.
+        input_type: a type whose instance is the function's only argument; its fields are what the model fills. By
+            default that of an only parameter that has fields, else the model fills the parameters.
 
     Raises:
         ToolDefinitionError: for a parameter no JSON object can fill.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        hints = _hints(function)
-        self.context_parameter: str | None = None
-        self.returns_nothing = hints.get("return") is type(None)
+    def __init__(self, signature: Signature, input_type: Any = None) -> None:
+        self._whole: str | None = None
         self._absent: dict[str, None] = {}
-        fields: dict[str, Any] = {}
-        for parameter in _parameters(name, function):
-            hint = hints.get(parameter.name, Any)
-            if ToolContext in (hint, *get_args(hint)):
-                self.context_parameter = parameter.name
-            else:
-                fields[parameter.name] = self._field(name, parameter, hint)
-        self._adapter = _adapter(name, fields)
-        self.json_schema: dict[str, Any] = _without_titles(self._adapter.json_schema())
+        self._defaults: dict[str, FieldInfo] = {}
+        if input_type is None and len(signature.parameters) == 1 and signature.parameters[0].has_fields:
+            input_type = signature.parameters[0].hint
+        if input_type is None:
+            self._adapter, schema = self._of_parameters(signature)
+        else:
+            self._adapter, schema = self._of_type(signature, input_type)
+        self.json_schema, closed = _closed(schema)
+        self._extra: Any = "forbid" if closed else None
 
-    def _field(self, function: str, parameter: inspect.Parameter, hint: Any) -> Any:
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+    def _of_type(self, signature: Signature, input_type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+        if len(signature.parameters) != 1 or not signature.parameters[0].is_named:
+            raise ToolDefinitionError(f"{signature.name} with an input_type must take one named argument, its instance")
+        self._whole = signature.parameters[0].name
+        adapter = _adapter(signature.name, input_type)
+        schema = _at_the_root(_without_titles(adapter.json_schema()))
+        if "properties" not in schema:
+            raise ToolDefinitionError(
+                f"{signature.name} cannot be a tool: its input_type has no fields that a JSON object could fill; "
+                "use a pydantic model, a dataclass or a TypedDict"
+            )
+        return adapter, schema
+
+    def _of_parameters(self, signature: Signature) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+        # a typed dictionary and not a model: any parameter name is allowed in it, `json` and `model_config` too
+        fields: Any = {each.name: self._field(signature.name, each) for each in signature.parameters}
+        arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
+        adapter = _adapter(signature.name, with_config(ConfigDict(extra="forbid"))(arguments))
+        schema = _without_titles(adapter.json_schema())
+        for parameter in signature.parameters:
+            _add_default(schema["properties"][parameter.name], parameter)
+        return adapter, schema
+
+    def _field(self, function: str, parameter: Parameter) -> Any:
+        if not parameter.is_named:
             raise ToolDefinitionError(
                 f"{function} cannot be a tool: the model fills parameters by name, so {parameter} has no place; "
-                "give each value a named parameter"
+                "give each value a named parameter, or give input_schema="
             )
-        described = _param(hint)
-        has_default = parameter.default is not parameter.empty
-        required = described.required
-        if required is None:
-            required = not has_default and not _may_be_none(hint)
-        if not required and not has_default:
+        if isinstance(parameter.default, FieldInfo):
+            self._defaults[parameter.name] = parameter.default
+        elif not parameter.required and not parameter.has_default:
             self._absent[parameter.name] = None
-        if described.description is not None:
-            hint = Annotated[hint, Field(description=described.description)]
-        return Required[hint] if required else NotRequired[hint]
+        hint = parameter.hint
+        if parameter.description is not None:
+            hint = Annotated[hint, Field(description=parameter.description)]
+        return Required[hint] if parameter.required else NotRequired[hint]
 
-    def bind(self, arguments: str) -> dict[str, Any]:
-        """Return the keyword arguments that JSON text `arguments` stands for; raises `InvalidArguments`."""
+    def check(self, text: str) -> dict[str, Any]:
+        """Return the keyword arguments that JSON text stands for; raises `Misfit`."""
         try:
-            values: dict[str, Any] = self._adapter.validate_json(given(arguments))
+            values: Any = self._adapter.validate_json(text, extra=self._extra)
         except ValidationError as error:
-            problems = _problems(error)
+            wrong = misfit(error, text)
         else:
-            return {**self._absent, **values} if self._absent else values
-        raise InvalidArguments(problems)
+            return self._keywords(values)
+        raise wrong
+
+    def _keywords(self, values: Any) -> dict[str, Any]:
+        if self._whole is not None:
+            return {self._whole: values}
+        for name, field in self._defaults.items():
+            if name not in values:
+                values[name] = field.get_default(call_default_factory=True, validated_data={})
+        return {**self._absent, **values} if self._absent else values
 
 
-def given(arguments: str) -> str:
-    """Return the arguments' text; what models send for no arguments at all, blank text and `null`, becomes `{}`."""
-    text = arguments.strip()
-    return "{}" if text in ("", "null") else text
+_SIGNATURES: WeakKeyDictionary[Any, dict[bool, Signature]] = WeakKeyDictionary()
+_SCHEMAS: WeakKeyDictionary[Signature, ArgumentSchema] = WeakKeyDictionary()
 
 
-_SCHEMAS: WeakKeyDictionary[Callable[..., Any], ArgumentSchema] = WeakKeyDictionary()
-_METHOD_SCHEMAS: WeakKeyDictionary[Callable[..., Any], ArgumentSchema] = WeakKeyDictionary()
-
-
-def argument_schema(function: Callable[..., Any]) -> ArgumentSchema:
-    """Return the schema of `function`, made once per function however many objects it is a method of."""
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """Return what `function` takes, read once per function however many objects it is a method of."""
     method = getattr(function, "__func__", None)
-    schemas, key = (_SCHEMAS, function) if method is None else (_METHOD_SCHEMAS, method)
     try:
-        return schemas[key]
-    except KeyError:
-        return schemas.setdefault(key, ArgumentSchema(function))
+        known = _SIGNATURES.setdefault(method or function, {})
     except TypeError:  # an object that has no hash or cannot be referred to weakly
-        return ArgumentSchema(function)
+        known = {}
+    is_method = method is not None
+    if is_method not in known:
+        known[is_method] = Signature(function)
+    return known[is_method]
+
+
+def schema_of(signature: Signature) -> ArgumentSchema:
+    """Return the schema of a function's arguments, made once."""
+    try:
+        return _SCHEMAS[signature]
+    except KeyError:
+        return _SCHEMAS.setdefault(signature, ArgumentSchema(signature))
+
+
+def _adapter(function: str, arguments: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(arguments)
+    except Exception as error:
+        raise ToolDefinitionError(
+            f"{function} cannot be a tool: pydantic finds no schema for its parameters; annotate them with types that "
+            "pydantic can validate"
+        ) from error
+
+
+def _add_default(schema: dict[str, Any], parameter: Parameter) -> None:
+    """Tell the model what a parameter is when it is left out, if JSON can tell."""
+    if parameter.has_default and not isinstance(parameter.default, FieldInfo) and "default" not in schema:
+        with suppress(ValueError, TypeError, RecursionError):
+            schema["default"] = to_jsonable_python(parameter.default)
 
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs")
 _VALUES = ("default", "const", "enum", "examples")
 
 
-def _without_titles(schema: Any) -> Any:
-    """Return a schema without the titles pydantic makes of names: the model reads those, and pays for each token."""
+def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a schema with `change` made to it and to each schema in it."""
     if isinstance(schema, list):
-        return [_without_titles(each) for each in schema]
+        return [_mapped(each, change) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _inner(key, value) for key, value in schema.items() if key != "title"}
+    return change({key: _inner(key, value, change) for key, value in schema.items()})
 
 
-def _inner(key: str, value: Any) -> Any:
+def _inner(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     if key in _SCHEMAS_BY_NAME:
-        return {name: _without_titles(schema) for name, schema in value.items()}
-    return value if key in _VALUES else _without_titles(value)
+        return {name: _mapped(schema, change) for name, schema in value.items()}
+    return value if key in _VALUES else _mapped(value, change)
 
 
-def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        found = list(inspect.signature(function).parameters.values())
-    except ValueError:
-        raise ToolDefinitionError(
-            f"{name} cannot be a tool: Python does not tell its parameters; wrap it in a function of your own"
-        ) from None
-    of_a_class = inspect.isfunction(function) and "." in name.rpartition("<locals>.")[2]
-    if of_a_class and found and found[0].name == "self":
-        raise ToolDefinitionError(f"{name} belongs to a class: pass the method of an instance, or the instance")
-    return found
+def _without_titles(schema: dict[str, Any]) -> Any:
+    """Return a schema without the titles pydantic makes of names: the model reads those, and pays for each token."""
+    return _mapped(schema, lambda each: {key: value for key, value in each.items() if key != "title"})
 
 
-def _adapter(name: str, fields: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
-    # a typed dictionary and not a model: any parameter name is allowed in it, `json` and `model_config` too
-    arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-    try:
-        configured: Any = with_config(ConfigDict(extra="forbid", hide_input_in_errors=True))(arguments)
-        return TypeAdapter(configured)
-    except Exception as error:
-        raise ToolDefinitionError(
-            f"{name} cannot be a tool: pydantic finds no schema for its parameters; annotate them with types that "
-            "pydantic can validate"
-        ) from error
+def _at_the_root(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose root is an object and not a reference to one, as that of a recursive type is."""
+    name = schema.get("$ref", "").removeprefix("#/$defs/")
+    return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    target = inspect.unwrap(getattr(function, "__func__", function))
-    if not isinstance(target, types.FunctionType | types.BuiltinFunctionType | type):
-        target = type(target).__call__
-    try:
-        return get_type_hints(target, include_extras=True)
-    except NameError as error:
-        raise ToolDefinitionError(
-            f"{getattr(function, '__qualname__', function)} cannot be a tool: its annotation {error.name} is not "
-            "defined where the function is"
-        ) from error
+def _closed(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a schema whose objects take no fields but their own, and whether that could be done.
 
+    A model that says `extra="allow"` takes more; pydantic can then not be told to refuse them elsewhere.
+    """
+    is_open = False
 
-def _param(hint: Any) -> ToolParam:
-    metadata = getattr(hint, "__metadata__", ())
-    return next((item for item in metadata if isinstance(item, ToolParam)), ToolParam())
+    def close(each: dict[str, Any]) -> dict[str, Any]:
+        nonlocal is_open
+        is_open = is_open or ("properties" in each and each.get("additionalProperties", False) is not False)
+        return {**each, "additionalProperties": False} if "properties" in each else each
 
-
-def _may_be_none(hint: Any) -> bool:
-    if get_origin(hint) is Annotated:
-        return _may_be_none(get_args(hint)[0])
-    return hint is type(None) or (get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint))
-
-
-def _problems(error: ValidationError) -> str:
-    """Say what is wrong, field by field, in pydantic's words without its input values."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in found[:10])
+    closed = _mapped(schema, close)
+    return (schema, False) if is_open else (closed, True)

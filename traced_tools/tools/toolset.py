@@ -5,33 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import ToolCallback
+from traced_tools.tools.callback import Invocable, ToolCallback, invocable
 from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.naming import wire_name
 
 
 class ToolSet(tuple[ToolCallback, ...]):
     """The tools of a request, in the order given, each name once; found by name without a search.
 
     Raises:
-        ToolDefinitionError: for two tools of one name.
+        ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart.
     """
 
     by_name: dict[str, ToolCallback]
     definitions: tuple[ToolDefinition, ...]
+    _invocables: dict[str, Invocable]
 
     def __new__(cls, tools: Iterable[ToolCallback] = ()) -> ToolSet:
         """Take the tools and find them by name."""
         self = super().__new__(cls, tools)
         self.definitions = tuple(tool.definition for tool in self)
         self.by_name = {tool.definition.name: tool for tool in self}
+        self._invocables = {}
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
             raise ToolDefinitionError(f"each tool needs a name of its own; given more than once: {', '.join(twice)}")
+        _check_wire_names(self.by_name)
         return self
+
+    def invocable(self, name: str) -> Invocable:
+        """Return how the loop runs the tool of that name."""
+        found = self._invocables.get(name)
+        if found is None:
+            found = self._invocables[name] = invocable(self.by_name[name])
+        return found
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"
+
+
+def _check_wire_names(names: Iterable[str]) -> None:
+    """Refuse names that are one and the same where only letters, digits, `_` and `-` are allowed."""
+    taken: dict[str, str] = {}
+    for name in names:
+        other = taken.setdefault(wire_name(name), name)
+        if other != name:
+            raise ToolDefinitionError(
+                f"the tools {other!r} and {name!r} have the same name for a provider, {wire_name(name)!r}: rename one"
+            )
 
 
 NO_TOOLS = ToolSet()

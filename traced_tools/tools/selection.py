@@ -1,0 +1,127 @@
+"""What may stand in `tools=`, and the tools it stands for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+from traced_tools._flow import call
+from traced_tools._steps import perform
+from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
+from traced_tools.tools.callback import ToolCallback
+from traced_tools.tools.decorator import is_marked, marked_callback
+from traced_tools.tools.toolset import ToolSet
+
+
+@runtime_checkable
+class ToolCallbackProvider(Protocol):
+    """Gives tools when a run begins; it is asked once per run."""
+
+    def tool_callbacks(self) -> Any:
+        """Return the tools: anything that may stand in `tools=`. A plain or an async method, which may wait."""
+
+
+@runtime_checkable
+class ToolCallbackResolver(Protocol):
+    """Finds tools by name."""
+
+    def resolve(self, name: str) -> ToolCallback | None:
+        """Return the tool of that name, None if it is not known here."""
+
+
+class ToolSelection:
+    """The tools of a client or a request, as far as they are known before a run begins.
+
+    Args:
+        tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s, names, nested at will.
+        resolver: finds the tools that are given by name.
+
+    Raises:
+        ToolDefinitionError: for an object that holds no tool, and for tools whose names are not apart.
+        ToolNotFoundError: for a name that the resolver does not know.
+    """
+
+    def __init__(self, tools: object, resolver: ToolCallbackResolver | None = None) -> None:
+        self._resolver = resolver
+        self._items = tuple(_items((tools,), resolver))
+        self._known = ToolSet(each for each in self._items if not _provides(each))
+        self._is_complete = len(self._known) == len(self._items)
+
+    async def tool_set(self) -> ToolSet:
+        """Return the tools, as a flow: providers are asked now, each once."""
+        if self._is_complete:
+            return self._known
+        tools: list[ToolCallback] = []
+        for item in self._items:
+            tools += (await _asked(item, self._resolver)) if _provides(item) else (item,)
+        return ToolSet(tools)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+async def _asked(provider: ToolCallbackProvider, resolver: ToolCallbackResolver | None) -> ToolSet:
+    given = await perform(provider.tool_callbacks)
+    return await ToolSelection(given, resolver).tool_set()
+
+
+def tool_callbacks(*tools: Any) -> list[ToolCallback]:
+    """Return the tools that `tools` stand for: functions, objects with `@tool` methods, callbacks, providers, nested.
+
+    Raises:
+        ToolDefinitionError: for an object that holds no tool, and for two tools of one name.
+    """
+    return list(call(ToolSelection(tools).tool_set()))
+
+
+def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Iterable[Any]:
+    """Return each tool and each provider, in order."""
+    for item in tools:
+        if isinstance(item, list | tuple | set | frozenset):
+            yield from _items(item, resolver)
+        elif isinstance(item, str):
+            yield _named(item, resolver)
+        elif isinstance(item, type):
+            raise _no_tool(item)
+        elif isinstance(item, ToolCallback | ToolCallbackProvider):
+            yield item
+        elif inspect.isroutine(item):
+            yield marked_callback(item)
+        else:
+            yield from _of_object(item)
+
+
+def _provides(item: Any) -> bool:
+    return not isinstance(item, ToolCallback) and isinstance(item, ToolCallbackProvider)
+
+
+def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
+    found = None if resolver is None else resolver.resolve(name)
+    if found is None:
+        why = "there is no resolver=, which says where names are looked up" if resolver is None else "nobody knows it"
+        raise ToolNotFoundError(f"tools= names {name!r}, which cannot be resolved: {why}")
+    return found
+
+
+def _of_object(item: Any) -> Iterable[ToolCallback]:
+    """Return the tools of an object: its marked methods, or itself if it is called and is marked."""
+    marked = _marked_methods(type(item))
+    if not marked:
+        if callable(item):
+            return [marked_callback(item)]
+        raise _no_tool(type(item))
+    return [marked_callback(getattr(item, name)) for name in marked]
+
+
+def _marked_methods(kind: type) -> list[str]:
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    return [name for name in names if is_marked(getattr(kind, name, None))]
+
+
+def _no_tool(kind: type) -> ToolDefinitionError:
+    given_as_class = "; this is the class, pass an instance of it" if _marked_methods(kind) else ""
+    return ToolDefinitionError(
+        f"{kind.__name__} holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback or "
+        f"ToolCallbackProvider{given_as_class}"
+    )
