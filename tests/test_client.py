@@ -1,7 +1,7 @@
 """The client: what a request is assembled of, and what it refuses.
 
-Not applicable yet, since there are no tool providers in this release: B072, B073, B074. B079 to B081 and B083 speak of
-tools that options carry; here they never do. B075 in part: None is a value like any other in a tool context.
+Providers and names in `tools=` have tests of their own. B079 speaks of tools that options carry; here they never do,
+and B080, B081 and B083 are what is left without. B075 in part: None is a value like any other in a tool context.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_a_request_with_nothing_to_send_is_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tools_of_a_request_stand_instead_of_the_clients(mode: str) -> None:
+def test_b080_tools_of_a_request_stand_instead_of_the_clients(mode: str) -> None:
     model = ScriptedChatModel(["x"] * 3)
     client = ChatClient(model, tools=[add])
     for tools, expected in ((None, ["add"]), ([subtract], ["subtract"]), ([], [])):
@@ -142,7 +142,7 @@ def test_tools_of_a_request_stand_instead_of_the_clients(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tool_context_is_merged_and_the_request_wins(mode: str) -> None:
+def test_b081_tool_context_is_merged_and_the_request_wins(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("whoami"), "x"])
     client = ChatClient(model, tools=[whoami], tool_context={"user": "ann", "tenant": "t1"})
     response = run(client.prompt("?", tool_context={"user": "bob", "role": None}), mode)
@@ -260,7 +260,7 @@ def test_b078_two_tools_of_one_name_are_refused_by_name(tools: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tools_of_one_name_that_an_advisor_makes_are_refused(mode: str) -> None:
+def test_b083_tools_of_one_name_that_an_advisor_makes_are_refused(mode: str) -> None:
     class Double(Advisor):
         name, order = "double", 100
 

@@ -7,12 +7,16 @@ with it, and its result is dropped and counted. An async function is cancelled, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, wait
+from functools import partial
+from threading import TIMEOUT_MAX
 from typing import Any, Protocol
 
 from traced_tools._flow import Step
-from traced_tools._workers import WorkerPool, run_coroutine, workers
+from traced_tools._steps import Call
+from traced_tools._workers import ended, is_waited_for, run_awaitable, settled, workers
 from traced_tools.errors import ToolTimeout
 
 GRACE = 1.0
@@ -40,96 +44,102 @@ class Attemptable(Protocol):
         """Run the tool on asyncio."""
 
 
+class AttemptContext(Protocol):
+    """What the tool knows of its attempt; see `ToolContext`."""
+
+    deadline: float | None
+    cancelled: bool
+
+
 class Attempt(Step[Any]):
     """Perform a tool's step for so many seconds at most, from when the tool begins.
 
     Args:
         step: what runs the tool.
+        context: is told the deadline when the tool begins, and that it is cancelled when it is given up.
         seconds: its time-out.
-        late: called, in whatever thread, when a tool that was given up ends after all.
+        late: called, in whatever thread, when a tool that was timed out ends after all.
 
     Raises:
         ToolTimeout: when the time is over.
     """
 
-    __slots__ = ("_late", "_seconds", "_step")
+    __slots__ = ("_context", "_ends", "_late", "_seconds", "_step")
 
-    def __init__(self, step: Attemptable, seconds: float, late: Callable[[], None]) -> None:
+    def __init__(self, step: Attemptable, context: AttemptContext, seconds: float, late: Callable[[], None]) -> None:
         self._step = step
-        self._seconds = seconds
+        self._context = context
+        self._seconds = min(seconds, TIMEOUT_MAX)
         self._late = late
 
     def run(self) -> Any:
         """Run the tool, blocking."""
         if self._step.is_async:
-            return run_coroutine(self.arun())
-        job = _Job(self._step.run)
+            return run_awaitable(self.arun())
+        pool = workers()
+        future = pool.submit(partial(self._begin, self._step.run), beyond=True)
         try:
-            job.begun.result()
-            wait([job.future], self._seconds)
-            if job.future.done():
-                return job.future.result()
+            wait([future], self._seconds)
         finally:
-            job.leave(self._dropped)
-        raise ToolTimeout(self._seconds)
+            given_up = pool.give_up(future)
+        return self._result(future, given_up)
 
     async def arun(self) -> Any:
         """Run the tool on asyncio."""
-        return await (self._cancelled_in_time() if self._step.is_async else self._left_in_time())
-
-    async def _left_in_time(self) -> Any:
-        job = _Job(self._step.run)
-        result = asyncio.wrap_future(job.future)
+        if self._step.is_async:
+            return await self._awaited(self._begin(self._step.arun))
+        pool, begun = workers(), Future[None]()
+        function = self._step.begin if isinstance(self._step, Call) else self._step.run
+        future = pool.submit(partial(self._begin, function, begun), beyond=is_waited_for())
         try:
-            await asyncio.wrap_future(job.begun)
-            await asyncio.wait([result], timeout=self._seconds)
-            if result.done():
-                return result.result()
+            await ended(begun)
+            await ended(future, self._left)
         finally:
-            job.leave(self._dropped)
-            result.cancel()
-        raise ToolTimeout(self._seconds)
+            given_up = pool.give_up(future)
+        result = self._result(future, given_up)
+        return await self._awaited(result) if hasattr(result, "__await__") else result
 
-    async def _cancelled_in_time(self) -> Any:
-        task = asyncio.ensure_future(self._step.arun())
+    def _begin(self, function: Callable[[], Any], begun: Future[None] | None = None) -> Any:
+        self._ends = time.monotonic() + self._seconds
+        self._context.deadline = min(self._context.deadline or self._ends, self._ends)
+        if begun is not None:
+            begun.set_result(None)
+        return function()
+
+    @property
+    def _left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def _result(self, future: Future[Any], given_up: bool) -> Any:
+        if given_up:
+            raise self._timed_out(future)
+        return future.result()
+
+    async def _awaited(self, awaitable: Awaitable[Any]) -> Any:
+        task = asyncio.ensure_future(settled(awaitable))
         try:
-            await asyncio.wait([task], timeout=self._seconds)
+            await asyncio.wait([task], timeout=self._left)
         except asyncio.CancelledError:
             await self._cancel(task)
             raise
+        except GeneratorExit:  # nothing can be awaited any more
+            task.cancel()
+            raise
         if task.done():
-            return task.result()
+            return task.result().result()
         await self._cancel(task)
-        raise ToolTimeout(self._seconds)
+        raise self._timed_out(task)
 
     async def _cancel(self, task: asyncio.Future[Any]) -> None:
+        self._context.cancelled = True
         task.cancel()
-        task.add_done_callback(self._dropped)
         await asyncio.wait([task], timeout=GRACE)
 
-    def _dropped(self, ended: Future[Any] | asyncio.Future[Any]) -> None:
-        """Take note of the end of what was given up; asking for its error keeps asyncio from logging its text."""
-        if not ended.cancelled():
-            ended.exception()
+    def _timed_out(self, given_up: Future[Any] | asyncio.Future[Any]) -> ToolTimeout:
+        self._context.cancelled = True
+        given_up.add_done_callback(self._dropped)
+        return ToolTimeout(self._seconds)
+
+    def _dropped(self, given_up: Future[Any] | asyncio.Future[Any]) -> None:
+        if not given_up.cancelled():
             self._late()
-
-
-class _Job:
-    """A function in a worker thread: `begun` when it has begun, `future` for its result."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self._pool: WorkerPool = workers()
-        self.begun: Future[None] = Future()
-        self.future = self._pool.submit(self._run)
-
-    def _run(self) -> Any:
-        if self.begun.set_running_or_notify_cancel():
-            self.begun.set_result(None)
-        return self._function()
-
-    def leave(self, dropped: Callable[[Future[Any]], None]) -> None:
-        """Wait no more; `dropped` is told when a job that was under way ends."""
-        if not self.future.done():
-            self._pool.give_up(self.future)
-            self.future.add_done_callback(dropped)

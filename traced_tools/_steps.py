@@ -7,14 +7,13 @@ import inspect
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools._flow import Execution, Flow, Step, adrive, drive
-from traced_tools._workers import in_thread, run_all, run_coroutine
+from traced_tools._workers import awaiting_together, cancelled_from_inside, in_thread, run_all, run_awaitable
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -40,8 +39,12 @@ class Call(Step[T]):
         return self._function(*self._arguments, **self._keywords)
 
     def run(self) -> T:
-        result = self.begin()
-        return run_coroutine(_awaiting(result)) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
+        try:
+            result = self.begin()
+            return run_awaitable(result) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            pass
+        raise cancelled_from_inside()
 
     async def arun(self) -> T:
         try:
@@ -51,7 +54,7 @@ class Call(Step[T]):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-        raise CancelledError("the function was cancelled from inside")  # an ordinary error, as in a blocking run
+        raise cancelled_from_inside()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {getattr(self._function, '__qualname__', type(self._function).__name__)}>"
@@ -111,8 +114,11 @@ class Batch(Step[list[T]]):
         """Return the flows in groups that run one after the other; asked once, when the step is performed."""
         return [self._flows]
 
+    def cancel(self) -> None:
+        """Tell the flows that nobody waits any more; called when a blocking run is interrupted."""
+
     def run(self) -> list[T]:
-        with _begun(self.waves()) as waves:
+        with awaiting_together(self.cancel), _begun(self.waves()) as waves:
             outcomes = [self._side_by_side(wave) for wave in waves]
         return _results(outcomes)
 
@@ -135,7 +141,13 @@ class Batch(Step[list[T]]):
             async with gate:
                 return await adrive(execution)
 
-        return await asyncio.gather(*map(one, wave), return_exceptions=True)
+        tasks = [asyncio.ensure_future(one(execution)) for execution in wave]
+        try:
+            return await asyncio.gather(*tasks, return_exceptions=True)
+        except GeneratorExit:  # closed and not cancelled, so that nobody has told them
+            for task in tasks:
+                task.cancel()
+            raise
 
 
 @contextmanager
@@ -177,7 +189,3 @@ def _results(outcomes: Iterable[Iterable[T | BaseException]]) -> list[T]:
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether `function` is an async function, method or partial, or an object whose `__call__` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-async def _awaiting(awaitable: Awaitable[T]) -> T:
-    return await awaitable

@@ -11,9 +11,9 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -23,20 +23,21 @@ from weakref import WeakSet
 from traced_tools._checks import expect_whole
 
 T = TypeVar("T")
+_IN_WORKER: ContextVar[bool] = ContextVar("traced_tools_in_worker", default=False)
 _ON_PORTAL: ContextVar[bool] = ContextVar("traced_tools_on_portal", default=False)
 Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class _Thread(threading.Thread):
-    """A thread of ours. What it submits may get a thread beyond the pool's size: all others may wait for it."""
+    """A thread of ours."""
 
 
 class WorkerPool:
     """Daemon threads that take blocking work; started as needed, kept when idle.
 
     Args:
-        size: the most threads there may be. What a worker itself submits may have one more, since it waits for it, and
-            a job that was given up does not count.
+        size: the most threads there may be. Work that somebody waits for who keeps a thread busy meanwhile may have one
+            more, and a job that was given up does not count.
     """
 
     def __init__(self, size: int = 64) -> None:
@@ -50,60 +51,151 @@ class WorkerPool:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._waiting = 0
+        self._waiting = 0  # idle threads, less the jobs in the queue
         self._given_up: set[Future[Any]] = set()
 
-    def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Queue `function` and return its future; it runs in the context of whoever submits it."""
+    def submit(self, function: Callable[[], T], *, beyond: bool = False) -> Future[T]:
+        """Have `function` run in a thread, in the caller's context, and return its future.
+
+        Args:
+            function: what to run.
+            beyond: whether it gets a thread beyond the pool's size when all are busy.
+        """
         future: Future[T] = Future()
         context = copy_context()
-        nested = isinstance(threading.current_thread(), _Thread)
+        context.run(_IN_WORKER.set, True)
+        job = (future, partial(context.run, function))
         with self._lock:
-            self._waiting -= 1
-            grow = self._waiting < 0 and (self._threads < self._size or nested)
-            self._threads += grow
-            self._waiting += grow
-        self._jobs.put((future, lambda: context.run(function)))
-        if grow:
-            _Thread(target=self._work, name="traced_tools-worker", daemon=True).start()
+            if self._waiting <= 0 and (self._threads < self._size or beyond):
+                self._start(job)
+            else:
+                self._waiting -= 1
+                self._jobs.put(job)
         return future
 
-    def give_up(self, future: Future[Any]) -> None:
-        """Wait for `future` no more: it never begins, or its thread leaves the pool and ends with it."""
-        with self._lock:
-            if not future.cancel() and not future.done():
-                self._given_up.add(future)
-                self._threads -= 1
+    def _start(self, job: Job) -> None:
+        _Thread(target=self._work, args=job, name="traced_tools-worker", daemon=True).start()
+        self._threads += 1
 
-    def _work(self) -> None:
+    def give_up(self, future: Future[Any]) -> bool:
+        """Wait for `future` no more, and return whether it was not done.
+
+        It never begins, or its thread leaves the pool and ends with it.
+        """
+        if future.cancel():
+            return True
+        with self._lock:
+            if future.done():
+                return False
+            self._given_up.add(future)
+            self._threads -= 1
+            if self._waiting < 0 and self._threads < self._size:
+                self._waiting += 1
+                self._start(self._jobs.get())
+            return True
+
+    def _work(self, future: Future[Any], job: Callable[[], Any]) -> None:
         while True:
-            future, job = self._jobs.get()
             if future.set_running_or_notify_cancel():
                 _settle(future, job)
-            with self._lock:
-                if future in self._given_up:
-                    self._given_up.remove(future)
-                    return
-                self._waiting += 1
+            if self._leaves(future):
+                return
             del future, job
+            future, job = self._jobs.get()
+
+    def _leaves(self, future: Future[Any]) -> bool:
+        """Whether the thread that ran `future` leaves the pool, given up or one too many; else it is idle now."""
+        with self._lock:
+            if future in self._given_up:
+                self._given_up.remove(future)
+                return True
+            if self._threads > self._size and self._waiting >= 0:
+                self._threads -= 1
+                return True
+            self._waiting += 1
+            return False
 
 
 def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
     try:
         result = job()
-    except StopIteration as error:  # asyncio's futures cannot hold one: the waiting task would never wake
-        future.set_exception(_as_runtime_error(error))
+    except asyncio.CancelledError:  # not of the task that waits, which asyncio would take it for
+        future.set_exception(cancelled_from_inside())
     except BaseException as error:
         future.set_exception(error)
     else:
         future.set_result(result)
 
 
-def _as_runtime_error(error: StopIteration) -> RuntimeError:
-    """Say it as Python does of a StopIteration that leaves a coroutine (PEP 479)."""
-    told = RuntimeError("a blocking function raised StopIteration")
-    told.__cause__ = error
-    return told
+def cancelled_from_inside() -> CancelledError:
+    """Return the ordinary error that stands for a cancellation that nobody who waits has asked for."""
+    return CancelledError("the function was cancelled from inside")
+
+
+async def ended(future: Future[Any], seconds: float | None = None) -> None:
+    """Wait on asyncio until `future` is done, or the time is over.
+
+    Unlike `asyncio.wrap_future` it copies no error into asyncio, which would log the text of one that nobody asks for.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def tell(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(tell)
+    await asyncio.wait([done], timeout=seconds)
+
+
+async def settled(awaitable: Awaitable[T]) -> Future[T]:
+    """Await, and return how it ended: a task that failed and is asked by nobody would log the text of its error."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(await awaitable)
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+class _Together:
+    """What threads that work side by side await on the portal."""
+
+    def __init__(self) -> None:
+        self._futures: set[Future[Any]] = set()
+        self._interrupted = False
+
+    def add(self, future: Future[Any]) -> None:
+        self._futures.add(future)
+        if self._interrupted:
+            future.cancel()
+
+    def cancel(self) -> None:
+        self._interrupted = True
+        for future in list(self._futures):
+            future.cancel()
+
+
+_TOGETHER: ContextVar[_Together | None] = ContextVar("traced_tools_together", default=None)
+
+
+@contextmanager
+def awaiting_together(cancel: Callable[[], None]) -> Iterator[None]:
+    """When an error leaves the block, call `cancel` and cancel what any thread awaits in the block on the portal."""
+    outer, together = _TOGETHER.get(), _Together()
+    _TOGETHER.set(together)
+    try:
+        yield
+    except BaseException:
+        cancel()
+        together.cancel()
+        raise
+    finally:
+        _TOGETHER.set(outer)
 
 
 class Portal:
@@ -114,17 +206,20 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` on the portal's loop, in the caller's context, and wait for it."""
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Await `awaitable` on the portal's loop, in the caller's context, and wait for it."""
+        end = settled(awaitable)
         if (
             _ON_PORTAL.get()
-        ):  # a coroutine of ours calls blocking code that needs a loop, and blocks the portal meanwhile
-            return workers().submit(lambda: asyncio.run(coroutine)).result()
+        ):  # a coroutine of ours calls blocking code that needs a loop: it blocks the portal meanwhile
+            return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
         context = copy_context()
         context.run(_ON_PORTAL.set, True)
-        future = context.run(asyncio.run_coroutine_threadsafe, coroutine, self._open())
+        future = context.run(asyncio.run_coroutine_threadsafe, end, self._open())
+        if (together := _TOGETHER.get()) is not None:
+            together.add(future)
         try:
-            return future.result()
+            return future.result().result()
         except BaseException:
             future.cancel()
             raise
@@ -133,9 +228,15 @@ class Portal:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = _Thread(target=self._loop.run_forever, name="traced_tools-portal", daemon=True)
+                self._thread = _Thread(target=_serve, args=[self._loop], name="traced_tools-portal", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        with suppress(SystemExit, KeyboardInterrupt):  # asyncio stops at these; they belong to who waits for the task
+            loop.run_forever()
 
 
 _POOLS: WeakSet[WorkerPool] = WeakSet()
@@ -171,14 +272,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run `coroutine` to its end on the portal's loop, from blocking code."""
-    return _portal.run(coroutine)
+def run_awaitable(awaitable: Awaitable[T]) -> T:
+    """Await `awaitable` on the portal's loop, from blocking code."""
+    return _portal.run(awaitable)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Run blocking `function` in a worker thread, in the caller's context."""
-    return await asyncio.wrap_future(workers().submit(function))
+    """Run blocking `function` in a worker thread, in the caller's context; given up when nobody waits any more."""
+    pool = workers()
+    future = pool.submit(function, beyond=is_waited_for())
+    try:
+        await ended(future)
+    finally:
+        pool.give_up(future)
+    return future.result()
+
+
+def is_waited_for() -> bool:
+    """Whether a worker may be waiting for what is done here, so that it must not wait for a worker."""
+    return _IN_WORKER.get() or isinstance(threading.current_thread(), _Thread)
 
 
 def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T | BaseException]:
@@ -191,17 +303,22 @@ def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T
         jobs: what to run.
         limit: how many may run at once.
     """
+    pool = workers()
     futures: list[Future[T]] = [Future() for _ in jobs]
     waiting = deque(zip(futures, jobs, strict=True))
     others = min(len(jobs), limit) - 1
-    lanes = [workers().submit(partial(_run_waiting, waiting, _settle)) for _ in range(others)]
+    lanes: list[Future[None]] = []
     try:
+        lanes += (pool.submit(partial(_run_waiting, waiting, _settle)) for _ in range(others))
         _run_waiting(waiting, _settle_here)
         wait(futures)
-    finally:
+    except BaseException:
         waiting.clear()
         for lane in lanes:
-            lane.cancel()
+            pool.give_up(lane)
+        raise
+    for lane in lanes:
+        lane.cancel()
     return [future.exception() or future.result() for future in futures]
 
 

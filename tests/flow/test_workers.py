@@ -7,11 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support import PATIENCE, Telemetry, in_time, patiently, run
+from tests.tools.batches import until
 from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, _workers, perform
 from traced_tools._flow import acall, call
 from traced_tools._steps import Batch
@@ -194,6 +198,82 @@ def test_a_pool_reuses_its_threads_after_a_job_that_raised_and_one_that_was_canc
     with pytest.raises(LookupError):
         failing.result(PATIENCE)
     assert {last.result(PATIENCE)} == crowd.threads
+
+
+def test_a_job_that_is_given_up_leaves_its_place_to_those_that_wait() -> None:
+    pool, crowd = WorkerPool(size=1), Crowd()
+    stuck = pool.submit(crowd)
+    crowd.wait_for(1)
+    waiting = pool.submit(threading.current_thread)
+    assert pool.give_up(stuck)
+    assert waiting.result(PATIENCE) not in crowd.threads
+
+    crowd.release.set()
+    for thread in crowd.threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert pool.submit(threading.current_thread).result(PATIENCE) == waiting.result()
+
+
+def test_a_job_that_is_given_up_before_it_begins_never_runs_and_one_that_is_done_stays() -> None:
+    pool, crowd = WorkerPool(size=1), Crowd()
+    stuck, waiting = pool.submit(crowd), pool.submit(Crowd())
+    crowd.wait_for(1)
+    assert pool.give_up(waiting)
+    crowd.release.set()
+    stuck.result(PATIENCE)
+    assert waiting.cancelled()
+    assert not pool.give_up(stuck)
+    assert pool.submit(threading.current_thread).result(PATIENCE) in crowd.threads
+
+
+def test_threads_beyond_the_size_of_a_pool_leave_it_when_they_are_idle() -> None:
+    pool, crowd = WorkerPool(size=2), Crowd()
+    futures = [pool.submit(crowd, beyond=True) for _ in range(5)]
+    crowd.wait_for(5)
+    assert len(crowd.threads) == 5
+    crowd.release.set()
+    for future in futures:
+        future.result(PATIENCE)
+    until(lambda: sum(thread.is_alive() for thread in crowd.threads) == 2)
+    assert pool.submit(threading.current_thread).result(PATIENCE) in crowd.threads
+
+
+@given(
+    st.integers(1, 3), st.lists(st.tuples(st.sampled_from(["stuck", "quick", "give up"]), st.booleans()), max_size=20)
+)
+def test_whatever_is_given_up_a_pool_keeps_its_number_and_serves_everybody_else(
+    size: int, steps: list[tuple[str, bool]]
+) -> None:
+    pool, release = WorkerPool(size), threading.Event()
+    futures: list[Any] = []
+    given_up: set[Any] = set()
+    for kind, beyond in steps:
+        if kind == "give up":
+            if futures and futures[0] not in given_up and pool.give_up(futures[0]):
+                given_up.add(futures[0])
+            futures = futures[1:] + futures[:1]
+        else:
+            job = partial(release.wait, PATIENCE) if kind == "stuck" else bool
+            futures.append(pool.submit(job, beyond=beyond))
+    release.set()
+
+    for future in futures:
+        if future not in given_up:
+            future.result(PATIENCE)
+    until(lambda: pool._waiting == pool._threads <= size and not pool._given_up)
+    assert pool._jobs.empty()
+
+
+def test_an_error_of_a_blocking_function_reaches_an_async_caller_as_it_is(mode: str) -> None:
+    error = TimeoutError("mine")
+    error.add_note("a note")
+
+    def fails() -> None:
+        raise error
+
+    client = ChatClient(ScriptedChatModel([ToolCall("fails"), "done"]), tools=[fails])
+    assert run(mode, client.prompt("?")).tool_results[0].error is error
 
 
 def test_the_calling_thread_runs_what_no_worker_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The limits of a run and the tally against them. How they end a run is in `advisors/test_tool_calling.py`."""
+"""The limits of a run and the tally against them. How they end a run is in `test_limit_endings.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import relaxed
-from traced_tools import LoopLimits, ToolCall, ToolErrors, Usage
+from traced_tools import LoopLimits, ToolCall, Usage
 from traced_tools.messages import UsageSum
 from traced_tools.tools.limits import LimitTally
 
@@ -85,9 +85,113 @@ def test_a_limit_that_is_off_never_breaks() -> None:
     assert tally.deadline is None
 
 
+# Single tools.
+
+
+def test_single_tools_have_limits_of_their_own() -> None:
+    tally = LimitTally(LoopLimits(**{**OFF, "max_calls_per_tool": 2, "max_calls_of": {"a": 1, "b": 3}}))
+    counts = {name: [tally.admit(call(name)) is None for _ in range(5)].count(True) for name in "abc"}
+    assert counts == {"a": 1, "b": 3, "c": 2}
+
+
+def test_b111_a_tool_without_a_limit_of_its_own_counts_toward_the_total() -> None:
+    limits = LoopLimits(**{**OFF, "max_tool_calls": 4, "max_calls_per_tool": 1, "max_calls_of": {"a": None}})
+    tally = LimitTally(limits)
+    assert [tally.admit(call("a")) for _ in range(5)] == [None] * 4 + ["max_tool_calls"]
+    assert limits.calls_of("a") is None
+    assert limits.calls_of("b") == 1
+
+
+def test_a_single_tool_is_limited_where_others_are_not() -> None:
+    tally = LimitTally(LoopLimits(**{**OFF, "max_calls_of": {"a": 1}}))
+    assert {tally.admit(call("b")) for _ in range(100)} == {None}
+    assert [tally.admit(call("a")) for _ in range(2)] == [None, "max_calls_per_tool"]
+    assert tally.broken_by == "a"
+
+
+def test_what_is_done_to_the_mapping_afterwards_changes_no_limit() -> None:
+    most: dict[str, int | None] = {"a": 1}
+    limits = LoopLimits(max_calls_of=most)
+    most["a"] = None
+    assert limits.calls_of("a") == 1
+    assert limits == LoopLimits(max_calls_of={"a": 1})
+    assert hash(limits) == hash(LoopLimits(max_calls_of={"b": 1}))
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_b118_a_limit_is_switched_off_by_none_and_not_by_a_number(most: int) -> None:
+    for settings in ({"max_calls_of": {"a": most}}, {"max_calls_per_tool": most}, {"max_tool_calls": most}):
+        with pytest.raises(ValueError, match="must be above 0, or None for no limit"):
+            LoopLimits(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "argument"),
+    [
+        ({"a": "5"}, r"max_calls_of\['a'\] must be a number or None"),
+        ({"a": 1.5}, r"max_calls_of\['a'\] must be an int or None"),
+        ({"a": True}, r"max_calls_of\['a'\]"),
+        ({5: 1}, "a name in max_calls_of must be a str"),
+        (["a"], "max_calls_of must be a mapping"),
+        (None, "max_calls_of must be a mapping"),
+    ],
+    ids=repr,
+)
+def test_limits_of_single_tools_are_numbers_by_name(value: Any, argument: str) -> None:
+    with pytest.raises(TypeError, match=argument):
+        LoopLimits(max_calls_of=value)
+
+
+@pytest.mark.parametrize("field", ["max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls"])
+def test_what_is_counted_is_counted_in_whole_numbers(field: str) -> None:
+    with pytest.raises(TypeError, match=f"{field} must be an int or None"):
+        LoopLimits(**{field: 2.5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["max_calls_per_tool", "max_tool_calls"])
+def test_b114_each_limit_of_calls_can_be_switched_off(field: str) -> None:
+    other = {"max_calls_per_tool": "max_tool_calls", "max_tool_calls": "max_calls_per_tool"}[field]
+    tally = LimitTally(LoopLimits(**{field: None, "max_repeated_calls": None}))
+    assert {tally.admit(call()) for _ in range(200)} == {None, other}
+
+
+def test_the_tool_that_broke_a_limit_is_named_only_if_it_is_a_limit_of_single_tools() -> None:
+    for field, name in (("max_calls_per_tool", "a"), ("max_repeated_calls", "a"), ("max_tool_calls", None)):
+        tally = LimitTally(LoopLimits(**{**OFF, field: 1}))
+        tally.admit(call("a"))
+        tally.admit(call("a"))
+        tally.admit(call("a"))
+        assert tally.broken_by == name
+
+
+# The same call again.
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
-    [('{"a":1,"b":2}', '{ "b": 2, "a": 1 }'), ('{"a":"ü"}', '{"a":"\\u00fc"}'), ("{", "{"), ("", "")],
+    [
+        ('{"a":1,"b":2}', '{ "b": 2, "a": 1 }'),
+        ('{"a":{"x":1,"y":[{"p":1,"q":2}]}}', '{"a":{"y":[{"q":2,"p":1}],"x":1}}'),
+        ('{"a":"ü"}', '{"a":"\\u00fc"}'),
+        ('{"a":1}', '{"a":1.0}'),
+        ('{"a":100}', '{"a":1e2}'),
+        ('{"a":0}', '{"a":-0.0}'),
+        ('{"a":0.5}', '{"a":5e-1}'),
+        ('{"a":1,"a":2}', '{"a":2}'),
+        ("", ""),
+        ("", "{}"),
+        (" \n", "null"),
+        ("null", "{ }"),
+        ('{"a":1}', '"{\\"a\\": 1}"'),
+        ('{"a":1}', '```json\n{"a": 1}\n```'),
+        ('```{"a":1}```', '"```{\\"a\\":1}```"'),
+        ("{", "{"),
+        ("{", " {\n"),
+        ('{"a":1e999}', '{"a": 1e999}'),
+        ('{"a":' + "9" * 5_000 + "}", '{"a":' + "9" * 5_000 + "}"),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+    ids=lambda text: text[:40],
 )
 def test_arguments_that_mean_the_same_are_a_repetition(first: str, second: str) -> None:
     tally = LimitTally(LoopLimits(**{**OFF, "max_repeated_calls": 1}))
@@ -95,7 +199,23 @@ def test_arguments_that_mean_the_same_are_a_repetition(first: str, second: str) 
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [('{"a":1}', '{"a":2}'), ('{"a":1}', '{"a":"1"}'), ('{"a":[1,2]}', '{"a":[2,1]}')]
+    ("first", "second"),
+    [
+        ('{"a":1}', '{"a":2}'),
+        ('{"a":1}', '{"a":"1"}'),
+        ('{"a":1}', '{"a":true}'),
+        ('{"a":0}', '{"a":false}'),
+        ('{"a":[1,2]}', '{"a":[2,1]}'),
+        ('{"a":"x"}', '{"a":"X"}'),
+        ('{"a":"x"}', '{"a":"x "}'),
+        ('{"a":"é"}', '{"a":"e\u0301"}'),
+        ('{"a":{}}', '{"a":null}'),
+        ('{"a":"{}"}', '{"a":{}}'),
+        ('{"a":1}', '{"a":1,"b":null}'),  # whether b may be left out, only its tool knows
+        ("{", "}"),
+        ("{}", "[]"),
+        ('{"a":12345678901234567890}', '{"a":12345678901234567891}'),
+    ],
 )
 def test_arguments_that_differ_are_no_repetition(first: str, second: str) -> None:
     tally = LimitTally(LoopLimits(**{**OFF, "max_repeated_calls": 1}))
@@ -149,25 +269,3 @@ def test_the_first_limit_that_broke_is_the_one_remembered() -> None:
 def test_a_pass_over_the_limit_does_not_begin() -> None:
     tally = LimitTally(LoopLimits(max_iterations=2))
     assert [tally.begin(index, used()) for index in (1, 2, 3)] == [None, None, "max_iterations"]
-
-
-# The error policy.
-
-
-def test_an_error_policy_is_checked_when_it_is_made() -> None:
-    with pytest.raises(TypeError, match="raise_on"):
-        ToolErrors(raise_on=("ValueError",))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="raise_on"):
-        ToolErrors(raise_on=(KeyboardInterrupt,))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="unknown_tool"):
-        ToolErrors(unknown_tool="ignore")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="message"):
-        ToolErrors(message="sorry")  # type: ignore[arg-type]
-
-
-def test_a_policy_raises_for_its_classes_and_their_subclasses() -> None:
-    errors = ToolErrors(raise_on=(OSError,))
-    assert errors.raises(PermissionError())
-    assert not errors.raises(ValueError())
-    assert ToolErrors(always_raise=True).raises(ValueError())
-    assert not ToolErrors().raises(ValueError())

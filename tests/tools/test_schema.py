@@ -140,7 +140,8 @@ def test_constraints_hold_and_are_told_to_the_model() -> None:
         return ""
 
     assert schema(find)["properties"]["days"]["maximum"] == 5
-    assert problems(find, '{"days": 9}') == "days: Input should be less than or equal to 5"
+    assert problems(find, '{"days": 9}').startswith("days: ")
+    assert bound(find, '{"days": 5}') == {"days": 5}
 
 
 def test_a_parameter_without_annotation_takes_anything() -> None:
@@ -199,7 +200,7 @@ def test_problems_are_named_by_field_without_their_values() -> None:
         return ""
 
     told = problems(find, json.dumps({"place": {"city": [MARKER]}, "days": MARKER}))
-    assert told.startswith("place.city: Input should be a valid string; days: ")
+    assert [each.partition(": ")[0] for each in told.split("; ")] == ["place.city", "days"]
     assert MARKER not in told
 
 

@@ -23,6 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from traced_tools._checks import expect
 from traced_tools._flow import Step, acall, call
+from traced_tools._steps import Pause
 from traced_tools.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -208,7 +209,7 @@ class HttpTransport:
             delay = self._retries.delay(attempt, failure)
             if delay is None:
                 raise failure
-            await _Pause(delay)
+            await Pause(delay)
             attempt += 1
 
     def _failure_in(self, error: Exception) -> ModelError:
@@ -269,19 +270,6 @@ def _forget_connections() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_connections)
-
-
-class _Pause(Step[None]):
-    __slots__ = ("_seconds",)
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def run(self) -> None:
-        time.sleep(self._seconds)
-
-    async def arun(self) -> None:
-        await asyncio.sleep(self._seconds)
 
 
 class HttpChatModel(ChatModel):

@@ -16,29 +16,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
 from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.names import Repair
 from traced_tools.tools.json_schema import Problem, SchemaCheck
+from traced_tools.tools.problems import Path, nulls_of, problems_of
 
-_FENCE = re.compile(r"```[\w-]*\s*(.*?)\s*```", re.DOTALL)
-_UNKNOWN_FIELD = ("extra_forbidden", "unexpected_keyword_argument")
+_FENCE = "```"
+_FENCE_OPENING = re.compile(r"``` *[\w-]*")
 _MOST_PROBLEMS = 10
 _MOST_WRAPPINGS = 3
-_NO_JSON = object()
+_MOST_NULL_PASSES = 10
+_LONGEST_PATH = 200
 
 
 class Misfit(Exception):
-    """Arguments that do not fit, and where."""
+    """Arguments that do not fit.
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    Args:
+        problems: what is told about it.
+        nulls: the paths of what is null and must not be.
+    """
+
+    def __init__(self, problems: Sequence[Problem], nulls: Sequence[Path] = ()) -> None:
         super().__init__(f"{len(problems)} problems")
         self.problems = problems
+        self.nulls = nulls
 
 
 class Bound(NamedTuple):
@@ -58,21 +65,25 @@ def bound(check: Callable[[str], Any], arguments: str) -> Bound:
     Raises:
         InvalidArguments: when the text does not fit, mended or not.
     """
+    repairs: tuple[Repair, ...] = ()
+    text, found = arguments, _tried(check, arguments)
+    if isinstance(found, Misfit):
+        text, repairs = unwrapped(arguments)
+        found = _tried(check, text) if repairs else found
+    if not isinstance(found, Misfit):
+        return Bound(found, repairs)
+    mended = _without_nulls(check, text, found)
+    if isinstance(mended, Misfit):
+        raise InvalidArguments(_told(found.problems))
+    return Bound(mended, (*repairs, "null_fields"))
+
+
+def _tried(check: Callable[[str], Any], text: str) -> Any:
+    """Return what `check` makes of JSON text, or the `Misfit` that it raises."""
     try:
-        return Bound(check(arguments))
+        return check(text)
     except Misfit as misfit:
-        problems = misfit.problems
-    text, repairs = _unwrapped(arguments)
-    if repairs:
-        try:
-            return Bound(check(text), repairs)
-        except Misfit as misfit:
-            problems = misfit.problems
-    without_nulls = _without_nulls(text, problems)
-    if without_nulls is not None:
-        with suppress(Misfit):
-            return Bound(check(without_nulls), (*repairs, "null_fields"))
-    raise InvalidArguments(_told(problems))
+        return misfit
 
 
 class SchemaArguments:
@@ -87,44 +98,25 @@ class SchemaArguments:
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the object that JSON text stands for; raises `Misfit`."""
-        value = _parsed(text)
+        value = _read(text)
         if not isinstance(value, dict):
-            words = "not valid JSON" if value is _NO_JSON else "must be a JSON object"
-            raise Misfit([Problem((), words, value)])
+            raise Misfit([Problem((), "must be a JSON object", value)])
         if problems := self._schema.problems(value):
-            raise Misfit(problems)
+            raise Misfit(problems, nulls_of(problems))
         return value
 
 
 def misfit(error: ValidationError, text: str) -> Misfit:
     """Return what pydantic found wrong with JSON `text`, field by field."""
-    data = _parsed(text)
-    if data is _NO_JSON:
-        return Misfit([Problem((), "not valid JSON", _NO_JSON)])
-    found = error.errors(include_url=False, include_context=False)
-    return Misfit([Problem(_path(each["loc"], data), _words(each), each["input"]) for each in found])
+    try:
+        data = _read(text)
+    except Misfit as unreadable:
+        return unreadable
+    return Misfit(*problems_of(error, data))
 
 
-def _words(found: Mapping[str, Any]) -> str:
-    return "is not a known field" if found["type"] in _UNKNOWN_FIELD else found["msg"]
-
-
-def _path(location: Iterable[str | int], data: Any) -> tuple[str | int, ...]:
-    """Return the way to a field through the data, without pydantic's names for the kinds of a union."""
-    path: list[str | int] = []
-    missing: tuple[str | int, ...] = ()
-    for key in location:
-        try:
-            data = data[key]
-        except (TypeError, LookupError):
-            missing = (key,) if isinstance(data, dict) else ()
-        else:
-            path.append(key)
-            missing = ()
-    return (*path, *missing)
-
-
-def _unwrapped(text: str) -> tuple[str, tuple[Repair, ...]]:
+def unwrapped(text: str) -> tuple[str, tuple[Repair, ...]]:
+    """Return arguments taken out of whatever they are wrapped in, and the repairs that this takes."""
     repairs: list[Repair] = []
     for _ in range(_MOST_WRAPPINGS):
         text, repair = _unwrapped_once(text.strip())
@@ -140,22 +132,40 @@ def _unwrapped_once(text: str) -> tuple[str, Repair | None]:
     if text == "null":
         return "{}", "null"
     if text.startswith('"'):
-        inner = _parsed(text)
-        return (inner, "string") if isinstance(inner, str) else (text, None)
-    fenced = _FENCE.fullmatch(text)
-    return (fenced[1], "code_fence") if fenced else (text, None)
+        inner = _string(text)
+        return (text, None) if inner is None else (inner, "string")
+    opening = _FENCE_OPENING.match(text)
+    if opening and text.endswith(_FENCE, opening.end()):
+        return text[opening.end() : -len(_FENCE)], "code_fence"
+    return text, None
 
 
-def _without_nulls(text: str, problems: Iterable[Problem]) -> str | None:
-    """Return the arguments without the fields that are null and must not be; None when there are none."""
-    data = _parsed(text)
-    dropped = [problem.path for problem in problems if problem.value is None and _drop_null(data, problem.path)]
-    return json.dumps(data, ensure_ascii=False) if dropped else None
+def _string(text: str) -> str | None:
+    try:
+        inner = _read(text)
+    except Misfit:
+        return None
+    return inner if isinstance(inner, str) else None
 
 
-def _drop_null(data: Any, path: Sequence[str | int]) -> bool:
-    if not path:
-        return False
+def _without_nulls(check: Callable[[str], Any], text: str, misfit: Misfit) -> Any:
+    """Return what `check` makes of JSON text without the fields that are null and must not be, or a `Misfit`.
+
+    A check may not tell of all of them at once.
+    """
+    found: Any = misfit
+    for _ in range(_MOST_NULL_PASSES):
+        data = _read(text) if found.nulls else None
+        if not sum(_drop_null(data, path) for path in found.nulls):
+            break
+        text = json.dumps(data, ensure_ascii=False)
+        found = _tried(check, text)
+        if not isinstance(found, Misfit):
+            break
+    return found
+
+
+def _drop_null(data: Any, path: Path) -> bool:
     for key in path[:-1]:
         try:
             data = data[key]
@@ -167,13 +177,30 @@ def _drop_null(data: Any, path: Sequence[str | int]) -> bool:
     return True
 
 
-def _parsed(text: str) -> Any:
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
+
+
+def _read(text: str) -> Any:
+    """Return the value that JSON text stands for; raises `Misfit`."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return _NO_JSON
+        return _JSON.decode(text)
+    except json.JSONDecodeError as error:
+        words = f"not valid JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
+    except RecursionError:
+        words = "is nested too deeply"
+    except ValueError:
+        words = "not valid JSON: a number in it is not finite, or too long"
+    raise Misfit([Problem((), words, text)])
 
 
 def _told(problems: Sequence[Problem]) -> str:
-    told = [f"{'.'.join(map(str, path)) or 'arguments'}: {text}" for path, text, _ in problems[:_MOST_PROBLEMS]]
+    told = [f"{_place(path)}: {text}" for path, text, _ in problems[:_MOST_PROBLEMS]]
     return "; ".join(dict.fromkeys(told))
+
+
+def _place(path: Path) -> str:
+    return ".".join(map(str, path))[:_LONGEST_PATH] or "arguments"

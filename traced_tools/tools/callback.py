@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
+
+from pydantic import ValidationError
 
 from traced_tools._attempt import Attemptable
 from traced_tools._checks import expect, expect_callable
@@ -20,6 +23,8 @@ from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.function import CallFunction
 from traced_tools.tools.schema import ArgumentSchema, schema_of, signature_of
 from traced_tools.tools.signature import Signature
+
+_WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 
 ResultConverter = Callable[[Any], str | ToolContent | TextPart | ImagePart | list[str | TextPart | ImagePart]]
 
@@ -63,11 +68,11 @@ class FunctionToolCallback:
         function: what to run; its annotations make the schema. The fields of a model, dataclass or typed dictionary
             that is its only parameter are the tool's arguments.
         name: how the model calls it; by default the function's name.
-        description: what the model is told; by default the first paragraph of the docstring.
+        description: what the model is told; by default the first paragraph of the docstring, else the name in words.
         input_type: the type of the function's only argument, for a function that is not annotated with it.
         input_schema: JSON Schema of the arguments, instead of the one the annotations make. They are then checked
             strictly by it, and the function is called with them as keyword arguments.
-        definition: name, description and schema at once, instead of the above.
+        definition: name, description and, unless it leaves that out, schema at once; instead of the above.
         metadata: what the loop is told.
         result_converter: makes what the model reads of the function's value: a text, or texts and images. By default a
             `str` stays as it is, None of a function annotated `-> None` is `Done`, images go as images, and everything
@@ -89,28 +94,29 @@ class FunctionToolCallback:
         metadata: ToolMetadata | None = None,
         result_converter: ResultConverter | None = None,
     ) -> None:
-        expect_callable("function", function)
+        if not callable(function):
+            raise TypeError(f"function must be callable, not {type(function).__name__}")
         expect("name", name, (str, type(None)), "a str or None")
         expect("description", description, (str, type(None)), "a str or None")
         expect("input_schema", input_schema, (Mapping, type(None)), "a mapping or None")
         expect("metadata", metadata, (ToolMetadata, type(None)), "a ToolMetadata or None")
         expect("definition", definition, (ToolDefinition, type(None)), "a ToolDefinition or None")
         expect_callable("result_converter", result_converter)
+        if definition is not None and not (name is description is None):
+            raise ToolDefinitionError("definition= says name and description already: leave out name= and description=")
         signature = signature_of(function)
         says_all = definition is not None and "input_schema" in definition.model_fields_set
         if definition is not None and says_all:
             input_schema = definition.input_schema
         self._function = function
-        self._context_parameter = signature.context_parameter
+        self._context_parameters = signature.context_parameters
         self._check, schema = _arguments(signature, input_type, input_schema)
         self._convert = result_converter
         self._returns_nothing = signature.returns_nothing
         self.metadata = metadata or ToolMetadata()
         if definition is None:
-            definition = ToolDefinition(
-                name=_name(function) if name is None else _checked_name(name),
-                description=signature.summary if description is None else description,
-            )
+            name = _name(function) if name is None else name
+            definition = _definition(name, signature.summary or _in_words(name) if description is None else description)
         self.definition = definition if says_all else definition.replace(input_schema=schema)
 
     def bind(self, arguments: str) -> Bound:
@@ -119,8 +125,8 @@ class FunctionToolCallback:
 
     def step(self, bound: dict[str, Any], context: ToolContext) -> CallFunction:
         """Return the step that calls the function."""
-        if self._context_parameter is not None:
-            bound = {**bound, self._context_parameter: context}
+        if self._context_parameters:
+            bound = {**bound, **dict.fromkeys(self._context_parameters, context)}
         return CallFunction(self._function, **bound)
 
     def convert(self, value: Any) -> ToolContent:
@@ -227,14 +233,20 @@ def _arguments(
     return check, dict(input_schema)
 
 
-def _checked_name(name: str) -> str:
-    if not name.strip():
-        raise ToolDefinitionError("a tool needs a name that is not blank")
-    return name
+def _definition(name: str, description: str) -> ToolDefinition:
+    try:
+        return ToolDefinition(name=name, description=description)
+    except ValidationError:
+        raise ToolDefinitionError("a tool needs a name: printable text without white space around it") from None
 
 
 def _name(function: Callable[..., Any]) -> str:
     name: str | None = getattr(function, "__name__", None)
-    if name is None:
-        raise ToolDefinitionError(f"a tool made of a {type(function).__name__} needs a name: give name=")
+    if name is None or name == "<lambda>":
+        kind = "lambda" if name else type(function).__name__
+        raise ToolDefinitionError(f"a tool made of a {kind} needs a name: give name=")
     return name
+
+
+def _in_words(name: str) -> str:
+    return _WORD_ENDS.sub(" ", name).strip().lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from traced_tools.messages import Value
 from traced_tools.telemetry import names
@@ -40,18 +40,25 @@ class ToolMetadata(Value):
         timeout: seconds one attempt may take; None for no limit. The call is then answered with a time-out. An async
             tool is cancelled; a blocking one cannot be stopped, so its thread goes on and its result is dropped.
         retries: further attempts after a failure of the classes `retry_on`, with growing pauses between them.
-        retry_on: exception classes worth another attempt; a time-out is a `TimeoutError`.
+        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`.
         sequential: the tool runs alone: calls asked for before it end first, those after it wait.
         requires_approval: the tool may not run until somebody approves of the call; a call that nobody has approved is
             denied.
         capture: False keeps arguments and results out of telemetry even where content is captured.
     """
 
+    model_config = ConfigDict(strict=True)
+
     return_direct: bool = False
     source: str = names.LOCAL
-    timeout: float | None = Field(default=None, gt=0)
+    timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retries: int = Field(default=0, ge=0)
     retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
     sequential: bool = False
     requires_approval: bool = False
     capture: bool = True
+
+    @field_validator("retry_on", mode="before")
+    @classmethod
+    def _are_classes(cls, retry_on: Any) -> Any:
+        return (retry_on,) if isinstance(retry_on, type) else retry_on

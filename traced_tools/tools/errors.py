@@ -8,7 +8,6 @@ from typing import Literal
 
 from traced_tools._checks import expect, expect_callable
 from traced_tools.errors import InvalidArguments
-from traced_tools.telemetry.scope import error_type
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class ToolErrors:
         if isinstance(error, InvalidArguments):
             return f"The arguments are invalid: {error.problems}. Correct them and call the tool again."
         words = _words(error)
-        return f"The tool {tool} failed: {error_type(error)}" + (f": {words[:2000]}" if words else "")
+        return f"The tool {tool} failed: {type(error).__name__}" + (f": {words[:2000]}" if words else "")
 
 
 def _words(error: Exception) -> str:

@@ -7,7 +7,6 @@ unknown_tool        limited, repeated          invalid_arguments     denied, ans
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter, perf_counter_ns
@@ -17,7 +16,7 @@ from traced_tools._attempt import Attempt
 from traced_tools._checks import expect
 from traced_tools._flow import Flow
 from traced_tools._steps import Pause
-from traced_tools.errors import InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
+from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.messages import ToolCall
 from traced_tools.telemetry.calls import ToolScope
 from traced_tools.telemetry.names import TIMEOUT, Decision
@@ -111,6 +110,7 @@ class ToolExecution:
         self._bound: Bound | None = None
         self._repairs: tuple[str, ...] = ()
         self._context: ToolContext | None = None
+        self._cancelled = False
         self._clock = SelfClock() if run.tool_advisors else None
 
     async def result(self) -> ToolResult:
@@ -123,7 +123,11 @@ class ToolExecution:
         refusal = self._refusal or self._unfit()
         with self._scope(refused=refusal is not None) as scope:
             scope.repaired(self._repairs)
-            result = refusal or self._limited(await self._advised(scope))
+            if isinstance(refusal, InvalidArguments):
+                refusal = self._invalid(refusal, scope)
+            result = refusal or await self._advised(scope)
+            if self._most_characters is not None:
+                result = result.limited(self._most_characters)
             scope.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
             raise ToolExecutionError(result.name, result.error_type or "", result.error) from None
@@ -132,12 +136,13 @@ class ToolExecution:
         return result
 
     def cancel(self) -> None:
-        """Tell the tool, if it runs, that nobody waits for it any more."""
+        """Start no further attempt, and tell the tool, if it runs, that nobody waits for it any more."""
+        self._cancelled = True
         if self._context is not None:
             self._context.cancelled = True
 
-    def _unfit(self) -> ToolResult | None:
-        """Return the refusal of a call that names no tool, may not run or has arguments that do not fit, else None."""
+    def _unfit(self) -> ToolResult | InvalidArguments | None:
+        """Return what refuses a call that names no tool, may not run or has arguments that do not fit, else None."""
         if self._tool is None:
             known = ", ".join(self._tools.by_name) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
@@ -148,20 +153,15 @@ class ToolExecution:
         try:
             self._bound = self._tools.invocable(self._call.name).bind(self._call.arguments)
         except InvalidArguments as problem:
-            return self._invalid(problem)
+            return problem
         self._repairs = self._bound.repairs
         return None
 
-    def _invalid(self, problem: InvalidArguments) -> ToolResult:
-        text = self._run.tool_errors.text(self._call.name, problem)
+    def _invalid(self, problem: InvalidArguments, scope: ToolScope) -> ToolResult:
         decision: Decision = "invalid_arguments"
-        return ToolResult(self._id, self._call.name, text, decision=decision, error_type=decision, error=problem)
-
-    def _limited(self, result: ToolResult) -> ToolResult:
-        """Return the result as the model may read it; one that is the run's answer stays whole."""
-        assert self._tool is not None
-        most = self._most_characters
-        return result if most is None or self._tool.metadata.return_direct else result.limited(most)
+        result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
+        scope.decided(result)  # before the words are asked for: a `message` of the application's may fail
+        return replace(result, content=self._run.tool_errors.text(self._call.name, problem))
 
     def _scope(self, *, refused: bool) -> ToolScope:
         run, queued = self._run.telemetry, perf_counter() - self._queued_at
@@ -200,19 +200,24 @@ class ToolExecution:
 
     async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
         """Run the tool, again if it fails in a way that its metadata says is worth it."""
-        assert self._tool is not None
-        began, retries = perf_counter_ns(), Retries(self._tool.metadata, context.deadline)
+        began = perf_counter_ns()
         try:
-            while True:
-                result = await self._attempt(arguments, context, scope)
-                pause = retries.pause_after(result.error) if result.outcome else None
-                if pause is None:
-                    return result
-                scope.retrying(result.error_type or "")
-                await Pause(pause)
+            return await self._tried(arguments, context, scope)
         finally:
             if self._clock is not None:
                 self._clock.elsewhere += perf_counter_ns() - began
+
+    async def _tried(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
+        assert self._tool is not None
+        retries = Retries(self._tool.metadata, context.deadline)
+        result = await self._attempt(arguments, context, scope)
+        while (pause := retries.pause_after(result.error) if result.outcome else None) is not None:
+            scope.retrying(result.error_type or "")
+            await Pause(pause)
+            result = await self._attempt(arguments, context, scope)
+        if result.outcome is not None:
+            scope.ran(result)
+        return result
 
     async def _attempt(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
         tool = self._tools.invocable(self._call.name)
@@ -221,7 +226,8 @@ class ToolExecution:
             try:
                 bound = tool.bind(arguments)
             except InvalidArguments as problem:
-                return self._invalid(problem)
+                return self._invalid(problem, scope)
+        context = self._context_of_attempt(context)
         failure: Exception | None = None
         scope.started()
         try:
@@ -235,32 +241,33 @@ class ToolExecution:
             scope.stopped()
         # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
         if failure is None:
-            result = ToolResult(self._id, self._call.name, content.text, content.images, value=value, outcome="ok")
-        else:
-            result = self._failed(failure)
-        scope.ran(result)
-        return result
+            return ToolResult(self._id, self._call.name, content.text, content.images, value=value, outcome="ok")
+        if self._cancelled:
+            raise Abandoned
+        return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+
+    def _context_of_attempt(self, context: ToolContext) -> ToolContext:
+        """Return what the tool may know of this attempt; raises `Abandoned` when there is to be none any more."""
+        assert self._tool is not None
+        self._context = context if self._tool.metadata.timeout is None else context.until(None)
+        if self._cancelled:  # asked after the context is set: `cancel` comes either before or to this context
+            raise Abandoned
+        return self._context
 
     async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> Any:
         assert self._tool is not None
         timeout, asked = self._tool.metadata.timeout, perf_counter()
-        self._context = context if timeout is None else context.until(time.monotonic() + timeout)
-        step = tool.step(bound, self._context)
+        step = tool.step(bound, context)
         try:
-            return await (step if timeout is None else Attempt(step, timeout, scope.late))
-        except ToolTimeout:
-            self.cancel()
-            raise
+            return await (step if timeout is None else Attempt(step, context, timeout, scope.late))
         finally:
             scope.waited(max(0.0, getattr(step, "began", asked) - asked))
 
-    def _failed(self, error: Exception) -> ToolResult:
-        text = self._run.tool_errors.text(self._call.name, error)
-        timed_out = isinstance(error, ToolTimeout)
+    def _failed(self, error: Exception, *, timed_out: bool) -> ToolResult:
         return ToolResult(
             self._id,
             self._call.name,
-            text,
+            self._run.tool_errors.text(self._call.name, error),
             outcome="timeout" if timed_out else "error",
             error_type=TIMEOUT if timed_out else error_type(error),
             error=error,

@@ -12,6 +12,7 @@ from typing import Literal
 from traced_tools._checks import expect, expect_positive
 from traced_tools.messages import ToolCall, Usage, UsageSum
 from traced_tools.telemetry.names import StopReason
+from traced_tools.tools.arguments import unwrapped
 
 _COUNTS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens")
 
@@ -49,6 +50,7 @@ class LoopLimits:
         for name in _COUNTS:
             _expect_count(name, getattr(self, name))
         expect("max_calls_of", self.max_calls_of, Mapping, "a mapping of tools' names to numbers")
+        object.__setattr__(self, "max_calls_of", dict(self.max_calls_of))
         for tool, most in self.max_calls_of.items():
             expect("a name in max_calls_of", tool, str, "a str")
             _expect_count(f"max_calls_of[{tool!r}]", most)
@@ -141,8 +143,14 @@ def _tokens(usage: Usage | None) -> int:
 
 
 def _canonical(arguments: str) -> str:
-    """Arguments that mean the same, written the same."""
+    """Arguments that mean the same, written the same: `""` and `{}`, `1` and `1.0`, in a fence or not."""
+    text, _ = unwrapped(arguments)
     try:
-        return json.dumps(json.loads(arguments), sort_keys=True, separators=(",", ":"))
+        return json.dumps(json.loads(text, parse_float=_number), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
-        return arguments
+        return text
+
+
+def _number(written: str) -> float:
+    number = float(written)
+    return int(number) if number.is_integer() else number

@@ -14,6 +14,7 @@ from traced_tools._workers import WorkerPool, using
 from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
 from traced_tools.telemetry.names import Decision, StopReason
 from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import ToolExecution
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
@@ -95,14 +96,18 @@ class ExecuteTools(Batch[ToolResult]):
         self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
         waves: list[list[Flow[ToolResult]]] = []
         alone = True
-        for asked, execution in zip(self.calls, self._under_way, strict=True):
-            tool = self._tools.by_name.get(asked.name)
-            sequential = tool is not None and tool.metadata.sequential
-            if alone or sequential:
+        for index, execution in enumerate(self._under_way):
+            is_sequential = self._is_sequential(index)
+            if alone or is_sequential:
                 waves.append([])
             waves[-1].append(execution.result())
-            alone = sequential
+            alone = is_sequential
         return waves
+
+    def _is_sequential(self, index: int) -> bool:
+        """Whether the call at `index` runs, and alone."""
+        tool = self._tools.by_name.get(self.calls[index].name)
+        return tool is not None and tool.metadata.sequential and index not in self._settled
 
     def _execution(self, index: int, now: float) -> ToolExecution:
         return ToolExecution(
@@ -116,14 +121,10 @@ class ExecuteTools(Batch[ToolResult]):
             most_characters=self._most_characters,
         )
 
-    def run(self) -> list[ToolResult]:
-        """Run the tools, blocking. When the caller is interrupted, they are told that nobody waits any more."""
-        try:
-            return super().run()
-        except BaseException:
-            for execution in self._under_way:
-                execution.cancel()
-            raise
+    def cancel(self) -> None:
+        """Tell the tools that nobody waits any more."""
+        for execution in self._under_way:
+            execution.cancel()
 
     def __repr__(self) -> str:
         return f"<ExecuteTools: {len(self.calls)} calls>"
@@ -192,13 +193,15 @@ class ToolCallingManager:
         if not calls:
             raise ValueError("the response asks for no tool: check response.tool_calls before executing them")
         tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
+        may_be_direct = all(_returns_directly(tools.by_name.get(asked.name)) for asked in calls)
+        most = self._max_result_characters
         step = ExecuteTools(
             run,
             calls,
             tools,
             iteration,
             max_concurrency=self._max_concurrency,
-            most_characters=self._max_result_characters,
+            most_characters=None if may_be_direct else most,
         )
         began = perf_counter_ns()
         try:
@@ -206,9 +209,9 @@ class ToolCallingManager:
                 results = await self._admitted(step, run, spent)
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began
-        is_direct = _is_direct(calls, results, tools)
-        if not is_direct and self._max_result_characters is not None:
-            results = [result.limited(self._max_result_characters) for result in results]
+        is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
+        if may_be_direct and not is_direct and most is not None:
+            results = [result.limited(most) for result in results]
         history = (*messages, message, ToolMessage([result.part() for result in results]))
         return ToolExecutionResult(history, is_direct, results)
 
@@ -287,12 +290,5 @@ class ToolCallingManager:
         return await self.execute(run, messages, response, await tools.tool_set())
 
 
-def _is_direct(calls: Sequence[ToolCall], results: Sequence[ToolResult], tools: ToolSet) -> bool:
-    """Whether each call belongs to a tool whose result is the answer, and has a result."""
-    for asked, result in zip(calls, results, strict=True):
-        tool = tools.by_name.get(asked.name)
-        if tool is None or not tool.metadata.return_direct:
-            return False
-        if not result.ok and result.decision != "answered":
-            return False
-    return True
+def _returns_directly(tool: ToolCallback | None) -> bool:
+    return tool is not None and tool.metadata.return_direct

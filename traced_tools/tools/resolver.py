@@ -73,6 +73,7 @@ class DelegatingToolCallbackResolver:
     """
 
     def __init__(self, resolvers: Iterable[ToolCallbackResolver]) -> None:
+        expect("resolvers", resolvers, Iterable, "a sequence of ToolCallbackResolver objects")
         self._resolvers = tuple(resolvers)
         expect_each("resolvers", self._resolvers, ToolCallbackResolver, "a ToolCallbackResolver")
 

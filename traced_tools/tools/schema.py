@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any, NotRequired, Required
+from typing import Any, NotRequired
 from weakref import WeakKeyDictionary
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticUndefined, to_jsonable_python
 from typing_extensions import TypedDict
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import misfit
+from traced_tools.tools.arguments import Misfit, misfit
+from traced_tools.tools.dialects import inlined
+from traced_tools.tools.json_schema import Problem
 from traced_tools.tools.signature import Parameter, Signature
 
 
@@ -31,8 +34,7 @@ class ArgumentSchema:
 
     def __init__(self, signature: Signature, input_type: Any = None) -> None:
         self._whole: str | None = None
-        self._absent: dict[str, None] = {}
-        self._defaults: dict[str, FieldInfo] = {}
+        self._optional: list[Parameter] = []
         if input_type is None and len(signature.parameters) == 1 and signature.parameters[0].has_fields:
             input_type = signature.parameters[0].hint
         if input_type is None:
@@ -46,8 +48,8 @@ class ArgumentSchema:
         if len(signature.parameters) != 1 or not signature.parameters[0].is_named:
             raise ToolDefinitionError(f"{signature.name} with an input_type must take one named argument, its instance")
         self._whole = signature.parameters[0].name
-        adapter = _adapter(signature.name, input_type)
-        schema = _at_the_root(_without_titles(adapter.json_schema()))
+        adapter, schema = _adapted(signature.name, input_type)
+        schema = _told(schema)
         if "properties" not in schema:
             raise ToolDefinitionError(
                 f"{signature.name} cannot be a tool: its input_type has no fields that a JSON object could fill; "
@@ -59,44 +61,40 @@ class ArgumentSchema:
         # a typed dictionary and not a model: any parameter name is allowed in it, `json` and `model_config` too
         fields: Any = {each.name: self._field(signature.name, each) for each in signature.parameters}
         arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-        adapter = _adapter(signature.name, with_config(ConfigDict(extra="forbid"))(arguments))
-        schema = _without_titles(adapter.json_schema())
+        adapter, schema = _adapted(signature.name, with_config(ConfigDict(extra="forbid"))(arguments))
         for parameter in signature.parameters:
-            _add_default(schema["properties"][parameter.name], parameter)
-        return adapter, schema
+            _add_default(schema["properties"].get(parameter.key, {}), parameter)
+        return adapter, _told(schema)
 
     def _field(self, function: str, parameter: Parameter) -> Any:
         if not parameter.is_named:
             raise ToolDefinitionError(
                 f"{function} cannot be a tool: the model fills parameters by name, so {parameter} has no place; "
-                "give each value a named parameter, or give input_schema="
+                "give each value a named parameter, or take **kwargs and give input_schema="
             )
-        if isinstance(parameter.default, FieldInfo):
-            self._defaults[parameter.name] = parameter.default
-        elif not parameter.required and not parameter.has_default:
-            self._absent[parameter.name] = None
-        hint = parameter.hint
-        if parameter.description is not None:
-            hint = Annotated[hint, Field(description=parameter.description)]
-        return Required[hint] if parameter.required else NotRequired[hint]
+        if parameter.required:
+            return parameter.hint
+        if not parameter.has_own_default:
+            self._optional.append(parameter)
+        return NotRequired[parameter.hint]
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the keyword arguments that JSON text stands for; raises `Misfit`."""
         try:
-            values: Any = self._adapter.validate_json(text, extra=self._extra)
+            return self._keywords(self._adapter.validate_json(text, extra=self._extra))
         except ValidationError as error:
             wrong = misfit(error, text)
-        else:
-            return self._keywords(values)
+        except Exception as error:  # of a validator or a default's factory: a part of the tool, which may fail
+            wrong = Misfit([Problem((), f"checking them failed with {type(error).__name__}", text)])
         raise wrong
 
     def _keywords(self, values: Any) -> dict[str, Any]:
         if self._whole is not None:
             return {self._whole: values}
-        for name, field in self._defaults.items():
-            if name not in values:
-                values[name] = field.get_default(call_default_factory=True, validated_data={})
-        return {**self._absent, **values} if self._absent else values
+        for parameter in self._optional:
+            if parameter.name not in values:
+                values[parameter.name] = parameter.left_out()
+        return values  # type: ignore[no-any-return]
 
 
 _SIGNATURES: WeakKeyDictionary[Any, dict[bool, Signature]] = WeakKeyDictionary()
@@ -124,25 +122,33 @@ def schema_of(signature: Signature) -> ArgumentSchema:
         return _SCHEMAS.setdefault(signature, ArgumentSchema(signature))
 
 
-def _adapter(function: str, arguments: Any) -> TypeAdapter[Any]:
+class _Generator(GenerateJsonSchema):
+    """Leaves out, without a warning, a default that JSON cannot hold."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (pydantic's own name and type)
+
+
+def _adapted(function: str, arguments: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
     try:
-        return TypeAdapter(arguments)
+        adapter = TypeAdapter(arguments)
+        return adapter, adapter.json_schema(schema_generator=_Generator)
     except Exception as error:
         raise ToolDefinitionError(
             f"{function} cannot be a tool: pydantic finds no schema for its parameters; annotate them with types that "
-            "pydantic can validate"
+            "pydantic can validate and JSON can hold"
         ) from error
 
 
 def _add_default(schema: dict[str, Any], parameter: Parameter) -> None:
     """Tell the model what a parameter is when it is left out, if JSON can tell."""
-    if parameter.has_default and not isinstance(parameter.default, FieldInfo) and "default" not in schema:
-        with suppress(ValueError, TypeError, RecursionError):
-            schema["default"] = to_jsonable_python(parameter.default)
+    default = parameter.default
+    if default is not PydanticUndefined and not hasattr(default, "__next__"):  # reading an iterator would use it up
+        with suppress(Exception):  # a serializer of the developer's own may raise anything
+            schema["default"] = to_jsonable_python(default)
 
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs")
-_VALUES = ("default", "const", "enum", "examples")
+_VALUES = ("default", "const", "enum", "examples", "discriminator")
 
 
 def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -160,15 +166,28 @@ def _inner(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, An
     return value if key in _VALUES else _mapped(value, change)
 
 
-def _without_titles(schema: dict[str, Any]) -> Any:
-    """Return a schema without the titles pydantic makes of names: the model reads those, and pays for each token."""
-    return _mapped(schema, lambda each: {key: value for key, value in each.items() if key != "title"})
+def _told(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema as the model reads it: definitions stand where they are used, but for those in a circle."""
+    schema = _mapped(schema, lambda each: {key: value for key, value in each.items() if _is_told(key, value)})
+    if "$defs" not in schema:
+        return schema
+    with suppress(ToolDefinitionError):  # it would grow too large
+        schema = inlined(schema)
+    return {key: schema[key] for key in sorted(schema, key=lambda key: key != "$defs")}
 
 
-def _at_the_root(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose root is an object and not a reference to one, as that of a recursive type is."""
-    name = schema.get("$ref", "").removeprefix("#/$defs/")
-    return {**schema["$defs"][name], "$defs": schema["$defs"]} if name else schema
+def _is_told(key: str, value: Any) -> bool:
+    # not the titles pydantic makes of names: the model reads those, and pays for each token; nor the discriminator of
+    # OpenAPI, which refers to definitions and says no more than the `const` in each of them
+    return key not in ("title", "discriminator") and (key != "default" or _is_json(value))
+
+
+def _is_json(value: Any) -> bool:
+    """Whether JSON has a form for a plain value: it has none for NaN, nor UTF-8 for half a character."""
+    try:
+        return bool(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _closed(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:

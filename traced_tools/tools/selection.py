@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
+from traced_tools._checks import expect
 from traced_tools._flow import call
 from traced_tools._steps import perform
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
@@ -101,6 +102,7 @@ def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
     if found is None:
         why = "there is no resolver=, which says where names are looked up" if resolver is None else "nobody knows it"
         raise ToolNotFoundError(f"tools= names {name!r}, which cannot be resolved: {why}")
+    expect(f"what the resolver returns for {name!r}", found, ToolCallback, "a ToolCallback or None")
     return found
 
 
@@ -115,12 +117,15 @@ def _of_object(item: Any) -> Iterable[ToolCallback]:
 
 
 def _marked_methods(kind: type) -> list[str]:
-    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
-    return [name for name in names if is_marked(getattr(kind, name, None))]
+    members: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        members |= vars(base)
+    return [name for name, member in members.items() if is_marked(member)]
 
 
 def _no_tool(kind: type) -> ToolDefinitionError:
-    given_as_class = "; this is the class, pass an instance of it" if _marked_methods(kind) else ""
+    has_tools = _marked_methods(kind) or hasattr(kind, "call") or hasattr(kind, "tool_callbacks")
+    given_as_class = "; this is the class, pass an instance of it" if has_tools else ""
     return ToolDefinitionError(
         f"{kind.__name__} holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback or "
         f"ToolCallbackProvider{given_as_class}"

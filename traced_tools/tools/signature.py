@@ -6,19 +6,25 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, RootModel
 from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 from typing_extensions import get_type_hints, is_typeddict
 
+from traced_tools._checks import expect
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.docstrings import read_docstring
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_SAID_BY_FIELD = [
+    name for name in inspect.signature(Field).parameters if hasattr(FieldInfo, name) and "default" not in name
+]
+_STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,21 @@ class ToolParam:
 
     Args:
         description: what the model is told about it; by default what `Field` or the docstring says.
-        required: whether the model must give it; None for: required unless it has a default or may be None.
+        required: whether the model must give it; None for: required unless it has a default or may be None. Only a
+            parameter heeds it: a field of a model is required as the model says.
     """
 
     description: str | None = None
     required: bool | None = None
+
+    def __post_init__(self) -> None:
+        expect("description", self.description, (str, type(None)), "a str or None")
+        expect("required", self.required, (bool, type(None)), "True, False or None")
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe what is annotated with it, be it a parameter, a field or a part of a union."""
+        described = {} if self.description is None else {"description": self.description}
+        return {**handler(schema), **described}
 
 
 class Signature:
@@ -42,8 +58,8 @@ class Signature:
 
     Attributes:
         name: the function's name, for errors.
-        parameters: those the model fills.
-        context_parameter: the one annotated `ToolContext`, which the loop fills.
+        parameters: those the model fills; what a `functools.partial` has given is not among them.
+        context_parameters: the names of those annotated `ToolContext`, which the loop fills.
         returns_nothing: whether the function is annotated `-> None`.
         summary: what the docstring says first.
 
@@ -53,18 +69,22 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name: str = getattr(function, "__qualname__", type(function).__name__)
+        annotated = _annotated(function)
+        hints = _hints(self.name, annotated)
         docstring = read_docstring(function)
-        hints = _hints(function)
         self.summary = docstring.summary
-        self.returns_nothing = hints.get("return") is type(None)
-        self.context_parameter: str | None = None
+        returned = getattr(annotated, "__annotations__", {}).get("return", Any)
+        self.returns_nothing = returned in (None, "None") and not isinstance(function, type)
+        self.context_parameters: list[str] = []
         self.parameters: list[Parameter] = []
-        for parameter in _parameters(self.name, function):
-            hint = hints.get(parameter.name, Any)
-            if ToolContext in (hint, *get_args(hint)):
-                self.context_parameter = parameter.name
+        for each in _parameters(self.name, function):
+            hint = hints.get(each.name, each.annotation)
+            if not _is_context(hint):
+                self.parameters.append(_parameter(self.name, each, hint, docstring.parameters.get(each.name)))
+            elif each.kind in _NAMED:
+                self.context_parameters.append(each.name)
             else:
-                self.parameters.append(Parameter(parameter, hint, docstring.parameters.get(parameter.name)))
+                raise ToolDefinitionError(f"{self.name} cannot be a tool: its ToolContext must be given by name")
 
     @property
     def takes_anything(self) -> bool:
@@ -77,58 +97,97 @@ class Parameter:
 
     Args:
         parameter: as Python sees it.
-        hint: its annotation.
+        hint: its annotation, `empty` if it has none.
         documented: what the docstring says of it.
+
+    Attributes:
+        name: what the function calls it.
+        key: what the model calls it; a `Field` may give it another name.
+        hint: its type and all that is said of it, but for its default.
+        default: what the model is told it is when left out; `PydanticUndefined` when that cannot be told.
+        required: whether the model must give it: as `ToolParam` says, else unless it has a default or may be None.
+        is_named: whether it can be given by name.
+        is_open: whether it takes keyword arguments of any name.
+        has_own_default: whether the function itself knows what it is when left out.
     """
 
     def __init__(self, parameter: inspect.Parameter, hint: Any, documented: str | None) -> None:
         self.name = parameter.name
         self.is_named = parameter.kind in _NAMED
         self.is_open = parameter.kind is parameter.VAR_KEYWORD
-        self.default: Any = parameter.default
-        if isinstance(self.default, FieldInfo):
-            hint = Annotated[hint, self.default]
-            self.default = parameter.empty if self.default.is_required() else self.default
-        self.has_default = self.default is not parameter.empty
-        self.hint = hint
-        self._said = next((item for item in _metadata(hint) if isinstance(item, ToolParam)), ToolParam())
-        self._documented = documented
-        self._text = str(parameter)
+        self._stars = _STARS.get(parameter.kind, "")
+        self._field = field = _field(parameter, hint)
+        self.has_own_default = parameter.default is not parameter.empty and not isinstance(parameter.default, FieldInfo)
+        self.default: Any = parameter.default if self.has_own_default else field.default
+        said = next((item for item in field.metadata if isinstance(item, ToolParam)), ToolParam())
+        has_default = self.has_own_default or not field.is_required()
+        may_be_left_out = has_default or any(kind is type(None) for kind in _alternatives(field.annotation))
+        self.required = not may_be_left_out if said.required is None else said.required
+        self.key = field.validation_alias if isinstance(field.validation_alias, str) else self.name
+        self.hint = _without_default(field, said.description or field.description or documented)
 
-    @property
-    def required(self) -> bool:
-        """Whether the model must give it: as `ToolParam` says, else unless it has a default or may be None."""
-        said = self._said.required
-        return not self.has_default and not _may_be_none(self.hint) if said is None else said
-
-    @property
-    def description(self) -> str | None:
-        """What the model is told about it beyond what its annotation tells already."""
-        in_hint = any(isinstance(item, FieldInfo) and item.description for item in _metadata(self.hint))
-        return self._said.description or (None if in_hint else self._documented)
+    def left_out(self) -> Any:
+        """Return what it is when left out and the function has no default of its own; made anew each time."""
+        if self._field.is_required():
+            return None
+        return self._field.get_default(call_default_factory=True, validated_data={})
 
     @property
     def has_fields(self) -> bool:
-        """Whether it is a model, dataclass or typed dictionary that must be given."""
-        kind = get_args(self.hint)[0] if get_origin(self.hint) is Annotated else self.hint
-        kind = get_origin(kind) or kind
-        return self.is_named and not self.has_default and has_fields(kind)
+        """Whether it is a model, dataclass or typed dictionary that must be given: its fields can be the arguments."""
+        kind: Any = get_origin(self._field.annotation) or self._field.annotation
+        is_model = isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, RootModel)
+        return self.required and self.is_named and (is_model or is_typeddict(kind) or dataclasses.is_dataclass(kind))
 
     def __str__(self) -> str:
-        return self._text
+        return self._stars + self.name
 
 
-def has_fields(kind: Any) -> bool:
-    """Whether the fields of a type can be a tool's arguments."""
-    is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
-    return is_model or is_typeddict(kind) or (isinstance(kind, type) and dataclasses.is_dataclass(kind))
+def _parameter(function: str, parameter: inspect.Parameter, hint: Any, documented: str | None) -> Parameter:
+    try:
+        return Parameter(parameter, hint, documented)
+    except Exception as error:  # anything may stand where an annotation does
+        raise ToolDefinitionError(
+            f"{function} cannot be a tool: the annotation of {parameter.name} is no type ({type(error).__name__})"
+        ) from error
 
 
-def _metadata(hint: Any) -> tuple[Any, ...]:
-    return getattr(hint, "__metadata__", ())
+def _field(parameter: inspect.Parameter, hint: Any) -> FieldInfo:
+    """Return all that annotation and default say of a parameter."""
+    hint = Any if hint is parameter.empty else hint
+    if isinstance(parameter.default, FieldInfo):
+        hint = Annotated[hint, parameter.default]
+    return FieldInfo.from_annotation(hint)
+
+
+def _without_default(field: FieldInfo, description: str | None) -> Any:
+    """Return a field as a type; with a default in it, pydantic would never require it."""
+    said = {**{name: getattr(field, name) for name in _SAID_BY_FIELD}, "description": description}
+    kept = Field(**{name: value for name, value in said.items() if value is not None})
+    return Annotated[(field.annotation, *field.metadata, kept)]
+
+
+def _alternatives(hint: Any) -> Iterator[Any]:
+    """Yield the types that a hint allows, out of its unions and without what is said of them."""
+    if get_origin(hint) is Annotated:
+        yield from _alternatives(get_args(hint)[0])
+    elif get_origin(hint) in (Union, types.UnionType):
+        for each in get_args(hint):
+            yield from _alternatives(each)
+    else:
+        yield hint
+
+
+def _is_context(hint: Any) -> bool:
+    return any(isinstance(kind, type) and issubclass(kind, ToolContext) for kind in _alternatives(hint))
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    given: dict[str, Any] = {}
+    if isinstance(function, functools.partial):
+        given = function.keywords  # not asked for: it may be a secret
+        # a new one: `functools.update_wrapper` makes Python forget what the partial has given
+        function = functools.partial(function.func, *function.args, **given)
     try:
         found = list(inspect.signature(function).parameters.values())
     except ValueError:
@@ -138,25 +197,27 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Paramet
     of_a_class = inspect.isfunction(function) and "." in name.rpartition("<locals>.")[2]
     if of_a_class and found and found[0].name == "self":
         raise ToolDefinitionError(f"{name} belongs to a class: pass the method of an instance, or the instance")
-    return found
+    return [each for each in found if each.name not in given]
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _annotated(function: Callable[..., Any]) -> Any:
+    """Return what carries the annotations of a callable."""
     target = inspect.unwrap(getattr(function, "__func__", function))
     while isinstance(target, functools.partial):
         target = inspect.unwrap(getattr(target.func, "__func__", target.func))
-    if not isinstance(target, types.FunctionType | types.BuiltinFunctionType | type):
-        target = type(target).__call__
+    if isinstance(target, type):
+        return target.__init__  # type: ignore[misc]  # of just this class
+    return target if isinstance(target, types.FunctionType | types.BuiltinFunctionType) else type(target).__call__
+
+
+def _hints(name: str, annotated: Any) -> dict[str, Any]:
+    # not that of the result: it is nothing to a model, and is often defined for type checkers only
+    hints = {key: hint for key, hint in getattr(annotated, "__annotations__", {}).items() if key != "return"}
+    stand_in = functools.update_wrapper(lambda: None, annotated)
+    stand_in.__annotations__ = hints
     try:
-        return get_type_hints(target, include_extras=True)
-    except NameError as error:
-        raise ToolDefinitionError(
-            f"{getattr(function, '__qualname__', function)} cannot be a tool: its annotation {error.name} is not "
-            "defined where the function is"
-        ) from error
-
-
-def _may_be_none(hint: Any) -> bool:
-    if get_origin(hint) is Annotated:
-        return _may_be_none(get_args(hint)[0])
-    return hint is type(None) or (get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint))
+        return get_type_hints(stand_in, include_extras=True)
+    except Exception as error:
+        unknown = error.name if isinstance(error, NameError) else None
+        why = f"{unknown} is not defined where the function is" if unknown else type(error).__name__
+        raise ToolDefinitionError(f"{name} cannot be a tool: its annotations cannot be read: {why}") from error

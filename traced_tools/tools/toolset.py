@@ -24,7 +24,10 @@ class ToolSet(tuple[ToolCallback, ...]):
     def __new__(cls, tools: Iterable[ToolCallback] = ()) -> ToolSet:
         """Take the tools and find them by name."""
         self = super().__new__(cls, tools)
-        self.definitions = tuple(tool.definition for tool in self)
+        try:
+            self.definitions = tuple(tool.definition for tool in self)
+        except AttributeError:
+            raise TypeError("a ToolSet takes ToolCallback objects: tool_callbacks(...) makes them") from None
         self.by_name = {tool.definition.name: tool for tool in self}
         self._invocables = {}
         if len(self.by_name) < len(self):

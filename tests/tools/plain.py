@@ -1,0 +1,61 @@
+"""Tools as plain as can be, and what becomes of calls to them in the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.helpers import run
+from traced_tools import (
+    ChatClient,
+    ToolCall,
+    ToolContext,
+    ToolDefinition,
+    ToolMetadata,
+    tool,
+)
+from traced_tools.testing import ScriptedChatModel
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def fail(reason: str = "no") -> str:
+    """Fail."""
+    raise RuntimeError(reason)
+
+
+def nothing() -> str:
+    """Take nothing."""
+    return "nothing given"
+
+
+@tool(return_direct=True)
+def direct(text: str) -> str:
+    """Answer directly."""
+    return text
+
+
+def whoami(context: ToolContext) -> str:
+    """Tell who is asking."""
+    return f"{context['user']} {context.tool_name} {context.call_id} {context.iteration}"
+
+
+class Own:
+    """A tool made without the package's help."""
+
+    def __init__(self, name: str = "own", return_direct: bool = False, answer: Any = None) -> None:
+        self.definition = ToolDefinition(name=name)
+        self.metadata = ToolMetadata(return_direct=return_direct)
+        self.inputs: list[tuple[str, ToolContext | None]] = []
+        self._answer = answer
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        self.inputs.append((tool_input, context))
+        return tool_input if self._answer is None else self._answer
+
+
+def in_loop(mode: str, *calls: ToolCall, tools: Any, **settings: Any) -> list[str]:
+    model = ScriptedChatModel([list(calls), "done"])
+    return [each.content for each in run(ChatClient(model, tools=tools, **settings).prompt("?"), mode).tool_results]

@@ -1,0 +1,354 @@
+"""Whoever stops waiting for a run, its tools are told and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from tests.support import PATIENCE, Telemetry, arun, in_time, patiently, run
+from tests.tools.batches import (
+    MARKER,
+    Stuck,
+    attributes,
+    client_of,
+    ctrl_c,
+    function_tool,
+    nothing_logged,
+    recorded,
+    turns,
+    until,
+)
+from traced_tools import ToolCallingManager, ToolContext, WorkerPool
+from traced_tools.tools import retries
+
+TIMEOUTS = pytest.mark.parametrize("timeout", [None, PATIENCE])
+
+
+@pytest.fixture
+def stuck() -> Iterator[Stuck]:
+    stuck = Stuck()
+    yield stuck
+    stuck.release.set()
+
+
+class Waiting:
+    """An async tool that waits for ever; it notes how it left."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.left: list[str] = []
+
+    async def waiting(self, context: ToolContext) -> None:
+        """Wait."""
+        self.begun.release()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.left.append("cancelled")
+            raise
+        finally:
+            self.left.append("cleaned up")
+
+
+# A task that is cancelled.
+
+
+@TIMEOUTS
+def test_cancelling_a_run_reaches_every_tool_of_the_batch(
+    async_mode: str, timeout: float | None, stuck: Stuck, telemetry: Telemetry
+) -> None:
+    waiting = Waiting()
+    tools = [function_tool(stuck.stuck, timeout=timeout), function_tool(waiting.waiting, timeout=timeout)]
+    client = client_of(["stuck", "waiting", "stuck", "waiting"], tools, telemetry)
+
+    async def main() -> None:
+        task = asyncio.create_task(arun(async_mode, client.prompt("?")))
+        for begun in (stuck.begun, waiting.begun) * 2:
+            assert await asyncio.to_thread(begun.acquire, timeout=PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert waiting.left == ["cancelled", "cleaned up"] * 2
+        assert [each.cancelled for each in stuck.contexts] == [True, True]
+        assert not stuck.release.is_set()
+
+    with nothing_logged():
+        asyncio.run(patiently(main()))
+        stuck.ends()
+    telemetry.check_cancelled()
+    assert [each["traced_tools.tool.outcome"] for each in attributes(telemetry)] == ["cancelled"] * 4
+    assert recorded(telemetry, "traced_tools.tool.active") == 0
+    assert recorded(telemetry, "traced_tools.tool.late_results") == 0
+
+
+@TIMEOUTS
+def test_a_blocking_tool_of_a_cancelled_run_keeps_no_thread_of_its_pool(
+    async_mode: str, timeout: float | None, stuck: Stuck, telemetry: Telemetry
+) -> None:
+    def quick() -> str:
+        return "quick"
+
+    manager = ToolCallingManager(workers=WorkerPool(1))
+    client = client_of(["stuck"], [function_tool(stuck.stuck, timeout=timeout)], telemetry, manager)
+
+    async def main() -> Any:
+        task = asyncio.create_task(arun(async_mode, client.prompt("?")))
+        assert await asyncio.to_thread(stuck.begun.acquire, timeout=PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await arun(async_mode, client_of(["quick"], [quick], telemetry, manager).prompt("?"))
+
+    assert asyncio.run(patiently(main())).tool_results[0].content == "quick"
+    telemetry.check_each_ended_once()
+
+
+@TIMEOUTS
+def test_a_tool_whose_run_is_cancelled_while_it_waits_for_a_worker_never_begins(
+    async_mode: str, timeout: float | None, stuck: Stuck, telemetry: Telemetry
+) -> None:
+    ran: list[str] = []
+
+    def quick() -> None:
+        ran.append("quick")
+
+    pool = WorkerPool(1)
+    holding = pool.submit(lambda: stuck.stuck(ToolContext()))
+    manager = ToolCallingManager(workers=pool)
+
+    async def main() -> None:
+        client = client_of(["quick"], [function_tool(quick, timeout=timeout)], telemetry, manager)
+        task = asyncio.create_task(arun(async_mode, client.prompt("?")))
+        await asyncio.to_thread(until, lambda: pool._waiting < 0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with nothing_logged():
+        asyncio.run(patiently(main()))
+        stuck.release.set()
+        holding.result(PATIENCE)
+        pool.submit(lambda: None).result(PATIENCE)
+    assert ran == []
+    telemetry.check_cancelled()
+
+
+@TIMEOUTS
+def test_what_a_tool_of_a_cancelled_run_raises_is_logged_nowhere(
+    async_mode: str, timeout: float | None, telemetry: Telemetry
+) -> None:
+    stuck = Stuck(LookupError(MARKER))
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError(MARKER)
+
+    async def main() -> None:
+        tools = [function_tool(stuck.stuck, timeout=timeout), function_tool(fails, timeout=timeout)]
+        task = asyncio.create_task(arun(async_mode, client_of(["stuck", "fails"], tools, telemetry).prompt("?")))
+        assert await asyncio.to_thread(stuck.begun.acquire, timeout=PATIENCE)
+        await turns()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(stuck.ends)
+        await turns()
+
+    with nothing_logged():
+        asyncio.run(patiently(main()))
+    telemetry.check_each_ended_once()
+
+
+# A coroutine that is closed.
+
+
+@TIMEOUTS
+@pytest.mark.parametrize("batch", [["stuck"], ["waiting"], ["stuck", "waiting"]], ids=" ".join)
+@pytest.mark.parametrize("loop", ["open", "closed"])
+def test_a_run_whose_coroutine_is_closed_gives_its_tools_up(
+    batch: list[str], timeout: float | None, loop: str, telemetry: Telemetry
+) -> None:
+    """As Python does to a task that nobody holds: GeneratorExit, and nothing can be awaited any more."""
+    stuck, waiting = Stuck(LookupError(MARKER)), Waiting()
+    tools = [function_tool(stuck.stuck, timeout=timeout), function_tool(waiting.waiting, timeout=timeout)]
+    coroutine = client_of(batch, tools, telemetry).prompt("?").acall()
+
+    async def main() -> None:
+        coroutine.send(None)
+        await turns()
+        if "stuck" in batch:
+            assert await asyncio.to_thread(stuck.begun.acquire, timeout=PATIENCE)
+        if loop == "open":
+            coroutine.close()
+            await turns()
+
+    with nothing_logged():
+        asyncio.run(patiently(main()))
+        coroutine.close()
+        assert all(context.cancelled for context in stuck.contexts)
+        assert waiting.left[-1:] == (["cleaned up"] if "waiting" in batch else [])
+        stuck.ends()
+    telemetry.check_cancelled()
+
+
+# Ctrl-C in a blocking run.
+
+
+class Interrupted(Stuck):
+    """A tool that is interrupted in the main thread once another one is under way beside it."""
+
+    def interrupted(self, context: ToolContext) -> None:
+        """Wait, or be interrupted."""
+        if threading.current_thread() is threading.main_thread():
+            assert self.begun.acquire(timeout=PATIENCE)
+            raise KeyboardInterrupt
+        self.stuck(context)
+
+
+def wait_for_spans(telemetry: Telemetry) -> None:
+    until(lambda: telemetry.counting.begun == telemetry.counting.ended)
+    telemetry.check_each_ended_once()
+    telemetry.check_run("error", "KeyboardInterrupt")
+
+
+def test_an_interrupt_in_one_tool_leaves_at_once_and_tells_the_others(blocking_mode: str, telemetry: Telemetry) -> None:
+    tool = Interrupted()
+    with nothing_logged():
+        with pytest.raises(KeyboardInterrupt):
+            run(blocking_mode, client_of(["interrupted"] * 2, [tool.interrupted], telemetry).prompt("?"))
+        assert [each.cancelled for each in tool.contexts] == [True]
+        assert not tool.release.is_set()
+        tool.ends()
+    wait_for_spans(telemetry)
+
+
+def test_no_tool_begins_after_an_interrupt(blocking_mode: str, telemetry: Telemetry) -> None:
+    tool = Interrupted()
+    client = client_of(["interrupted"] * 5, [tool.interrupted], telemetry, ToolCallingManager(max_concurrency=2))
+    with pytest.raises(KeyboardInterrupt):
+        run(blocking_mode, client.prompt("?"))
+    tool.ends()
+    assert len(tool.contexts) == 1
+    wait_for_spans(telemetry)
+    assert len(telemetry.named("execute_tool")) == 2
+
+
+def test_no_tool_is_tried_again_after_an_interrupt(
+    blocking_mode: str, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
+) -> None:
+    monkeypatch.setattr(retries, "FIRST_PAUSE", 0.0)
+    tool = Interrupted(ConnectionError())
+    client = client_of(["interrupted"] * 2, [function_tool(tool.interrupted, retries=3)], telemetry)
+    with pytest.raises(KeyboardInterrupt):
+        run(blocking_mode, client.prompt("?"))
+    tool.ends()
+    wait_for_spans(telemetry)
+    assert len(tool.contexts) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signal to one thread")
+@TIMEOUTS
+@pytest.mark.parametrize(
+    "batch",
+    [["stuck"], ["waiting"], ["stuck", "stuck"], ["waiting", "waiting"], ["waiting", "stuck"]],
+    ids=" ".join,
+)
+def test_ctrl_c_ends_a_run_whose_tools_are_stuck_and_tells_them(
+    blocking_mode: str, batch: list[str], timeout: float | None, stuck: Stuck, telemetry: Telemetry
+) -> None:
+    waiting = Waiting()
+    tools = [function_tool(stuck.stuck, timeout=timeout), function_tool(waiting.waiting, timeout=timeout)]
+    spec = client_of(batch, tools, telemetry).prompt("?")
+
+    def all_begun() -> bool:
+        return stuck.begun._value + waiting.begun._value == len(batch)
+
+    with nothing_logged():
+        with pytest.raises(KeyboardInterrupt), ctrl_c(all_begun):
+            run(blocking_mode, spec)
+        assert [each.cancelled for each in stuck.contexts] == [True] * batch.count("stuck")
+        until(lambda: len(waiting.left) == 2 * batch.count("waiting"))
+        assert not stuck.release.is_set()
+        stuck.release.set()
+        wait_for_spans(telemetry)
+    if batch == ["waiting", "waiting"]:  # one in the main thread, and the other one beside it
+        outcomes = {each["traced_tools.tool.outcome"] for each in attributes(telemetry)}
+        assert outcomes == {"error", "cancelled"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signal to one thread")
+def test_what_an_async_tool_raises_after_ctrl_c_is_logged_nowhere(blocking_mode: str, telemetry: Telemetry) -> None:
+    begun, left = threading.Event(), threading.Event()
+
+    async def fails() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+            raise LookupError(MARKER)
+
+    with nothing_logged():
+        with pytest.raises(KeyboardInterrupt), ctrl_c(begun.is_set):
+            run(blocking_mode, client_of(["fails"], [fails], telemetry).prompt("?"))
+        assert left.wait(PATIENCE)
+        wait_for_spans(telemetry)
+        run(blocking_mode, client_of(["asynchronous"], [asynchronous], telemetry).prompt("?"))
+
+
+# A tool that ends what it is not asked to end.
+
+
+async def asynchronous() -> str:
+    """Answer on the event loop."""
+    await asyncio.sleep(0)
+    return "answer"
+
+
+@TIMEOUTS
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+@pytest.mark.parametrize("colour", ["blocking", "async"])
+def test_a_tool_may_end_the_program_and_spoils_nothing_if_it_does_not(
+    mode: str, colour: str, error: BaseException, timeout: float | None, telemetry: Telemetry
+) -> None:
+    def blocking() -> None:
+        raise error
+
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    leaving = function_tool(blocking if colour == "blocking" else coroutine, timeout=timeout)
+    with pytest.raises(type(error)):
+        in_time(lambda: run(mode, client_of([leaving.definition.name], [leaving], telemetry).prompt("?")))
+    client = client_of(["asynchronous"], [function_tool(asynchronous, timeout=timeout)], telemetry)
+    assert in_time(lambda: run(mode, client.prompt("?"))).tool_results[0].content == "answer"
+    telemetry.check_each_ended_once()
+
+
+@TIMEOUTS
+@pytest.mark.parametrize("colour", ["blocking", "async"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_tool_that_cancels_itself_has_failed(
+    mode: str, colour: str, times: int, timeout: float | None, telemetry: Telemetry
+) -> None:
+    def blocking() -> None:
+        raise asyncio.CancelledError
+
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    tool = function_tool(blocking if colour == "blocking" else coroutine, timeout=timeout)
+    response = run(mode, client_of([tool.definition.name] * times, [tool], telemetry).prompt("?"))
+    assert response.content == "done"
+    assert [type(each.error) for each in response.tool_results] == [CancelledError] * times
+    telemetry.check_each_ended_once()

@@ -1,0 +1,263 @@
+"""What each parameter of a function is to the model, and what the tool is called."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from tests.helpers import MARKER
+from traced_tools import FunctionToolCallback, ToolDefinition, ToolDefinitionError, ToolParam, tool
+from traced_tools.errors import InvalidArguments
+
+
+def made(function: Any, **settings: Any) -> FunctionToolCallback:
+    return FunctionToolCallback(function, name="it", **settings)
+
+
+def schema(function: Any) -> dict[str, Any]:
+    return made(function).definition.input_schema
+
+
+def properties(function: Any) -> dict[str, Any]:
+    found: dict[str, Any] = schema(function)["properties"]
+    return found
+
+
+def plain(city: str, days: int = 3) -> str:
+    return f"{city} {days}"
+
+
+class Caller:
+    def __call__(self) -> str:
+        return ""
+
+
+# Parameters that have no name.
+
+
+def untyped(*args, **kwargs):  # type: ignore[no-untyped-def]
+    return kwargs
+
+
+def typed(*cities: str, **days: int) -> dict[str, int]:
+    return days
+
+
+def positional(city: str, /) -> str:
+    return city
+
+
+OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(("function", "named"), [(untyped, "*args"), (typed, "*cities"), (positional, "city")])
+def test_a_parameter_without_a_name_has_no_place(function: Any, named: str) -> None:
+    with pytest.raises(ToolDefinitionError) as caught:
+        made(function)
+    assert f"so {named} has no place" in str(caught.value)
+    assert "input_schema=" in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [untyped, typed, tool(input_schema=OPEN)(lambda **kwargs: kwargs)])
+def test_keyword_arguments_of_any_name_are_checked_by_a_schema(function: Any) -> None:
+    callback = made(function, input_schema=OPEN)
+    assert callback.definition.input_schema == OPEN
+    assert callback.call('{"a": 1, "b": [2]}') == '{"a":1,"b":[2]}'
+    with pytest.raises(InvalidArguments) as caught:
+        callback.call('{"a": "1"}')
+    assert caught.value.problems.startswith("a: ")
+
+
+def test_positions_have_no_place_in_a_schema_either() -> None:
+    for function in (positional, lambda *args: args):
+        with pytest.raises(ToolDefinitionError, match="has no place"):
+            made(function, input_schema=OPEN)
+
+
+# Descriptions and requirements.
+
+
+def described(
+    by_param: Annotated[str, Field(description="field"), ToolParam(description="param")],
+    by_field: Annotated[str, Field(description="field")],
+    by_docstring: str,
+    by_default: Annotated[str, ToolParam(description="param")] = Field(description="field"),
+    inside: Annotated[str, ToolParam(description="param")] | None = None,
+) -> str:
+    """Find.
+
+    Args:
+        by_param: docstring
+        by_field: docstring
+        by_docstring: docstring
+        by_default: docstring
+    """
+    return ""
+
+
+def test_a_description_comes_from_the_param_else_the_field_else_the_docstring() -> None:
+    found = properties(described)
+    words = ["param", "field", "docstring", "param", None]
+    assert [each.get("description") for each in found.values()] == words
+    assert found["inside"]["anyOf"][0]["description"] == "param"
+
+
+def test_b149_b150_a_parameter_is_required_unless_the_param_the_default_or_the_type_says_otherwise() -> None:
+    def find(
+        plain: str,
+        nullable: str | None,
+        with_default: str = "",
+        by_field: str = Field("", min_length=0),
+        by_factory: str = Field(default_factory=str),
+        field_without_default: str = Field(min_length=0),
+        in_annotation: Annotated[str, Field(default="")] = "own",
+        not_required: Annotated[str, ToolParam(required=False)] = Field(),
+        required_with_default: Annotated[str, ToolParam(required=True)] = "",
+        required_with_field: Annotated[str, ToolParam(required=True)] = Field(""),
+        required_and_nullable: Annotated[str | None, ToolParam(required=True)] = None,
+    ) -> str:
+        return ""
+
+    required = ["plain", "field_without_default"]
+    required += ["required_with_default", "required_with_field", "required_and_nullable"]
+    assert schema(find)["required"] == required
+    callback = made(find)
+    for name in required:
+        with pytest.raises(InvalidArguments) as caught:
+            callback.bind("{}")
+        assert f"{name}: " in caught.value.problems
+
+
+@pytest.mark.parametrize("wrong", [{"description": 5}, {"required": "no"}], ids=str)
+def test_a_param_refuses_an_argument_of_the_wrong_kind_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        ToolParam(**wrong)
+
+
+# Defaults.
+
+
+class Odd:
+    """Neither shows nor compares itself, like an array of numbers does."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+DEFAULTS = [Odd(), object(), float("nan"), [float("inf")], "\ud800", b"\xff", iter([1]), sys.stdin, Ellipsis]
+circle: list[Any] = []
+circle.append(circle)
+
+
+@pytest.mark.parametrize("default", [*DEFAULTS, circle], ids=lambda each: type(each).__name__)
+def test_a_default_that_json_cannot_hold_is_kept_and_not_told(default: Any) -> None:
+    def give(what: Any = default) -> str:
+        return "the default" if what is default else "another"
+
+    assert properties(give) == {"what": {}}
+    assert made(give).call("{}") == "the default"
+
+
+def test_a_default_is_told_as_json() -> None:
+    def give(a: Any = (1, "x"), b: Any = None, c: Any = {"k": {1}}) -> str:  # noqa: B006
+        return ""
+
+    assert [each["default"] for each in properties(give).values()] == [[1, "x"], None, {"k": [1]}]
+
+
+def test_the_default_of_a_field_is_filled_in_and_made_anew_each_time() -> None:
+    def collect(
+        items: list[int] = Field([]),  # noqa: B008
+        more: list[int] = Field(default_factory=list),  # noqa: B008
+        days: Annotated[int, Field(default=3, ge=1)] = Field(5),
+        own: Annotated[int, Field(default=3)] = 4,
+    ) -> str:
+        items.append(1)
+        more.append(2)
+        return f"{items} {more} {days} {own}"
+
+    callback = made(collect)
+    assert [callback.call("{}") for _ in range(2)] == ["[1] [2] 5 4"] * 2
+    assert callback.call('{"items": [7], "days": 1}') == "[7, 1] [2] 1 4"
+    assert [each.get("default") for each in callback.definition.input_schema["properties"].values()] == [[], None, 5, 4]
+
+
+def test_a_factory_or_validator_that_fails_is_told_to_the_model_by_the_kind_of_its_error() -> None:
+    def fail() -> str:
+        raise LookupError(MARKER)
+
+    def give(text: str = Field(default_factory=fail)) -> str:
+        return text
+
+    with pytest.raises(InvalidArguments) as caught:
+        made(give).call("{}")
+    assert caught.value.problems == "arguments: checking them failed with LookupError"
+    assert caught.value.__context__ is None
+
+
+def test_a_field_may_give_the_parameter_another_name() -> None:
+    def find(from_: str = Field(alias="from"), days: int = Field(3, validation_alias="for-days")) -> str:
+        return f"{from_} {days}"
+
+    assert properties(find) == {"from": {"type": "string"}, "for-days": {"type": "integer", "default": 3}}
+    assert made(find).call('{"from": "Bonn"}') == "Bonn 3"
+    assert made(find).call('{"from": "Bonn", "for-days": 4}') == "Bonn 4"
+
+
+# What a tool is called.
+
+
+def test_b142_b143_a_tool_is_named_after_its_function_and_any_letters_will_do() -> None:
+    def найти() -> str:
+        return ""
+
+    assert FunctionToolCallback(найти).definition.name == "найти"
+    assert FunctionToolCallback(plain, name="天気.now/é (1)").definition.name == "天気.now/é (1)"
+
+
+@pytest.mark.parametrize("function", [lambda: 1, functools.partial(plain), Caller()], ids=["lambda", "partial", "own"])
+def test_what_has_no_name_needs_one(function: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="needs a name: give name="):
+        FunctionToolCallback(function)
+
+
+@pytest.mark.parametrize("name", ["", " ", " a", "a\n", "\ud800", "a\tb"], ids=ascii)
+def test_a_name_that_no_text_can_show_is_refused(name: str) -> None:
+    with pytest.raises(ToolDefinitionError, match="a tool needs a name: printable text"):
+        FunctionToolCallback(plain, name=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "description"),
+    [("get_current_time", "get current time"), ("getWeather2Day", "get weather2 day"), ("__x__", "x"), ("...", "")],
+)
+def test_b144_a_tool_that_nobody_described_is_described_by_its_name(name: str, description: str) -> None:
+    def bare() -> str:
+        return ""
+
+    assert FunctionToolCallback(bare, name=name).definition.description == description
+    assert FunctionToolCallback(bare, name=name, description="").definition.description == ""
+
+
+@pytest.mark.parametrize("more", [{"name": "x"}, {"description": "x"}], ids=str)
+def test_a_definition_and_what_it_says_already_are_refused_together(more: dict[str, str]) -> None:
+    with pytest.raises(ToolDefinitionError, match="leave out name= and description="):
+        FunctionToolCallback(plain, definition=ToolDefinition(name="it"), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("function", [None, 5, "plain"], ids=repr)
+def test_what_cannot_be_called_is_no_function(function: Any) -> None:
+    with pytest.raises(TypeError, match="function must be callable"):
+        FunctionToolCallback(function)

@@ -1,0 +1,338 @@
+"""Tools found by name: in `tools=`, and when a model names one that the request does not carry."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import MODES, Telemetry, run
+from traced_tools import (
+    AssistantMessage,
+    ChatClient,
+    DelegatingToolCallbackResolver,
+    EntryPointToolCallbackResolver,
+    FunctionToolCallback,
+    StaticToolCallbackResolver,
+    ToolCall,
+    ToolCallback,
+    ToolCallbackResolver,
+    ToolCallingManager,
+    ToolDefinitionError,
+    ToolErrors,
+    ToolExecutionResult,
+    ToolNotFoundError,
+    UserMessage,
+    tool,
+)
+from traced_tools.models import ChatResponse
+from traced_tools.testing import ScriptedChatModel
+
+HANDS = ("execute_tool_calls", "aexecute_tool_calls")
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(return_direct=True)
+def direct(text: str) -> str:
+    """Answer directly."""
+    return text
+
+
+def carried() -> str:
+    """Be there."""
+    return "here"
+
+
+class Asked(StaticToolCallbackResolver):
+    """Notes the names it is asked for."""
+
+    def __init__(self, *tools: Any) -> None:
+        super().__init__(tools)
+        self.names: list[str] = []
+
+    def resolve(self, name: str) -> ToolCallback | None:
+        self.names.append(name)
+        return super().resolve(name)
+
+
+def by_hand(
+    how: str, manager: ToolCallingManager, calls: list[ToolCall], tools: Any, **more: Any
+) -> ToolExecutionResult:
+    response = ChatResponse(AssistantMessage(tool_calls=calls))
+    execute = getattr(manager, how)
+    result = execute((UserMessage("?"),), response, tools=tools, **more)
+    return asyncio.run(result) if how == "aexecute_tool_calls" else result  # type: ignore[no-any-return]
+
+
+# Names in `tools=`.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b128_a_name_stands_for_the_tool_that_the_applications_resolver_knows(mode: str) -> None:
+    resolver = Asked(add, direct)
+    assert isinstance(resolver, ToolCallbackResolver)
+    model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"])
+    client = ChatClient(model, tools=[carried, ["add"]], resolver=resolver)
+    assert run(client.prompt("?"), mode).tool_results[0].content == "3"
+    assert [each.name for each in model.requests[0].tools] == ["carried", "add"]
+    assert resolver.names == ["add"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_provider_may_give_names(mode: str) -> None:
+    class Provider:
+        def tool_callbacks(self) -> Any:
+            return ["add", [direct]]
+
+    model = ScriptedChatModel(["x"])
+    run(ChatClient(model, resolver=Asked(add)).prompt("?", tools=Provider()), mode)
+    assert [each.name for each in model.requests[0].tools] == ["add", "direct"]
+    with pytest.raises(ToolNotFoundError, match="'add', which cannot be resolved: there is no resolver="):
+        run(ChatClient(ScriptedChatModel([])).prompt("?", tools=Provider()), mode)
+
+
+@pytest.mark.parametrize("name", ["subtract", "", "Add", "add "])
+def test_a_name_that_nobody_knows_is_refused_where_it_is_given(name: str) -> None:
+    client = ChatClient(ScriptedChatModel([]), resolver=Asked(add))
+    with pytest.raises(ToolNotFoundError, match=f"tools= names '{name}', which cannot be resolved: nobody knows it"):
+        client.prompt("?", tools=[name])
+    with pytest.raises(ToolNotFoundError):
+        client.replace(tools=name)
+    with pytest.raises(ToolNotFoundError):
+        by_hand("execute_tool_calls", ToolCallingManager(resolver=Asked(add)), [ToolCall("add")], [name])
+
+
+def test_a_resolver_that_returns_something_else_is_named() -> None:
+    class Wrong:
+        def resolve(self, name: str) -> Any:
+            return add
+
+    with pytest.raises(
+        TypeError, match="what the resolver returns for 'add' must be a ToolCallback or None, not function"
+    ):
+        ChatClient(ScriptedChatModel([]), resolver=Wrong()).prompt("?", tools="add")
+
+
+def test_a_name_and_its_tool_are_one_too_many() -> None:
+    with pytest.raises(ToolDefinitionError, match="given more than once: add"):
+        ChatClient(ScriptedChatModel([]), resolver=Asked(add), tools=[add, "add"])
+
+
+@pytest.mark.parametrize("how", HANDS)
+def test_names_are_resolved_by_hand_too(how: str) -> None:
+    manager = ToolCallingManager(resolver=Asked(add))
+    result = by_hand(how, manager, [ToolCall("add", {"a": 1, "b": 2})], ["add"])
+    assert [each.content for each in result.results] == ["3"]
+
+
+# Names that a model makes up.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b088_a_tool_that_only_the_resolver_knows_is_not_looked_up_by_default(mode: str) -> None:
+    resolver, model = Asked(add), ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "x"])
+    (result,) = run(ChatClient(model, tools=carried, resolver=resolver).prompt("?"), mode).tool_results
+    assert (result.decision, resolver.names) == ("unknown_tool", [])
+    assert "add" not in result.content
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b089_with_the_fallback_it_is_looked_up_and_runs_and_is_traced_under_its_name(mode: str) -> None:
+    telemetry, resolver = Telemetry(), Asked(FunctionToolCallback(add, name="math.add"))
+    calls = [ToolCall("math.add", {"a": 1, "b": 2}), ToolCall("carried"), ToolCall("nowhere")]
+    model = ScriptedChatModel([calls, "x"])
+    client = ChatClient(model, tools=carried, resolver=resolver, resolver_fallback=True, telemetry=telemetry.options)
+    response = run(client.prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed", "allowed", "unknown_tool"]
+    assert [each.content for each in response.tool_results[:2]] == ["3", "here"]
+    assert resolver.names == ["math.add", "nowhere"]
+    assert len(telemetry.named("execute_tool math.add")) == len(telemetry.named("execute_tool carried")) == 1
+    assert [[each.name for each in request.tools] for request in model.requests] == [["carried"]] * 2
+
+
+@pytest.mark.parametrize("how", HANDS)
+def test_b089_the_fallback_works_by_hand_too(how: str) -> None:
+    for fallback, decision in ((True, "allowed"), (False, "unknown_tool")):
+        manager = ToolCallingManager(resolver=Asked(add), resolver_fallback=fallback)
+        (result,) = by_hand(how, manager, [ToolCall("add", {"a": 1, "b": 2})], []).results
+        assert result.decision == decision
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_of_the_fallback_may_answer_directly(mode: str) -> None:
+    model = ScriptedChatModel([ToolCall("direct", {"text": "hi"})])
+    client = ChatClient(model, resolver=Asked(direct), resolver_fallback=True)
+    response = run(client.prompt("?"), mode)
+    assert (response.stop_reason, response.content) == ("return_direct", "hi")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_of_the_fallback_that_runs_alone_runs_alone(mode: str) -> None:
+    at_once: list[int] = []
+    under_way: set[str] = set()
+
+    def note(name: str) -> str:
+        under_way.add(name)
+        at_once.append(len(under_way))
+        under_way.discard(name)
+        return name
+
+    alone = tool(name="alone", sequential=True)(lambda: note("alone"))
+    model = ScriptedChatModel([[ToolCall("beside"), ToolCall("alone"), ToolCall("beside")], "x"])
+    beside = tool(name="beside")(lambda: note("beside"))
+    client = ChatClient(model, tools=beside, resolver=Asked(alone), resolver_fallback=True)
+    response = run(client.prompt("?"), mode)
+    assert [each.content for each in response.tool_results] == ["beside", "alone", "beside"]
+    assert at_once == [1, 1, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_even_the_fallback_does_not_know_may_fail_the_run(mode: str) -> None:
+    model = ScriptedChatModel([ToolCall("nowhere")])
+    errors = ToolErrors(unknown_tool="raise")
+    client = ChatClient(model, resolver=Asked(add), resolver_fallback=True, tool_errors=errors)
+    with pytest.raises(ToolNotFoundError):
+        run(client.prompt("?"), mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_of_the_fallback_passes_unchanged(mode: str) -> None:
+    class Failing:
+        def resolve(self, name: str) -> ToolCallback | None:
+            raise LookupError("the registry is away")
+
+    client = ChatClient(ScriptedChatModel([ToolCall("add")]), resolver=Failing(), resolver_fallback=True)
+    with pytest.raises(LookupError, match="the registry is away"):
+        run(client.prompt("?"), mode)
+
+
+# The resolvers.
+
+
+def test_the_first_resolver_that_knows_a_name_has_it() -> None:
+    first, second = Asked(add), Asked(tool(name="add")(lambda: 0), direct)
+    both = DelegatingToolCallbackResolver([first, second])
+    found = both.resolve("add")
+    assert found is not None
+    assert found is first.resolve("add")
+    assert both.resolve("direct") is second.resolve("direct")
+    assert both.resolve("nowhere") is None
+    assert first.names == ["add", "add", "direct", "nowhere"]
+    assert DelegatingToolCallbackResolver(iter([])).resolve("add") is None
+
+
+@pytest.mark.parametrize("wrong", [5, None, [add], [None], "add"], ids=str)
+def test_delegating_needs_resolvers(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="resolvers"):
+        DelegatingToolCallbackResolver(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, add, "static"], ids=str)
+def test_what_resolves_nothing_is_no_resolver(wrong: Any) -> None:
+    for make in (lambda: ChatClient(ScriptedChatModel([]), resolver=wrong), lambda: ToolCallingManager(resolver=wrong)):
+        with pytest.raises(TypeError, match="resolver must be a ToolCallbackResolver or None"):
+            make()
+
+
+def test_a_static_resolver_takes_what_stands_for_tools_each_name_once() -> None:
+    own = FunctionToolCallback(add, name="own")
+    assert StaticToolCallbackResolver([own, [direct]]).resolve("own") is own
+    with pytest.raises(ToolDefinitionError, match="given more than once: add"):
+        StaticToolCallbackResolver([add, [add]])
+    with pytest.raises(ToolDefinitionError, match="holds no tool"):
+        StaticToolCallbackResolver(None)
+
+
+# Entry points.
+
+MODULE = '''
+from traced_tools import tool
+
+@tool(name="weather.now")
+def now(city: str) -> str:
+    """Tell the weather."""
+    return f"rain in {city}"
+
+class Desk:
+    @tool
+    def open_desk(self) -> str:
+        """Open."""
+        return "open"
+'''
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A distribution with entry points, as if it was installed."""
+    (tmp_path / "fake_weather.py").write_text(MODULE, "utf-8")
+    (tmp_path / "fake_broken.py").write_text("import fake_nothing_of_that_name", "utf-8")
+    about = tmp_path / "fake_weather-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-weather\nVersion: 1.0\n", "utf-8")
+    groups = "[traced_tools.tools]\nweather.now = fake_weather:now\nopen_desk = fake_weather:Desk.open_desk\n"
+    groups += (
+        "misnamed = fake_weather:now\nmodule = fake_weather\nbroken = fake_broken:now\nmissing = fake_weather:nowhere\n"
+    )
+    groups += "class = fake_weather:Desk\n[elsewhere]\nweather.now = fake_weather:now\n"
+    (about / "entry_points.txt").write_text(groups, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ("fake_weather", "fake_broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("mode", MODES)
+def test_an_announced_tool_is_imported_when_it_is_asked_for(mode: str) -> None:
+    resolver = EntryPointToolCallbackResolver()
+    model = ScriptedChatModel([ToolCall("weather.now", {"city": "Bonn"}), "x"])
+    client = ChatClient(model, resolver=resolver)
+    assert resolver.resolve("nowhere") is None
+    assert "fake_weather" not in sys.modules
+    response = run(client.prompt("?", tools=["weather.now"]), mode)
+    assert response.tool_results[0].content == "rain in Bonn"
+    assert resolver.resolve("weather.now") is resolver.resolve("weather.now")
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_group_of_ones_own_is_looked_up_instead() -> None:
+    resolver = EntryPointToolCallbackResolver("elsewhere")
+    assert resolver.resolve("weather.now") is not None
+    assert resolver.resolve("misnamed") is None
+    with pytest.raises(TypeError, match="group must be a str"):
+        EntryPointToolCallbackResolver(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "misnamed",
+            "the entry point 'misnamed' leads to fake_weather:now, which holds weather.now: name it after a tool",
+        ),
+        ("module", "module holds no tool"),
+        ("class", "Desk holds no tool.*this is the class"),
+        ("open_desk", "belongs to a class"),
+    ],
+)
+def test_what_is_announced_and_holds_no_tool_of_that_name_is_refused(name: str, says: str) -> None:
+    with pytest.raises(ToolDefinitionError, match=says):
+        EntryPointToolCallbackResolver().resolve(name)
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("name", "error"), [("broken", ModuleNotFoundError), ("missing", AttributeError)])
+def test_an_import_that_fails_passes_as_it_is_and_is_tried_again(name: str, error: type[Exception]) -> None:
+    resolver = EntryPointToolCallbackResolver()
+    for _ in range(2):
+        with pytest.raises(error):
+            ChatClient(ScriptedChatModel([]), tools=[name], resolver=resolver)

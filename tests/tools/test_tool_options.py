@@ -1,0 +1,199 @@
+"""What `@tool` says of how a tool runs, and what is made once for all tools of a function."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.helpers import MODES, run
+from traced_tools import (
+    AssistantMessage,
+    ChatClient,
+    FunctionToolCallback,
+    ToolCall,
+    ToolCallingManager,
+    ToolErrors,
+    ToolExecutionError,
+    ToolMessage,
+    ToolMetadata,
+    UserMessage,
+    tool,
+    tool_callbacks,
+)
+from traced_tools.models import ChatResponse
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import schema
+from traced_tools.tools.schema import ArgumentSchema
+from traced_tools.tools.signature import Signature
+
+
+class Place(BaseModel):
+    city: str
+
+
+def now() -> str:
+    """Tell the time."""
+    return "now"
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("name", 5),
+    ("description", 5),
+    ("result_converter", "json"),
+    ("input_schema", "{}"),
+    ("return_direct", 1),
+    ("timeout", 0),
+    ("timeout", -1),
+    ("timeout", float("inf")),
+    ("timeout", float("nan")),
+    ("timeout", "5"),
+    ("timeout", True),
+    ("retries", -1),
+    ("retries", 1.5),
+    ("retries", True),
+    ("retries", None),
+    ("retry_on", 5),
+    ("retry_on", (5,)),
+    ("retry_on", (KeyboardInterrupt,)),
+    ("retry_on", int),
+    ("retry_on", ValueError("x")),
+    ("sequential", "yes"),
+    ("requires_approval", 1),
+    ("capture", None),
+]
+
+
+@pytest.mark.parametrize(("argument", "value"), WRONG)
+def test_the_decorator_refuses_an_argument_of_the_wrong_kind_by_name(argument: str, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf"\b{argument}\b"):
+        tool(**{argument: value})
+
+
+@pytest.mark.parametrize("retry_on", [ValueError, (ValueError,)], ids=["one", "several"])
+def test_the_classes_worth_another_attempt_may_be_one(retry_on: Any) -> None:
+    assert ToolMetadata(retry_on=retry_on).retry_on == (ValueError,)
+    marked = tool(name="it", retry_on=retry_on, retries=1)(lambda: 1)
+    assert tool_callbacks(marked)[0].metadata == ToolMetadata(retry_on=(ValueError,), retries=1)
+
+
+def test_all_that_the_decorator_says_is_on_the_tool() -> None:
+    own = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+    @tool(timeout=2, retries=3, retry_on=(OSError,), sequential=True, requires_approval=True, capture=False)
+    def strict() -> str:
+        """Be strict."""
+        return ""
+
+    assert tool_callbacks(strict)[0].metadata == ToolMetadata(
+        timeout=2.0, retries=3, retry_on=(OSError,), sequential=True, requires_approval=True, capture=False
+    )
+    assert tool_callbacks(tool(name="it", input_schema=own)(lambda a: a))[0].definition.input_schema == own
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_needs_approval_is_denied_and_the_model_is_told(mode: str) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True)
+    def delete(name: str) -> str:
+        """Delete."""
+        ran.append(name)
+        return "deleted"
+
+    calls = [ToolCall("delete", {"name": "a"}), ToolCall("delete", {"wrong": 1}), ToolCall("now")]
+    model = ScriptedChatModel([calls, "x"])
+    response = run(ChatClient(model, tools=[delete, now]).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["denied", "denied", "allowed"]
+    assert ran == []
+    (message,) = (each for each in model.requests[1].messages if isinstance(each, ToolMessage))
+    assert "somebody has to approve of it" in message.results[0].content
+    hands = ToolCallingManager().execute_tool_calls(
+        [UserMessage("?")], ChatResponse(AssistantMessage(tool_calls=calls[:1])), tools=delete
+    )
+    assert [each.decision for each in hands.results] == ["denied"]
+    assert ran == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b140_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -> None:
+    def fail() -> str:
+        raise OSError("no")
+
+    errors = ToolErrors(always_raise=True)
+    client = ChatClient(ScriptedChatModel([ToolCall("fail")]), tools=fail, tool_errors=errors)
+    with pytest.raises(ToolExecutionError) as caught:
+        run(client.prompt("?"), mode)
+    assert (caught.value.tool_name, caught.value.error_type) == ("fail", "OSError")
+    assert isinstance(caught.value.original, OSError)
+    with pytest.raises(OSError, match="no"):
+        FunctionToolCallback(fail).call("{}")
+
+
+# Made once.
+
+
+def test_b156_one_schema_is_made_in_many_threads() -> None:
+    start = Barrier(50)
+
+    class Desk:
+        @tool
+        def book(self, place: Place, days: int = 3) -> str:
+            """Book."""
+            return place.city
+
+    def make(_: int) -> Any:
+        start.wait(10)
+        return tool_callbacks(Desk())[0].definition
+
+    with ThreadPoolExecutor(50) as pool:
+        definitions = list(pool.map(make, range(50)))
+    assert all(each == definitions[0] for each in definitions)
+    assert list(definitions[0].input_schema["properties"]) == ["place", "days"]
+
+
+@pytest.mark.parametrize("function", [None, 5, "x"], ids=repr)
+def test_b156_nothing_is_no_function(function: Any) -> None:
+    with pytest.raises(TypeError, match="function must be callable"):
+        FunctionToolCallback(function)
+
+
+def test_a_schema_is_made_once_for_all_objects_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    class Counting(ArgumentSchema):
+        def __init__(self, signature: Signature) -> None:
+            made.append(signature.name.rpartition(".")[2])
+            super().__init__(signature)
+
+    class Desk:
+        @tool
+        def book(self, days: int) -> str:
+            """Book."""
+            return f"{days} at {id(self)}"
+
+    class Bureau(Desk):
+        """Inherits it."""
+
+    monkeypatch.setattr(schema, "ArgumentSchema", Counting)
+    desks = [Desk() for _ in range(999)] + [Bureau()]
+    texts = {tool_callbacks(desk)[0].call('{"days": 3}') for desk in desks}
+    assert (made, texts) == (["book"], {f"3 at {id(desk)}" for desk in desks})
+
+
+def test_what_is_remembered_of_a_function_goes_with_it() -> None:
+    def build() -> weakref.ref[Any]:
+        def book(place: Place) -> str:
+            return place.city
+
+        FunctionToolCallback(book).call('{"city": "Bonn"}')
+        return weakref.ref(book)
+
+    gone = build()
+    gc.collect()
+    assert gone() is None
