@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from traced_tools._flow import Step
 from traced_tools._steps import Call
-from traced_tools._workers import ended, is_waited_for, run_awaitable, settled, workers
+from traced_tools._workers import cancelled_from_inside, ended, is_waited_for, run_async, settled, workers
 from traced_tools.errors import ToolTimeout
 
 GRACE = 1.0
@@ -75,7 +75,7 @@ class Attempt(Step[Any]):
     def run(self) -> Any:
         """Run the tool, blocking."""
         if self._step.is_async:
-            return run_awaitable(self.arun())
+            return run_async(self.arun)
         pool = workers()
         future = pool.submit(partial(self._begin, self._step.run), beyond=True)
         try:
@@ -87,8 +87,9 @@ class Attempt(Step[Any]):
     async def arun(self) -> Any:
         """Run the tool on asyncio."""
         if self._step.is_async:
-            return await self._awaited(self._begin(self._step.arun))
+            return await self._begin(partial(self._awaited, self._step.arun))
         pool, begun = workers(), Future[None]()
+        # a function may leave something to be awaited although it is not `async`: that belongs on the caller's loop
         function = self._step.begin if isinstance(self._step, Call) else self._step.run
         future = pool.submit(partial(self._begin, function, begun), beyond=is_waited_for())
         try:
@@ -97,7 +98,7 @@ class Attempt(Step[Any]):
         finally:
             given_up = pool.give_up(future)
         result = self._result(future, given_up)
-        return await self._awaited(result) if hasattr(result, "__await__") else result
+        return await self._awaited(lambda: result) if hasattr(result, "__await__") else result
 
     def _begin(self, function: Callable[[], Any], begun: Future[None] | None = None) -> Any:
         self._ends = time.monotonic() + self._seconds
@@ -115,8 +116,8 @@ class Attempt(Step[Any]):
             raise self._timed_out(future)
         return future.result()
 
-    async def _awaited(self, awaitable: Awaitable[Any]) -> Any:
-        task = asyncio.ensure_future(settled(awaitable))
+    async def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
+        task = asyncio.ensure_future(settled(begin))
         try:
             await asyncio.wait([task], timeout=self._left)
         except asyncio.CancelledError:
@@ -125,6 +126,8 @@ class Attempt(Step[Any]):
         except GeneratorExit:  # nothing can be awaited any more
             task.cancel()
             raise
+        if task.cancelled():
+            raise cancelled_from_inside()
         if task.done():
             return task.result().result()
         await self._cancel(task)

@@ -8,7 +8,7 @@ from typing import Any
 
 def expect(argument: str, value: object, types: type | tuple[type, ...], accepted: str) -> None:
     """Raise `TypeError` unless `value` is of `types`; the value itself never appears in the text."""
-    if not isinstance(value, types):
+    if not isinstance(value, types) or isinstance(value, type):  # a class has its objects' methods, and passes for one
         raise TypeError(f"{argument} must be {accepted}, not {_kind(value)}")
 
 

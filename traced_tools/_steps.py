@@ -6,14 +6,13 @@ import asyncio
 import inspect
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools._flow import Execution, Flow, Step, adrive, drive
-from traced_tools._workers import awaiting_together, cancelled_from_inside, in_thread, run_all, run_awaitable
+from traced_tools._workers import awaiting_together, cancelled_from_inside, in_thread, run_all, run_async
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -41,7 +40,7 @@ class Call(Step[T]):
     def run(self) -> T:
         try:
             result = self.begin()
-            return run_awaitable(result) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
+            return run_async(lambda: result) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             pass
         raise cancelled_from_inside()
@@ -118,13 +117,20 @@ class Batch(Step[list[T]]):
         """Tell the flows that nobody waits any more; called when a blocking run is interrupted."""
 
     def run(self) -> list[T]:
-        with awaiting_together(self.cancel), _begun(self.waves()) as waves:
-            outcomes = [self._side_by_side(wave) for wave in waves]
+        with awaiting_together(self.cancel):  # around the making, too: an execution keeps the context it is made in
+            waves = [[Execution(flow) for flow in wave] for wave in self.waves()]
+            try:
+                outcomes = [self._side_by_side(wave) for wave in waves]
+            finally:
+                _close_unbegun(waves)
         return _results(outcomes)
 
     async def arun(self) -> list[T]:
-        with _begun(self.waves()) as waves:
+        waves = [[Execution(flow) for flow in wave] for wave in self.waves()]
+        try:
             outcomes = [await self._aside_by_side(wave) for wave in waves]
+        finally:
+            _close_unbegun(waves)
         return _results(outcomes)
 
     def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
@@ -150,14 +156,9 @@ class Batch(Step[list[T]]):
             raise
 
 
-@contextmanager
-def _begun(waves: Iterable[Iterable[Flow[T]]]) -> Iterator[list[list[Execution[T]]]]:
-    """Make the flows ready to be driven; those that never begin are closed at the end."""
-    executions = [[Execution(flow) for flow in wave] for wave in waves]
-    try:
-        yield executions
-    finally:
-        for execution in chain.from_iterable(executions):
+def _close_unbegun(waves: Iterable[Iterable[Execution[Any]]]) -> None:
+    for wave in waves:
+        for execution in wave:
             if not execution.started:
                 execution.discard()
 

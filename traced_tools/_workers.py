@@ -29,14 +29,14 @@ Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class _Thread(threading.Thread):
-    """A thread of ours."""
+    """A worker's or a portal's thread."""
 
 
 class WorkerPool:
     """Daemon threads that take blocking work; started as needed, kept when idle.
 
     Args:
-        size: the most threads there may be. Work that somebody waits for who keeps a thread busy meanwhile may have one
+        size: the most threads there may be. A job that is waited for by what keeps a thread busy meanwhile may have one
             more, and a job that was given up does not count.
     """
 
@@ -152,11 +152,14 @@ async def ended(future: Future[Any], seconds: float | None = None) -> None:
     await asyncio.wait([done], timeout=seconds)
 
 
-async def settled(awaitable: Awaitable[T]) -> Future[T]:
-    """Await, and return how it ended: a task that failed and is asked by nobody would log the text of its error."""
+async def settled(begin: Callable[[], Awaitable[T]]) -> Future[T]:
+    """Await what `begin` returns, and return how it ended.
+
+    A task that failed would log the text of its error when nobody asks; one that is cancelled at once begins nothing.
+    """
     future: Future[T] = Future()
     try:
-        future.set_result(await awaitable)
+        future.set_result(await begin())
     except Exception as error:
         future.set_exception(error)
     return future
@@ -206,12 +209,10 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, awaitable: Awaitable[T]) -> T:
-        """Await `awaitable` on the portal's loop, in the caller's context, and wait for it."""
-        end = settled(awaitable)
-        if (
-            _ON_PORTAL.get()
-        ):  # a coroutine of ours calls blocking code that needs a loop: it blocks the portal meanwhile
+    def run(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Await what `begin` returns on the portal's loop, in the caller's context, and wait for it."""
+        end = settled(begin)
+        if _ON_PORTAL.get():  # a coroutine of ours calls blocking code, which blocks the portal meanwhile
             return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
         context = copy_context()
         context.run(_ON_PORTAL.set, True)
@@ -251,10 +252,10 @@ def workers() -> WorkerPool:
 
 
 @contextmanager
-def using(pool: WorkerPool | None) -> Iterator[None]:
-    """Let what is begun in the block use `pool`; None for no choice."""
+def using(pool: WorkerPool) -> Iterator[None]:
+    """Let what is begun in the block use `pool`."""
     outer = _CHOSEN.get()
-    _CHOSEN.set(pool or outer)
+    _CHOSEN.set(pool)
     try:
         yield
     finally:
@@ -272,9 +273,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def run_awaitable(awaitable: Awaitable[T]) -> T:
-    """Await `awaitable` on the portal's loop, from blocking code."""
-    return _portal.run(awaitable)
+def run_async(begin: Callable[[], Awaitable[T]]) -> T:
+    """Await what `begin` returns, such as an async function, on the portal's loop, from blocking code."""
+    return _portal.run(begin)
 
 
 async def in_thread(function: Callable[[], T]) -> T:

@@ -94,7 +94,7 @@ def nothing_logged() -> Iterator[None]:
         gc.unfreeze()
         for logger in loggers:
             logger.removeHandler(complaints)
-    assert complaints.texts == []
+    assert complaints.texts == [], complaints.texts
 
 
 class Stuck:

@@ -167,6 +167,26 @@ def test_what_a_tool_of_a_cancelled_run_raises_is_logged_nowhere(
     telemetry.check_each_ended_once()
 
 
+@TIMEOUTS
+def test_a_run_may_be_cancelled_at_any_moment(async_mode: str, timeout: float | None, telemetry: Telemetry) -> None:
+    waiting = Waiting()
+    tools = [function_tool(waiting.waiting, timeout=timeout), function_tool(asynchronous, timeout=timeout)]
+
+    async def main(moment: int) -> None:
+        spec = client_of(["asynchronous", "waiting", "asynchronous"], tools, telemetry).prompt("?")
+        task = asyncio.create_task(arun(async_mode, spec))
+        await turns(moment)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with nothing_logged():
+        for moment in range(20):
+            asyncio.run(patiently(main(moment)))
+    telemetry.check_each_ended_once()
+    assert recorded(telemetry, "traced_tools.tool.active") == 0
+
+
 # A coroutine that is closed.
 
 
@@ -214,7 +234,7 @@ class Interrupted(Stuck):
 
 
 def wait_for_spans(telemetry: Telemetry) -> None:
-    until(lambda: telemetry.counting.begun == telemetry.counting.ended)
+    until(lambda: len(telemetry.counting.begun) == len(telemetry.counting.ended))
     telemetry.check_each_ended_once()
     telemetry.check_run("error", "KeyboardInterrupt")
 
@@ -335,7 +355,7 @@ def test_a_tool_may_end_the_program_and_spoils_nothing_if_it_does_not(
 
 
 @TIMEOUTS
-@pytest.mark.parametrize("colour", ["blocking", "async"])
+@pytest.mark.parametrize("colour", ["blocking", "async", "wrapper"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_tool_that_cancels_itself_has_failed(
     mode: str, colour: str, times: int, timeout: float | None, telemetry: Telemetry
@@ -347,7 +367,10 @@ def test_a_tool_that_cancels_itself_has_failed(
         await asyncio.sleep(0)
         raise asyncio.CancelledError
 
-    tool = function_tool(blocking if colour == "blocking" else coroutine, timeout=timeout)
+    def wrapper() -> Any:
+        return coroutine()
+
+    tool = function_tool({"blocking": blocking, "async": coroutine, "wrapper": wrapper}[colour], timeout=timeout)
     response = run(mode, client_of([tool.definition.name] * times, [tool], telemetry).prompt("?"))
     assert response.content == "done"
     assert [type(each.error) for each in response.tool_results] == [CancelledError] * times

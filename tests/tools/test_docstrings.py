@@ -33,15 +33,15 @@ def read(text: str | None) -> Docstring:
     return read_docstring(function)
 
 
-def summary(text: str) -> str:
-    return read(text).summary
+def described(text: str) -> str:
+    return read(text).description
 
 
 def parameters(text: str) -> dict[str, str]:
     return dict(read(text).parameters)
 
 
-# The summary.
+# The description.
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,7 @@ def parameters(text: str) -> dict[str, str]:
     [
         "Find a city.",
         "Find\n    a city.",
-        "\n    Find a city.\n\n    It takes a while.\n",
         "\n        \n    Find a city.\n",
-        "Find a city.\n   \nIt takes a while.",
-        "Find a city.\r\n\r\nIt takes a while.\r\n",
         "Find a city.\nArgs:\n    name: Its name.",
         "Find a city.\nKeyword Args:\n    name: Its name.",
         "Find a city.\nReturns:\n    The city.",
@@ -64,11 +61,22 @@ def parameters(text: str) -> dict[str, str]:
         "Find a city.\n:returns: The city.",
         "Find a city.\n:meta private:",
         "Find a city.\n@param name: its name",
-        "Find a city.\n\n## Arguments\n\n- name: its name",
     ],
 )
-def test_the_summary_is_the_first_paragraph_on_one_line_without_the_sections(text: str) -> None:
-    assert summary(text) == "Find a city."
+def test_the_description_is_what_stands_before_the_first_section(text: str) -> None:
+    assert described(text) == "Find a city."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n    Find\n    a city.\n\n    It takes\n    a while.\n",
+        "Find a city.\n   \n\nIt takes a while.",
+        "Find a city.\r\n\r\nIt takes a while.\r\n\r\nArgs:\n    name: Its name.",
+    ],
+)
+def test_each_paragraph_of_the_description_is_on_one_line(text: str) -> None:
+    assert described(text) == "Find a city.\n\nIt takes a while."
 
 
 @pytest.mark.parametrize(
@@ -81,13 +89,13 @@ def test_the_summary_is_the_first_paragraph_on_one_line_without_the_sections(tex
         "Cities\n======",
     ],
 )
-def test_what_only_resembles_a_section_belongs_to_the_summary(text: str) -> None:
-    assert summary(text) == " ".join(text.split())
+def test_what_only_resembles_a_section_belongs_to_the_description(text: str) -> None:
+    assert described(text) == " ".join(text.split())
 
 
 @pytest.mark.parametrize("text", [None, "", "   \n  ", "\n    Args:\n        name: Its name.\n"])
-def test_where_nothing_is_said_the_summary_is_empty(text: str | None) -> None:
-    assert read(text).summary == ""
+def test_where_nothing_is_said_the_description_is_empty(text: str | None) -> None:
+    assert read(text).description == ""
 
 
 def test_a_docstring_may_be_of_parameters_alone() -> None:
@@ -205,7 +213,7 @@ DESCRIBED = {
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
 def test_each_style_is_understood(text: str) -> None:
-    assert read(text) == Docstring("Find a city.", DESCRIBED)
+    assert read(text) == Docstring("Find a city.\n\nSome more about it.", DESCRIBED)
 
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
@@ -282,7 +290,8 @@ def test_without_a_known_section_there_are_no_parameters(text: str) -> None:
     ],
 )
 def test_what_describes_nothing_is_left_out(text: str) -> None:
-    assert read(text) == Docstring("Find.", {})
+    assert read(text).description.startswith("Find.")
+    assert parameters(text) == {}
 
 
 def test_a_bad_line_spoils_only_itself() -> None:
@@ -294,7 +303,7 @@ def test_a_docstring_that_griffe_fails_on_describes_no_parameters(monkeypatch: p
         raise IndexError("list index out of range")
 
     monkeypatch.setattr(griffe.Docstring, "parse", fail)
-    assert read(GOOGLE) == Docstring("Find a city.", {})
+    assert read(GOOGLE) == Docstring("Find a city.\n\nSome more about it.", {})
 
 
 # Whose docstring it is.
@@ -437,9 +446,9 @@ def test_what_nobody_documented_says_nothing_of_python(function: Callable[..., A
 
 
 def test_builtins_have_docstrings_too() -> None:
-    assert read_docstring(len).summary == "Return the number of items in a container."
-    assert read_docstring([].append).summary == "Append object to the end of the list."
-    assert "Call self" not in read_docstring(operator.itemgetter(0)).summary
+    assert read_docstring(len).description == "Return the number of items in a container."
+    assert read_docstring([].append).description == "Append object to the end of the list."
+    assert "Call self" not in read_docstring(operator.itemgetter(0)).description
 
 
 def test_a_docstring_that_is_no_text_is_none() -> None:
@@ -519,7 +528,7 @@ PIECES = (
 @given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join))
 def test_any_text_can_be_read_and_is_read_in_silence(text: str) -> None:
     said = read_in_silence(text)
-    for line in (said.summary, *said.parameters.values()):
+    for line in (said.description, *said.parameters.values()):
         assert line == " ".join(line.split())
     assert all(name.isidentifier() for name in said.parameters)
 

@@ -100,6 +100,7 @@ def class_of(mistake: str) -> type[Exception]:
 each_call = pytest.mark.parametrize("mistake", MISTAKES)
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_mode = pytest.mark.parametrize("mode", MODES)
+two_modes = pytest.mark.parametrize("mode", ["call", "astream"])
 
 
 @each_call
@@ -150,7 +151,7 @@ def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
 
 @each_call
 @each_kind
-@each_mode
+@two_modes
 def test_b124_a_class_that_is_not_listed_is_told_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
     errors = ToolErrors(raise_on=(KeyError, ValueError, PermissionError))
     response = run(mode, asking(kit, kind, mistake, tool_errors=errors).prompt("?"))
@@ -160,7 +161,7 @@ def test_b124_a_class_that_is_not_listed_is_told_to_the_model(mode: str, kind: s
 
 @each_call
 @each_kind
-@each_mode
+@two_modes
 def test_the_words_for_the_model_are_the_callers_for_every_mistake(
     mode: str, kind: str, mistake: str, kit: Kit
 ) -> None:

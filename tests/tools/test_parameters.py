@@ -229,7 +229,7 @@ def test_b142_b143_a_tool_is_named_after_its_function_and_any_letters_will_do() 
 
 @pytest.mark.parametrize("function", [lambda: 1, functools.partial(plain), Caller()], ids=["lambda", "partial", "own"])
 def test_what_has_no_name_needs_one(function: Any) -> None:
-    with pytest.raises(ToolDefinitionError, match="needs a name: give name="):
+    with pytest.raises(ToolDefinitionError, match="needs a name: make it one by FunctionToolCallback"):
         FunctionToolCallback(function)
 
 
@@ -261,3 +261,39 @@ def test_a_definition_and_what_it_says_already_are_refused_together(more: dict[s
 def test_what_cannot_be_called_is_no_function(function: Any) -> None:
     with pytest.raises(TypeError, match="function must be callable"):
         FunctionToolCallback(function)
+
+
+class Opaque:
+    """A type pydantic knows nothing of."""
+
+
+def test_the_parameter_that_pydantic_knows_nothing_of_is_named_with_the_reason() -> None:
+    def show(city: str, thing: Opaque) -> str:
+        return ""
+
+    with pytest.raises(ToolDefinitionError, match=r"show cannot be a tool: its parameter thing .*Opaque"):
+        FunctionToolCallback(show)
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "array"}, "must be of type object"),
+        ({"type": "object", "properties": {"city": {}, "town": {}}}, "has town, which it does not take"),
+        ({"type": "object", "properties": {"days": {}}}, "lacks city, which it requires"),
+    ],
+)
+def test_an_input_schema_that_does_not_fit_the_function_is_refused(schema: dict[str, Any], problem: str) -> None:
+    def find(city: str, days: int = 3) -> str:
+        return ""
+
+    with pytest.raises(ToolDefinitionError, match=problem):
+        FunctionToolCallback(find, input_schema=schema)
+
+
+def test_an_input_schema_need_not_name_what_may_be_left_out() -> None:
+    def find(city: str, days: int = 3) -> str:
+        return f"{city} {days}"
+
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    assert FunctionToolCallback(find, input_schema=schema).call('{"city": "Oslo"}') == "Oslo 3"

@@ -113,6 +113,10 @@ def _speak(value: int) -> int:
     raise PydanticCustomError("mine", "choose another number")
 
 
+def _speak_as_pydantic(value: int) -> int:
+    raise PydanticCustomError("literal_error", "choose one of ours")
+
+
 def _say_nothing(value: int) -> int:
     raise ValueError
 
@@ -307,6 +311,7 @@ def test_of_a_union_the_nearest_form_is_told_of(hint: Any, value: Any, problems:
         (Span | None, {"start": 20}, "x: start comes first"),
         (Span | Box, {"start": 20}, "x: start comes first"),
         (Annotated[int, AfterValidator(_speak)], 1, "x: choose another number"),
+        (Annotated[int, AfterValidator(_speak_as_pydantic)], 1, "x: choose one of ours"),
         (Annotated[int, AfterValidator(_say_nothing)], 1, "x: is not valid"),
     ],
     ids=repr,

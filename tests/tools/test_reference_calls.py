@@ -32,7 +32,8 @@ from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 
 KINDS = ("own", "function")
-INVALID = 24
+INVALID, MENDED = 24, 2
+"""Reference calls that do not fit their schema, and those of them that do without a null for an optional field."""
 
 
 class Own:
@@ -99,6 +100,13 @@ def wrong_fields(call: ReferenceCall) -> set[str]:
     return found
 
 
+def without_nulls(call: ReferenceCall) -> ReferenceCall:
+    """The call without the optional fields that are null."""
+    needed = call.schema.get("required", ())
+    kept = {name: value for name, value in call.arguments.items() if value is not None or name in needed}
+    return ReferenceCall(call.query, call.schema, kept)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_right_call_reaches_its_tool_as_it_is_and_a_wrong_one_is_told_its_fields(kind: str) -> None:
     decisions = Counter[str]()
@@ -107,19 +115,22 @@ def test_a_right_call_reaches_its_tool_as_it_is_and_a_wrong_one_is_told_its_fiel
         asked = [ToolCall(name, call.arguments, id=str(index)) for index, (name, call) in enumerate(calls)]
         expected: dict[str, list[Any]] = {}
         for (name, call), result in zip(calls, execute(list(tools.values()), asked), strict=True):
-            fields = wrong_fields(call)
+            fields, arguments = wrong_fields(call), call.arguments
+            if fields and not wrong_fields(without_nulls(call)):
+                fields, arguments = set(), without_nulls(call).arguments
+                decisions["mended"] += 1
             decisions[result.decision] += 1
             if fields:
                 assert result.decision == "invalid_arguments", call.query
                 assert all(f"{field}: " in result.content for field in fields), call.query
             else:
                 assert (result.decision, result.content) == ("allowed", "done"), call.query
-                expected.setdefault(name, []).append(call.arguments)
+                expected.setdefault(name, []).append(arguments)
         received = {name: each.inputs for name, each in tools.items() if each.inputs}
         assert {name: sorted(map(repr, each)) for name, each in received.items()} == {
             name: sorted(map(repr, each)) for name, each in expected.items()
         }
-    assert decisions == {"allowed": 1640 - INVALID, "invalid_arguments": INVALID}
+    assert decisions == {"allowed": 1640 - INVALID + MENDED, "invalid_arguments": INVALID - MENDED, "mended": MENDED}
 
 
 def test_names_with_dots_are_called_like_any_other() -> None:
@@ -141,7 +152,7 @@ def test_the_tools_of_every_real_server_can_be_offered_and_called(kind: str, cap
         response = ChatClient(model, tools=tools, limits=LoopLimits(max_tool_calls=None)).prompt("?").call()
         assert model.requests[0].tools == tuple(tool.definition for tool in tools)
         assert [result.decision for result in response.tool_results] == [
-            "invalid_arguments" if tool.definition.input_schema.get("required") else "allowed" for tool in tools
+            "invalid_arguments" if required(tool) else "allowed" for tool in tools
         ]
         for tool, result in zip(tools, response.tool_results, strict=True):
             assert all(f"{field}: is required" in result.content for field in required(tool)[:10])
@@ -151,7 +162,9 @@ def test_the_tools_of_every_real_server_can_be_offered_and_called(kind: str, cap
 
 
 def required(tool: ToolCallback) -> list[str]:
-    return sorted(tool.definition.input_schema.get("required", []))
+    """The fields a call must have; none where the schema is invalid, since it is not checked against."""
+    schema = tool.definition.input_schema
+    return sorted(schema.get("required", [])) if tool.definition.name != "read_pdf" else []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -319,7 +319,7 @@ def test_a_group_of_ones_own_is_looked_up_instead() -> None:
             "misnamed",
             "the entry point 'misnamed' leads to fake_weather:now, which holds weather.now: name it after a tool",
         ),
-        ("module", "module holds no tool"),
+        ("module", "fake_weather holds no tool"),
         ("class", "Desk holds no tool.*this is the class"),
         ("open_desk", "belongs to a class"),
     ],
@@ -336,3 +336,23 @@ def test_an_import_that_fails_passes_as_it_is_and_is_tried_again(name: str, erro
     for _ in range(2):
         with pytest.raises(error):
             ChatClient(ScriptedChatModel([]), tools=[name], resolver=resolver)
+
+
+class Renaming:
+    """Knows every name, under one name only."""
+
+    def resolve(self, name: str) -> ToolCallback:
+        return FunctionToolCallback(lambda: "ran", name="known")
+
+
+def test_a_tool_of_another_name_than_asked_for_is_refused() -> None:
+    with pytest.raises(ToolDefinitionError, match="'other' a tool of another name, 'known'"):
+        ChatClient(ScriptedChatModel([]), tools=["other"], resolver=Renaming())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_name_the_model_makes_up_is_no_tool_however_the_resolver_answers(mode: str) -> None:
+    model = ScriptedChatModel([[ToolCall("other"), ToolCall("kn.own"), ToolCall("known")], "x"])
+    client = ChatClient(model, tools=tool(name="kn_own")(lambda: "own"), resolver=Renaming(), resolver_fallback=True)
+    results = run(client.prompt("?"), mode).tool_results
+    assert [each.decision for each in results] == ["unknown_tool", "unknown_tool", "allowed"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry.trace import StatusCode
 
+import traced_tools
 from tests.helpers import MARKER, MODES, Telemetry, run
 from traced_tools import (
     Advisor,
@@ -119,9 +120,7 @@ def test_b129_an_object_gives_one_tool_for_each_marked_method() -> None:
     assert [each.call('{"a": 6, "b": 3}') for each in tool_callbacks(Calculator())] == ["18", "2.0"]
 
 
-@pytest.mark.parametrize(
-    "item", [None, 5, b"add", object(), {"a": add}, SimpleNamespace(), Exception(), (x for x in [add])]
-)
+@pytest.mark.parametrize("item", [None, 5, b"add", object(), {"a": add}, SimpleNamespace(), Exception()])
 @pytest.mark.parametrize("place", [lambda item: item, lambda item: [add, item], lambda item: [add, [(item,)]]])
 def test_b071_b130_what_is_no_tool_is_refused_with_what_to_pass_instead(item: Any, place: Callable[[Any], Any]) -> None:
     with pytest.raises(ToolDefinitionError) as caught:
@@ -183,15 +182,82 @@ def test_a_property_of_an_objects_class_is_never_read() -> None:
     assert names(Explosive()) == ["multiply", "divide"]
 
 
-def test_an_override_that_is_not_marked_is_no_tool() -> None:
-    class Quiet(Calculator):
+def test_an_override_is_the_tool_it_overrides_with_all_that_was_said_of_it() -> None:
+    class Careful:
+        @tool(name="erase", requires_approval=True, timeout=3)
+        def delete(self, name: str) -> str:
+            """Delete a file."""
+            return "deleted"
+
+    class Bold(Careful):
+        def delete(self, name: str) -> str:
+            return "gone"
+
+    (erase,) = tool_callbacks(Bold())
+    assert (erase.definition.name, erase.definition.description) == ("erase", "Delete a file.")
+    assert (erase.metadata.requires_approval, erase.metadata.timeout) == (True, 3)
+    assert erase.call('{"name": "a"}') == "gone"
+
+
+def test_a_tool_is_taken_away_by_none_in_its_place() -> None:
+    class Small(Calculator):
         divided_by = None  # type: ignore[assignment]
 
-        def multiply(self, a: int, b: int) -> int:
-            return 0
+    assert names(Small()) == ["multiply"]
 
-    with pytest.raises(ToolDefinitionError, match="Quiet holds no tool"):
-        tool_callbacks(Quiet())
+
+def test_any_collection_or_iterator_of_tools_will_do() -> None:
+    assert names([(each for each in [add]), {"a": subtract}.values()]) == ["add", "subtract"]
+
+
+def test_a_module_is_no_tool() -> None:
+    with pytest.raises(ToolDefinitionError, match="traced_tools holds no tool"):
+        tool_callbacks(traced_tools)
+
+
+def test_an_object_may_bring_tools_of_its_own_and_provide_others() -> None:
+    class Both(Calculator):
+        def tool_callbacks(self) -> list[Any]:
+            return [add]
+
+    assert names(Both()) == ["add", "multiply", "divide"]
+
+
+def test_a_callback_that_lacks_a_part_is_told_which() -> None:
+    class Partial:
+        definition = ToolDefinition(name="part")
+
+        def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+            return ""
+
+    with pytest.raises(ToolDefinitionError, match="as a ToolCallback it lacks metadata"):
+        tool_callbacks(Partial())
+
+
+def test_the_result_of_a_function_in_place_of_the_function_is_refused_and_not_quoted() -> None:
+    with pytest.raises(ToolNotFoundError, match="was a function called") as caught:
+        tool_callbacks(f"{MARKER}\n" * 1000)
+    assert MARKER not in str(caught.value)
+
+
+def test_what_tool_said_of_a_function_counts_wherever_it_is_wrapped() -> None:
+    @tool(name="inner", description="Pay.", requires_approval=True, result_converter=lambda value: f"<{value}>")
+    def pay(amount: int) -> int:
+        return amount
+
+    renamed = FunctionToolCallback(pay, name="outer")
+    assert (renamed.definition.name, renamed.definition.description) == ("outer", "Pay.")
+    assert renamed.metadata.requires_approval
+    assert renamed.call('{"amount": 3}') == "<3>"
+
+
+def test_a_function_is_marked_once() -> None:
+    def pay() -> None:
+        """Pay."""
+
+    tool(name="one")(pay)
+    with pytest.raises(TypeError, match=r"pay is marked @tool already; .* FunctionToolCallback"):
+        tool(name="two")(pay)
 
 
 def test_a_tool_set_takes_callbacks_only() -> None:

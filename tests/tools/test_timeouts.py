@@ -93,6 +93,25 @@ def test_a_tool_that_ends_in_time_is_not_disturbed(
     telemetry.check_each_ended_once()
 
 
+@pytest.mark.parametrize("seconds", [None, PATIENCE])
+def test_what_a_plain_function_leaves_to_be_awaited_is_awaited_on_the_callers_loop(
+    async_mode: str, seconds: float | None, telemetry: Telemetry
+) -> None:
+    async def coroutine() -> int:
+        return id(asyncio.get_running_loop())
+
+    def wrapper() -> Any:
+        return coroutine()
+
+    async def main() -> None:
+        client = client_of(["wrapper"], [function_tool(wrapper, timeout=seconds)], telemetry)
+        response = await arun(async_mode, client.prompt("?"))
+        assert response.tool_results[0].value == id(asyncio.get_running_loop())
+
+    asyncio.run(patiently(main()))
+    telemetry.check_each_ended_once()
+
+
 @pytest.mark.parametrize("error", [TimeoutError("mine"), ToolTimeout(1)])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
 def test_a_tool_that_raises_a_time_out_of_its_own_has_failed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.helpers import MODES, run
+from tests.helpers import MODES, Telemetry, run
 from traced_tools import (
     AssistantMessage,
     ChatClient,
+    ExecuteTools,
     FunctionToolCallback,
     ToolCall,
     ToolCallingManager,
@@ -118,6 +120,51 @@ def test_a_call_that_needs_approval_is_denied_and_the_model_is_told(mode: str) -
     )
     assert [each.decision for each in hands.results] == ["denied"]
     assert ran == []
+
+
+@pytest.mark.parametrize("how", ["perform", "aperform"])
+def test_who_drives_a_run_may_approve_of_a_call(how: str) -> None:
+    @tool(requires_approval=True)
+    def delete(name: str) -> str:
+        """Delete."""
+        return f"deleted {name}"
+
+    telemetry = Telemetry()
+    calls = [ToolCall("delete", {"name": "a"}, id="1"), ToolCall("delete", {"name": "b"}, id="2")]
+    client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[delete], telemetry=telemetry.options)
+    driven = client.prompt("?").start()
+    while step := driven.next():
+        if isinstance(step, ExecuteTools):
+            step.approve("2")
+            with pytest.raises(KeyError):
+                step.approve("3")
+        if how == "perform":
+            driven.perform(step)
+        else:
+            asyncio.run(driven.aperform(step))
+    assert [(each.decision, each.outcome) for each in driven.response.tool_results] == [
+        ("denied", None),
+        ("approved", "ok"),
+    ]
+    assert [span.name for span in telemetry.spans if "delete" in span.name] == [
+        "refuse_tool delete",
+        "execute_tool delete",
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_b140_an_error_that_is_wrapped_already_is_not_wrapped_again(mode: str) -> None:
+    def inner() -> str:
+        raise OSError("no")
+
+    def outer() -> str:
+        model = ScriptedChatModel([ToolCall("inner")])
+        return ChatClient(model, tools=inner, tool_errors=ToolErrors(always_raise=True)).prompt("?").call().content
+
+    client = ChatClient(ScriptedChatModel([ToolCall("outer")]), tools=outer, tool_errors=ToolErrors(always_raise=True))
+    with pytest.raises(ToolExecutionError, match="the tool inner failed with OSError") as caught:
+        run(client.prompt("?"), mode)
+    assert isinstance(caught.value.original, OSError)
 
 
 @pytest.mark.parametrize("mode", MODES)

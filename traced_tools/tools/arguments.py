@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.names import Repair
 from traced_tools.tools.json_schema import Problem, SchemaCheck
-from traced_tools.tools.problems import Path, nulls_of, problems_of
+from traced_tools.tools.problems import FieldPath, nulls_of, problems_of
 
 _FENCE = "```"
 _FENCE_OPENING = re.compile(r"``` *[\w-]*")
@@ -42,7 +42,7 @@ class Misfit(Exception):
         nulls: the paths of what is null and must not be.
     """
 
-    def __init__(self, problems: Sequence[Problem], nulls: Sequence[Path] = ()) -> None:
+    def __init__(self, problems: Sequence[Problem], nulls: Sequence[FieldPath] = ()) -> None:
         super().__init__(f"{len(problems)} problems")
         self.problems = problems
         self.nulls = nulls
@@ -91,10 +91,11 @@ class SchemaArguments:
 
     Args:
         schema: the JSON Schema.
+        tool: the tool's name, for the log.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = SchemaCheck(schema)
+    def __init__(self, schema: Mapping[str, Any], tool: str) -> None:
+        self._schema = SchemaCheck(schema, tool)
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the object that JSON text stands for; raises `Misfit`."""
@@ -165,7 +166,7 @@ def _without_nulls(check: Callable[[str], Any], text: str, misfit: Misfit) -> An
     return found
 
 
-def _drop_null(data: Any, path: Path) -> bool:
+def _drop_null(data: Any, path: FieldPath) -> bool:
     for key in path[:-1]:
         try:
             data = data[key]
@@ -202,5 +203,5 @@ def _told(problems: Sequence[Problem]) -> str:
     return "; ".join(dict.fromkeys(told))
 
 
-def _place(path: Path) -> str:
+def _place(path: FieldPath) -> str:
     return ".".join(map(str, path))[:_LONGEST_PATH] or "arguments"

@@ -15,18 +15,16 @@ from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.messages import ImagePart, TextPart
 from traced_tools.tools.arguments import Bound, SchemaArguments, bound
 from traced_tools.tools.context import ToolContext
-from traced_tools.tools.conversion import ToolContent, content_of, converted
+from traced_tools.tools.conversion import ResultConverter, ToolContent, content_of, converted
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.function import CallFunction
-from traced_tools.tools.schema import ArgumentSchema, schema_of, signature_of
+from traced_tools.tools.mark import mark_of
+from traced_tools.tools.schema import ArgumentSchema, check_input_schema, schema_of, signature_of
 from traced_tools.tools.signature import Signature
 
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
-
-ResultConverter = Callable[[Any], str | ToolContent | TextPart | ImagePart | list[str | TextPart | ImagePart]]
 
 
 @runtime_checkable
@@ -64,11 +62,13 @@ class Invocable(Protocol):
 class FunctionToolCallback:
     """A tool made of a Python function, blocking or async.
 
+    What a function marked `@tool` says of itself counts wherever an argument below is left out.
+
     Args:
         function: what to run; its annotations make the schema. The fields of a model, dataclass or typed dictionary
             that is its only parameter are the tool's arguments.
         name: how the model calls it; by default the function's name.
-        description: what the model is told; by default the first paragraph of the docstring, else the name in words.
+        description: what the model is told; by default the docstring up to its first section, else the name in words.
         input_type: the type of the function's only argument, for a function that is not annotated with it.
         input_schema: JSON Schema of the arguments, instead of the one the annotations make. They are then checked
             strictly by it, and the function is called with them as keyword arguments.
@@ -104,19 +104,23 @@ class FunctionToolCallback:
         expect_callable("result_converter", result_converter)
         if definition is not None and not (name is description is None):
             raise ToolDefinitionError("definition= says name and description already: leave out name= and description=")
-        signature = signature_of(function)
+        signature, said = signature_of(function), mark_of(function)
         says_all = definition is not None and "input_schema" in definition.model_fields_set
         if definition is not None and says_all:
             input_schema = definition.input_schema
+        elif input_schema is None and input_type is None:
+            input_schema = said.input_schema
         self._function = function
         self._context_parameters = signature.context_parameters
         self._check, schema = _arguments(signature, input_type, input_schema)
-        self._convert = result_converter
+        self._convert = result_converter or said.result_converter
         self._returns_nothing = signature.returns_nothing
-        self.metadata = metadata or ToolMetadata()
+        self.metadata = metadata or said.metadata or ToolMetadata()
         if definition is None:
+            name = _first(name, said.name)
             name = _name(function) if name is None else name
-            definition = _definition(name, signature.summary or _in_words(name) if description is None else description)
+            told = _first(description, said.description, signature.description or _in_words(name))
+            definition = _definition(name, told or "")
         self.definition = definition if says_all else definition.replace(input_schema=schema)
 
     def bind(self, arguments: str) -> Bound:
@@ -158,7 +162,7 @@ class CustomTool:
 
     def __init__(self, tool: ToolCallback) -> None:
         self._tool = tool
-        self._arguments = SchemaArguments(tool.definition.input_schema)
+        self._arguments = SchemaArguments(tool.definition.input_schema, tool.definition.name)
 
     def bind(self, arguments: str) -> Bound:
         """Return the JSON text to call the tool with; raises `InvalidArguments`."""
@@ -221,10 +225,11 @@ def _arguments(
     if input_schema is None:
         schema = schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
         return schema.check, schema.json_schema
-    given = SchemaArguments(input_schema)
-    if signature.takes_anything:
+    given = SchemaArguments(input_schema, signature.name)
+    typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)
+    check_input_schema(signature.name, input_schema, typed)
+    if typed is None:
         return given.check, dict(input_schema)
-    typed = ArgumentSchema(signature, input_type)
 
     def check(text: str) -> dict[str, Any]:
         given.check(text)
@@ -240,11 +245,18 @@ def _definition(name: str, description: str) -> ToolDefinition:
         raise ToolDefinitionError("a tool needs a name: printable text without white space around it") from None
 
 
+def _first(*texts: str | None) -> str | None:
+    """Return the first that is said at all."""
+    return next((text for text in texts if text is not None), None)
+
+
 def _name(function: Callable[..., Any]) -> str:
     name: str | None = getattr(function, "__name__", None)
     if name is None or name == "<lambda>":
         kind = "lambda" if name else type(function).__name__
-        raise ToolDefinitionError(f"a tool made of a {kind} needs a name: give name=")
+        raise ToolDefinitionError(
+            f"a tool made of a {kind} needs a name: make it one by FunctionToolCallback(function, name=...)"
+        )
     return name
 
 

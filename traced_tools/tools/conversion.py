@@ -10,7 +10,7 @@ import io
 import re
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence, Set, ValuesView
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set, ValuesView
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json, to_jsonable_python
@@ -42,6 +42,9 @@ class ToolContent(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<ToolContent: {len(self.text)} characters, {len(self.images)} images>"
+
+
+ResultConverter = Callable[[Any], str | ToolContent | TextPart | ImagePart | list[str | TextPart | ImagePart]]
 
 
 class Collected(list[Any]):

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from traced_tools._checks import expect, expect_callable
-from traced_tools.tools.callback import FunctionToolCallback, ResultConverter
+from traced_tools.tools.conversion import ResultConverter
 from traced_tools.tools.definition import ToolMetadata
+from traced_tools.tools.mark import Mark, mark
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MARK = "__traced_tool__"
 _TRANSIENT = (ConnectionError, TimeoutError)
 RetryOn = type[Exception] | tuple[type[Exception], ...]
-
-
-@dataclass(frozen=True)
-class _Mark:
-    name: str | None = None
-    description: str | None = None
-    input_schema: Mapping[str, Any] | None = None
-    metadata: ToolMetadata | None = None
-    result_converter: ResultConverter | None = None
 
 
 @overload
@@ -97,34 +87,12 @@ def tool(
         requires_approval=requires_approval,
         capture=capture,
     )
-    told = _Mark(name, description, input_schema, metadata, result_converter)
+    said = Mark(name, description, input_schema, metadata, result_converter)
 
-    def mark(marked: F) -> F:
-        if not callable(marked) and not isinstance(marked, staticmethod | classmethod):
-            raise TypeError(f"@tool marks functions and methods, not {type(marked).__name__}")
-        try:
-            setattr(getattr(marked, "__func__", marked), _MARK, told)
-        except AttributeError:
-            kind = type(marked).__name__
-            raise TypeError(f"@tool cannot mark a {kind}: wrap it in a function or a FunctionToolCallback") from None
-        return marked
+    def marked(target: F) -> F:
+        if not callable(target) and not isinstance(target, staticmethod | classmethod):
+            raise TypeError(f"@tool marks functions and methods, not {type(target).__name__}")
+        mark(target, said)
+        return target
 
-    return mark if function is None else mark(function)
-
-
-def is_marked(item: object) -> bool:
-    """Whether `item`, as it stands in a class, is marked `@tool`."""
-    return isinstance(getattr(getattr(item, "__func__", item), _MARK, None), _Mark)
-
-
-def marked_callback(function: Callable[..., Any]) -> FunctionToolCallback:
-    """Return the tool a function is: as its mark says, or by default."""
-    mark = getattr(function, _MARK, None) or _Mark()
-    return FunctionToolCallback(
-        function,
-        name=mark.name,
-        description=mark.description,
-        input_schema=mark.input_schema,
-        metadata=mark.metadata,
-        result_converter=mark.result_converter,
-    )
+    return marked if function is None else marked(function)

@@ -42,9 +42,9 @@ class ToolMetadata(Value):
         retries: further attempts after a failure of the classes `retry_on`, with growing pauses between them.
         retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`.
         sequential: the tool runs alone: calls asked for before it end first, those after it wait.
-        requires_approval: the tool may not run until somebody approves of the call; a call that nobody has approved is
-            denied.
-        capture: False keeps arguments and results out of telemetry even where content is captured.
+        requires_approval: the tool may not run until somebody approves of the call, as the driver of a run can
+            (`ExecuteTools.approve`); a call that nobody has approved is denied.
+        capture: False keeps arguments and results out of telemetry wherever content is captured (so far: nowhere).
     """
 
     model_config = ConfigDict(strict=True)

@@ -20,11 +20,11 @@ class Docstring:
     """What a docstring tells a model.
 
     Args:
-        summary: the first paragraph on one line; empty if there is none.
+        description: the text before the first section, each paragraph on one line; empty if there is none.
         parameters: the description of each described parameter on one line, by its name without stars.
     """
 
-    summary: str
+    description: str
     parameters: Mapping[str, str]
 
 
@@ -35,7 +35,8 @@ def read_docstring(function: Callable[..., Any]) -> Docstring:
         function: any callable; what has no docstring says nothing.
     """
     text = "\n".join(line.rstrip() for line in _docstring(function).splitlines()).strip("\n")
-    return Docstring(_one_line(_SUMMARY_END.split(text, maxsplit=1)[0]), _parameters(text))
+    paragraphs = _FIRST_SECTION.split(text, maxsplit=1)[0].split("\n\n")
+    return Docstring("\n\n".join(filter(None, map(_one_line, paragraphs))), _parameters(text))
 
 
 # Whose docstring it is.
@@ -89,8 +90,8 @@ _OTHERS = (
 )
 _UNDERLINE = r"\n--+$"
 
-# an empty line, a known title with a colon or a line below it, or a field like `:param x:` (`:func:` marks up a word)
-_SUMMARY_END = _pattern(rf"^(?:$|(?:{_PARAMETERS}|{_OTHERS})(?::$|:?{_UNDERLINE})|[:@]\w[^:\n]*:(?!`))")
+# a known title with a colon or a line below it, or a field like `:param x:` (`:func:` marks up a word)
+_FIRST_SECTION = _pattern(rf"^(?:(?:{_PARAMETERS}|{_OTHERS})(?::$|:?{_UNDERLINE})|[:@]\w[^:\n]*:(?!`))")
 
 _STYLES = (
     _Style(

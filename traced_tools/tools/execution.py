@@ -23,6 +23,7 @@ from traced_tools.telemetry.names import TIMEOUT, Decision
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
 from traced_tools.tools.context import ToolContext
+from traced_tools.tools.conversion import Collected
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.retries import Retries
 
@@ -81,6 +82,7 @@ class ToolExecution:
         place: position in the batch from 0, and the batch's size.
         iteration: the pass of the loop.
         refusal: a result decided before, such as a broken limit.
+        approved: whether somebody has approved of the call.
         queued_at: when it was ready to run, on the clock of `time.perf_counter()`.
         most_characters: how much of the result the model reads; None for all.
     """
@@ -95,6 +97,7 @@ class ToolExecution:
         iteration: int,
         refusal: ToolResult | None,
         queued_at: float,
+        approved: bool = False,
         most_characters: int | None = None,
     ) -> None:
         self._run = run
@@ -105,6 +108,7 @@ class ToolExecution:
         self._iteration = iteration
         self._refusal = refusal
         self._queued_at = queued_at
+        self._approved = approved
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
         self._bound: Bound | None = None
@@ -126,10 +130,14 @@ class ToolExecution:
             if isinstance(refusal, InvalidArguments):
                 refusal = self._invalid(refusal, scope)
             result = refusal or await self._advised(scope)
+            if self._approved and result.decision == "allowed":
+                result = replace(result, decision="approved")
             if self._most_characters is not None:
                 result = result.limited(self._most_characters)
             scope.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
+            if isinstance(result.error, ToolExecutionError):  # of a run within the tool
+                raise result.error
             raise ToolExecutionError(result.name, result.error_type or "", result.error) from None
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
             raise ToolNotFoundError("the model called a tool that the request does not carry")
@@ -147,7 +155,7 @@ class ToolExecution:
             known = ", ".join(self._tools.by_name) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
-        if self._tool.metadata.requires_approval:
+        if self._tool.metadata.requires_approval and not self._approved:
             text = "The call was not run: somebody has to approve of it, and nobody has."
             return ToolResult(self._id, self._call.name, text, decision="denied")
         try:
@@ -181,7 +189,7 @@ class ToolExecution:
     async def _advise(self, index: int, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
         advisors = self._run.tool_advisors
         if index == len(advisors):
-            return await self._invoke(invocation.arguments, invocation.context, scope)
+            return await self._invoke_beside_advice(invocation, scope)
         advisor = advisors[index]
 
         async def call_next(invocation: ToolInvocation) -> ToolResult:
@@ -198,16 +206,17 @@ class ToolExecution:
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
-    async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
-        """Run the tool, again if it fails in a way that its metadata says is worth it."""
+    async def _invoke_beside_advice(self, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
+        """Run the tool; its time is none of the advisors' around it."""
+        assert self._clock is not None
         began = perf_counter_ns()
         try:
-            return await self._tried(arguments, context, scope)
+            return await self._invoke(invocation.arguments, invocation.context, scope)
         finally:
-            if self._clock is not None:
-                self._clock.elsewhere += perf_counter_ns() - began
+            self._clock.elsewhere += perf_counter_ns() - began
 
-    async def _tried(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
+    async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
+        """Run the tool, again if it fails in a way that its metadata says is worth it."""
         assert self._tool is not None
         retries = Retries(self._tool.metadata, context.deadline)
         result = await self._attempt(arguments, context, scope)
@@ -241,7 +250,8 @@ class ToolExecution:
             scope.stopped()
         # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
         if failure is None:
-            return ToolResult(self._id, self._call.name, content.text, content.images, value=value, outcome="ok")
+            cut = isinstance(value, Collected) and value.cut
+            return ToolResult(self._id, self._call.name, content.text, content.images, cut, value, outcome="ok")
         if self._cancelled:
             raise Abandoned
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _UNUSABLE = (
-    "the input schema of a tool is no valid JSON Schema (%s); its arguments are only checked to be an object; this is "
-    "said once per schema"
+    "the input schema of %s is no valid JSON Schema (%s); its arguments are only checked to be an object; this is said "
+    "once per schema"
 )
-_UNCHECKED = "arguments of a tool could not be checked against its input schema (%s); this is said once per schema"
+_UNCHECKED = "arguments of %s could not be checked against its input schema (%s); this is said once per schema"
 _RUST = "pyo3_runtime"
 """Where the panics of the validator's maps come from, which are no `Exception`: Python's stack has ended inside one."""
 
@@ -50,10 +50,12 @@ class SchemaCheck:
 
     Args:
         schema: the schema; it is looked at when the first value is checked.
+        tool: whose it is, for the log.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], tool: str = "a tool") -> None:
         self._schema = schema
+        self._tool = tool
         self._complaints = count()
 
     @property
@@ -80,7 +82,7 @@ class SchemaCheck:
             if not isinstance(error, Exception) and type(error).__module__ != _RUST:
                 raise
             if next(self._complaints) == 0:
-                _LOG.warning(complaint, type(error).__name__)
+                _LOG.warning(complaint, self._tool, type(error).__name__)
             return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from time import perf_counter, perf_counter_ns
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import ToolExecution
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
+from traced_tools.tools.naming import wire_name
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
@@ -48,7 +50,7 @@ class ExecuteTools(Batch[ToolResult]):
         calls: what the model asked for.
     """
 
-    __slots__ = ("_iteration", "_most_characters", "_run", "_settled", "_tools", "_under_way", "calls")
+    __slots__ = ("_approved", "_iteration", "_most_characters", "_run", "_settled", "_tools", "_under_way", "calls")
 
     def __init__(
         self,
@@ -68,6 +70,11 @@ class ExecuteTools(Batch[ToolResult]):
         self._tools = tools
         self._iteration = iteration
         self._settled: dict[int, ToolResult] = {}
+        self._approved: set[int] = set()
+
+    def approve(self, call_id: str | None) -> None:
+        """Let one of the calls run that requires approval; raises `KeyError` for an id that is not among them."""
+        self._approved.update(self._places(call_id))
 
     def deny(self, call_id: str | None, reason: str) -> None:
         """Refuse one of the calls; the model reads `reason`. Raises `KeyError` for an id that is not among them."""
@@ -118,6 +125,7 @@ class ExecuteTools(Batch[ToolResult]):
             iteration=self._iteration,
             refusal=self._settled.get(index),
             queued_at=now,
+            approved=index in self._approved,
             most_characters=self._most_characters,
         )
 
@@ -205,7 +213,7 @@ class ToolCallingManager:
         )
         began = perf_counter_ns()
         try:
-            with using(self._workers):
+            with nullcontext() if self._workers is None else using(self._workers):
                 results = await self._admitted(step, run, spent)
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began
@@ -221,9 +229,16 @@ class ToolCallingManager:
         """Return the tools and, where a resolver may be asked, those that are called and not among them."""
         if resolver is None:
             return tools
-        missing = dict.fromkeys(asked.name for asked in calls if asked.name not in tools.by_name)
-        found = [await perform(resolver.resolve, name) for name in missing]
-        return ToolSet([*tools, *(tool for tool in found if tool is not None)])
+        taken = {wire_name(name) for name in tools.by_name}
+        found = list(tools)
+        for name in dict.fromkeys(asked.name for asked in calls):
+            if wire_name(name) in taken:  # the tool itself, or a name that no provider could tell from one's
+                continue
+            tool = await perform(resolver.resolve, name)
+            if tool is not None and tool.definition.name == name:
+                taken.add(wire_name(name))
+                found.append(tool)
+        return ToolSet(found)
 
     def _admitted(self, step: ExecuteTools, run: RunContext, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""

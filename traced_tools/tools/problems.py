@@ -75,6 +75,7 @@ _WORDS = {
 }
 """What was expected, by pydantic's type of error."""
 
+_OF_VALUES = ("literal_error", "enum")
 _OF_DEVELOPERS = ("Value error, ", "Assertion failed, ")
 _OF_PYDANTIC = re.compile(r"(?:Input|Decimal input|String|Bytes) should ")
 _NO_FORM = "fits none of the allowed forms"
@@ -84,7 +85,7 @@ _QUOTED = re.compile(r"'[^']+'")
 _LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,]+""")
 
 
-Path = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 _Way = tuple[tuple[str | int, bool], ...]
 
 
@@ -96,7 +97,7 @@ class _Found(NamedTuple):
     forms: tuple[tuple[int, str | int], ...] = ()
 
 
-def problems_of(error: ValidationError, data: Any) -> tuple[list[Problem], list[Path]]:
+def problems_of(error: ValidationError, data: Any) -> tuple[list[Problem], list[FieldPath]]:
     """Return what is wrong with `data`, and the paths of all that is null and must not be.
 
     Unless too much is wrong to look at it all, nulls are those of each form of a union, and not only of the one that
@@ -107,7 +108,7 @@ def problems_of(error: ValidationError, data: Any) -> tuple[list[Problem], list[
     return _told(found), nulls_of(each.problem for each in found) if len(errors) == len(found) else []
 
 
-def nulls_of(problems: Iterable[Problem]) -> list[Path]:
+def nulls_of(problems: Iterable[Problem]) -> list[FieldPath]:
     """Return the paths of what is null and must not be."""
     return [each.path for each in problems if each.value is None and each.path]
 
@@ -115,7 +116,7 @@ def nulls_of(problems: Iterable[Problem]) -> list[Path]:
 def _found(error: Mapping[str, Any], data: Any) -> _Found:
     kind, location, value = error["type"], error["loc"], error["input"]
     missing = location[-1:] if _WORDS.get(kind) == "is required" else ()
-    path: Path = ()
+    path: FieldPath = ()
     forms = []
     for key, is_in_data in _way(location[: len(location) - len(missing)], data, value):
         if is_in_data:
@@ -178,7 +179,7 @@ def _of_group(found: Sequence[_Found]) -> list[Problem]:
     return _of_union(found[0].problem.path[: found[0].forms[0][0]], list(forms.values()))
 
 
-def _of_union(path: Path, forms: Sequence[Sequence[_Found]]) -> list[Problem]:
+def _of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[Problem]:
     """Return what all forms ask for, or what is wrong with the one that was most likely meant."""
     if all(len(form) == 1 and form[0].problem.path == path for form in forms):
         alike = forms
@@ -192,13 +193,13 @@ def _of_union(path: Path, forms: Sequence[Sequence[_Found]]) -> list[Problem]:
     return nearest[0] if len(nearest) == 1 else [Problem(path, f"{_NO_FORM}: {_alternatives(path, nearest)}", None)]
 
 
-def _is_of_another_type(path: Path, form: Sequence[_Found]) -> bool:
+def _is_of_another_type(path: FieldPath, form: Sequence[_Found]) -> bool:
     return any(each.problem.path == path and each.kind.endswith("_type") for each in form)
 
 
 def _distance(form: Sequence[_Found]) -> tuple[int, int]:
     """Rank a form by how far the value is from it: of another kind, or wrong in details."""
-    return sum(each.kind in ("literal_error", "enum") for each in form), len(form)
+    return sum(each.kind in _OF_VALUES for each in form), len(form)
 
 
 def _shared(told: Sequence[Sequence[Problem]]) -> list[Problem]:
@@ -219,7 +220,7 @@ def _one_of(problems: Sequence[Problem | None]) -> Problem | None:
     return given[0]._replace(text=" or ".join([texts[0], *asked]))
 
 
-def _alternatives(path: Path, told: Sequence[Sequence[Problem]]) -> str:
+def _alternatives(path: FieldPath, told: Sequence[Sequence[Problem]]) -> str:
     forms = [
         " and ".join(f"{'.'.join(map(str, each.path[len(path) :])) or 'it'} {each.text}" for each in form[:_MOST_FORMS])
         for form in told[:_MOST_FORMS]
@@ -243,10 +244,8 @@ def _field_and_text(error: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 
 def _text(kind: str, known: Mapping[str, Any], message: str) -> str:
-    if kind in ("literal_error", "enum"):
-        return _allowed(known["expected"])
-    with suppress(KeyError):
-        return _WORDS[kind].format_map(known)
+    with suppress(KeyError):  # a developer's own error may have the name of one of pydantic's
+        return _allowed(known["expected"]) if kind in _OF_VALUES else _WORDS[kind].format_map(known)
     for prefix in _OF_DEVELOPERS:
         message = message.removeprefix(prefix)
     return _OF_PYDANTIC.sub("must ", message, count=1).strip() or "is not valid"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NotRequired
 from weakref import WeakKeyDictionary
@@ -48,7 +48,7 @@ class ArgumentSchema:
         if len(signature.parameters) != 1 or not signature.parameters[0].is_named:
             raise ToolDefinitionError(f"{signature.name} with an input_type must take one named argument, its instance")
         self._whole = signature.parameters[0].name
-        adapter, schema = _adapted(signature.name, input_type)
+        adapter, schema = _adapted(signature, input_type)
         schema = _told(schema)
         if "properties" not in schema:
             raise ToolDefinitionError(
@@ -61,7 +61,7 @@ class ArgumentSchema:
         # a typed dictionary and not a model: any parameter name is allowed in it, `json` and `model_config` too
         fields: Any = {each.name: self._field(signature.name, each) for each in signature.parameters}
         arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-        adapter, schema = _adapted(signature.name, with_config(ConfigDict(extra="forbid"))(arguments))
+        adapter, schema = _adapted(signature, with_config(ConfigDict(extra="forbid"))(arguments))
         for parameter in signature.parameters:
             _add_default(schema["properties"].get(parameter.key, {}), parameter)
         return adapter, _told(schema)
@@ -128,15 +128,51 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (pydantic's own name and type)
 
 
-def _adapted(function: str, arguments: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+def _adapted(signature: Signature, arguments: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
     try:
         adapter = TypeAdapter(arguments)
         return adapter, adapter.json_schema(schema_generator=_Generator)
     except Exception as error:
+        culprit = _without_schema(signature) or "its input_type"
         raise ToolDefinitionError(
-            f"{function} cannot be a tool: pydantic finds no schema for its parameters; annotate them with types that "
-            "pydantic can validate and JSON can hold"
+            f"{signature.name} cannot be a tool: {culprit} must be of a type that pydantic can validate and JSON can "
+            f"hold. {str(error).splitlines()[0].split('. ')[0]}"
         ) from error
+
+
+def _without_schema(signature: Signature) -> str | None:
+    """Return the parameter that pydantic has no schema for."""
+    for parameter in signature.parameters:
+        try:
+            hint: Any = parameter.hint
+            TypeAdapter(hint).json_schema(schema_generator=_Generator)
+        except Exception:
+            return f"its parameter {parameter}"
+    return None
+
+
+def check_input_schema(name: str, schema: Mapping[str, Any], typed: ArgumentSchema | None) -> None:
+    """Check a JSON Schema that a developer wrote for a function.
+
+    Args:
+        name: the function's name.
+        schema: the JSON Schema.
+        typed: what the function takes by its annotations; None if it takes anything.
+
+    Raises:
+        ToolDefinitionError: when it is no schema of an object, or not of what the function takes.
+    """
+    if schema.get("type", "object") != "object":
+        raise ToolDefinitionError(f"the input_schema of {name} must be of type object: arguments are given by name")
+    told = schema.get("properties")
+    if typed is None or not isinstance(told, dict):
+        return
+    unknown = sorted(told.keys() - typed.json_schema["properties"].keys())
+    missing = [each for each in typed.json_schema.get("required", ()) if each not in told]
+    if unknown:
+        raise ToolDefinitionError(f"the input_schema of {name} has {', '.join(unknown)}, which it does not take")
+    if missing:
+        raise ToolDefinitionError(f"the input_schema of {name} lacks {', '.join(missing)}, which it requires")
 
 
 def _add_default(schema: dict[str, Any], parameter: Parameter) -> None:

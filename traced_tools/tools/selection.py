@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from traced_tools._checks import expect
 from traced_tools._flow import call
 from traced_tools._steps import perform
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
-from traced_tools.tools.callback import ToolCallback
-from traced_tools.tools.decorator import is_marked, marked_callback
+from traced_tools.tools.callback import FunctionToolCallback, ToolCallback
+from traced_tools.tools.mark import Mark, marked_methods
 from traced_tools.tools.toolset import ToolSet
+
+_LONGEST_NAME = 200
 
 
 @runtime_checkable
@@ -79,18 +82,23 @@ def tool_callbacks(*tools: Any) -> list[ToolCallback]:
 def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Iterable[Any]:
     """Return each tool and each provider, in order."""
     for item in tools:
-        if isinstance(item, list | tuple | set | frozenset):
-            yield from _items(item, resolver)
-        elif isinstance(item, str):
+        if isinstance(item, str):
             yield _named(item, resolver)
-        elif isinstance(item, type):
+        elif isinstance(item, type | ModuleType):
             raise _no_tool(item)
         elif isinstance(item, ToolCallback | ToolCallbackProvider):
             yield item
+            yield from _methods(item)
         elif inspect.isroutine(item):
-            yield marked_callback(item)
+            yield FunctionToolCallback(item)
+        elif found := _methods(item):
+            yield from found
+        elif isinstance(item, Iterator | Collection) and not isinstance(item, Mapping | bytes):
+            yield from _items(item, resolver)
+        elif callable(item):
+            yield FunctionToolCallback(item)
         else:
-            yield from _of_object(item)
+            raise _no_tool(item)
 
 
 def _provides(item: Any) -> bool:
@@ -100,33 +108,46 @@ def _provides(item: Any) -> bool:
 def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
     found = None if resolver is None else resolver.resolve(name)
     if found is None:
+        if not name.isprintable() or len(name) > _LONGEST_NAME:
+            raise ToolNotFoundError("tools= holds a text that is no tool's name: was a function called, not passed?")
         why = "there is no resolver=, which says where names are looked up" if resolver is None else "nobody knows it"
         raise ToolNotFoundError(f"tools= names {name!r}, which cannot be resolved: {why}")
     expect(f"what the resolver returns for {name!r}", found, ToolCallback, "a ToolCallback or None")
+    if found.definition.name != name:
+        raise ToolDefinitionError(
+            f"the resolver returns for {name!r} a tool of another name, {found.definition.name!r}"
+        )
     return found
 
 
-def _of_object(item: Any) -> Iterable[ToolCallback]:
-    """Return the tools of an object: its marked methods, or itself if it is called and is marked."""
-    marked = _marked_methods(type(item))
-    if not marked:
-        if callable(item):
-            return [marked_callback(item)]
-        raise _no_tool(type(item))
-    return [marked_callback(getattr(item, name)) for name in marked]
+def _methods(item: Any) -> list[FunctionToolCallback]:
+    """Return the tools among the methods of an object."""
+    return [_method(getattr(item, name), said) for name, said in marked_methods(type(item)).items()]
 
 
-def _marked_methods(kind: type) -> list[str]:
-    members: dict[str, Any] = {}
-    for base in reversed(kind.__mro__):
-        members |= vars(base)
-    return [name for name, member in members.items() if is_marked(member)]
-
-
-def _no_tool(kind: type) -> ToolDefinitionError:
-    has_tools = _marked_methods(kind) or hasattr(kind, "call") or hasattr(kind, "tool_callbacks")
-    given_as_class = "; this is the class, pass an instance of it" if has_tools else ""
-    return ToolDefinitionError(
-        f"{kind.__name__} holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback or "
-        f"ToolCallbackProvider{given_as_class}"
+def _method(function: Callable[..., Any], said: Mark) -> FunctionToolCallback:
+    return FunctionToolCallback(
+        function,
+        name=said.name,
+        description=said.description,
+        input_schema=said.input_schema,
+        metadata=said.metadata,
+        result_converter=said.result_converter,
     )
+
+
+def _no_tool(item: Any) -> ToolDefinitionError:
+    name = item.__name__ if isinstance(item, type | ModuleType) else type(item).__name__
+    return ToolDefinitionError(
+        f"{name} holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback or "
+        f"ToolCallbackProvider{_hint(item)}"
+    )
+
+
+def _hint(item: Any) -> str:
+    parts = [part for part in ("definition", "metadata", "call") if hasattr(item, part)]
+    if isinstance(item, type):
+        is_one = marked_methods(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
+        return "; this is the class, pass an instance of it" if is_one else ""
+    missing = {"definition", "metadata", "call"} - {*parts}
+    return f"; as a ToolCallback it lacks {', '.join(sorted(missing))}" if parts else ""

@@ -61,7 +61,7 @@ class Signature:
         parameters: those the model fills; what a `functools.partial` has given is not among them.
         context_parameters: the names of those annotated `ToolContext`, which the loop fills.
         returns_nothing: whether the function is annotated `-> None`.
-        summary: what the docstring says first.
+        description: what the docstring says before its first section.
 
     Raises:
         ToolDefinitionError: for a function whose parameters Python does not tell.
@@ -72,7 +72,7 @@ class Signature:
         annotated = _annotated(function)
         hints = _hints(self.name, annotated)
         docstring = read_docstring(function)
-        self.summary = docstring.summary
+        self.description = docstring.description
         returned = getattr(annotated, "__annotations__", {}).get("return", Any)
         self.returns_nothing = returned in (None, "None") and not isinstance(function, type)
         self.context_parameters: list[str] = []
@@ -103,7 +103,7 @@ class Parameter:
     Attributes:
         name: what the function calls it.
         key: what the model calls it; a `Field` may give it another name.
-        hint: its type and all that is said of it, but for its default.
+        hint: its type and all that is said of it, but for a default.
         default: what the model is told it is when left out; `PydanticUndefined` when that cannot be told.
         required: whether the model must give it: as `ToolParam` says, else unless it has a default or may be None.
         is_named: whether it can be given by name.
@@ -116,7 +116,8 @@ class Parameter:
         self.is_named = parameter.kind in _NAMED
         self.is_open = parameter.kind is parameter.VAR_KEYWORD
         self._stars = _STARS.get(parameter.kind, "")
-        self._field = field = _field(parameter, hint)
+        hint = _hint(parameter, hint)
+        self._field = field = FieldInfo.from_annotation(hint)
         self.has_own_default = parameter.default is not parameter.empty and not isinstance(parameter.default, FieldInfo)
         self.default: Any = parameter.default if self.has_own_default else field.default
         said = next((item for item in field.metadata if isinstance(item, ToolParam)), ToolParam())
@@ -124,7 +125,11 @@ class Parameter:
         may_be_left_out = has_default or any(kind is type(None) for kind in _alternatives(field.annotation))
         self.required = not may_be_left_out if said.required is None else said.required
         self.key = field.validation_alias if isinstance(field.validation_alias, str) else self.name
-        self.hint = _without_default(field, said.description or field.description or documented)
+        described = said.description or field.description or documented
+        if field.is_required():
+            self.hint = hint if described == field.description else Annotated[hint, Field(description=described)]
+        else:
+            self.hint = _without_default(field, described)
 
     def left_out(self) -> Any:
         """Return what it is when left out and the function has no default of its own; made anew each time."""
@@ -152,12 +157,10 @@ def _parameter(function: str, parameter: inspect.Parameter, hint: Any, documente
         ) from error
 
 
-def _field(parameter: inspect.Parameter, hint: Any) -> FieldInfo:
-    """Return all that annotation and default say of a parameter."""
+def _hint(parameter: inspect.Parameter, hint: Any) -> Any:
+    """Return all that annotation and default say of a parameter, as an annotation."""
     hint = Any if hint is parameter.empty else hint
-    if isinstance(parameter.default, FieldInfo):
-        hint = Annotated[hint, parameter.default]
-    return FieldInfo.from_annotation(hint)
+    return Annotated[hint, parameter.default] if isinstance(parameter.default, FieldInfo) else hint
 
 
 def _without_default(field: FieldInfo, description: str | None) -> Any:
