@@ -109,7 +109,7 @@ class Batch(Step[list[T]]):
         self._flows = flows
         self._limit = limit
 
-    def waves(self) -> Iterable[Sequence[Flow[T]]]:
+    def waves(self) -> Sequence[Sequence[Flow[T]]]:
         """Return the flows in groups that run one after the other; asked once, when the step is performed."""
         return [self._flows]
 
@@ -117,30 +117,29 @@ class Batch(Step[list[T]]):
         """Tell the flows that nobody waits any more; called when a blocking run is interrupted."""
 
     def run(self) -> list[T]:
+        waves = self.waves()
+        if (only := _only(waves)) is not None:
+            return [drive(Execution(only))]
         with awaiting_together(self.cancel):  # around the making, too: an execution keeps the context it is made in
-            waves = [[Execution(flow) for flow in wave] for wave in self.waves()]
+            executions = [[Execution(flow) for flow in wave] for wave in waves]
             try:
-                outcomes = [self._side_by_side(wave) for wave in waves]
+                outcomes = [run_all([partial(drive, each) for each in wave], self._limit) for wave in executions]
             finally:
-                _close_unbegun(waves)
+                _close_unbegun(executions)
         return _results(outcomes)
 
     async def arun(self) -> list[T]:
-        waves = [[Execution(flow) for flow in wave] for wave in self.waves()]
+        waves = self.waves()
+        if (only := _only(waves)) is not None:
+            return [await adrive(Execution(only))]
+        executions = [[Execution(flow) for flow in wave] for wave in waves]
         try:
-            outcomes = [await self._aside_by_side(wave) for wave in waves]
+            outcomes = [await self._side_by_side(wave) for wave in executions]
         finally:
-            _close_unbegun(waves)
+            _close_unbegun(executions)
         return _results(outcomes)
 
-    def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
-        if len(wave) == 1:
-            return [_outcome(wave[0])]
-        return run_all([partial(drive, each) for each in wave], self._limit)
-
-    async def _aside_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
-        if len(wave) == 1:
-            return [await _aoutcome(wave[0])]
+    async def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
         gate = asyncio.Semaphore(self._limit)
 
         async def one(execution: Execution[T]) -> T:
@@ -163,18 +162,9 @@ def _close_unbegun(waves: Iterable[Iterable[Execution[Any]]]) -> None:
                 execution.discard()
 
 
-def _outcome(execution: Execution[T]) -> T | Exception:
-    try:
-        return drive(execution)
-    except Exception as error:
-        return error
-
-
-async def _aoutcome(execution: Execution[T]) -> T | Exception:
-    try:
-        return await adrive(execution)
-    except Exception as error:
-        return error
+def _only(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:
+    """Return the flow of a batch that has one and no more, which needs none of the care for several."""
+    return waves[0][0] if len(waves) == 1 and len(waves[0]) == 1 else None
 
 
 def _results(outcomes: Iterable[Iterable[T | BaseException]]) -> list[T]:

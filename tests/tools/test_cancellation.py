@@ -334,20 +334,19 @@ async def asynchronous() -> str:
 
 
 @TIMEOUTS
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
 @pytest.mark.parametrize("colour", ["blocking", "async"])
 def test_a_tool_may_end_the_program_and_spoils_nothing_if_it_does_not(
-    mode: str, colour: str, error: BaseException, timeout: float | None, telemetry: Telemetry
+    mode: str, colour: str, timeout: float | None, telemetry: Telemetry
 ) -> None:
     def blocking() -> None:
-        raise error
+        raise SystemExit
 
     async def coroutine() -> None:
         await asyncio.sleep(0)
-        raise error
+        raise SystemExit
 
     leaving = function_tool(blocking if colour == "blocking" else coroutine, timeout=timeout)
-    with pytest.raises(type(error)):
+    with pytest.raises(SystemExit):
         in_time(lambda: run(mode, client_of([leaving.definition.name], [leaving], telemetry).prompt("?")))
     client = client_of(["asynchronous"], [function_tool(asynchronous, timeout=timeout)], telemetry)
     assert in_time(lambda: run(mode, client.prompt("?"))).tool_results[0].content == "answer"
@@ -356,9 +355,8 @@ def test_a_tool_may_end_the_program_and_spoils_nothing_if_it_does_not(
 
 @TIMEOUTS
 @pytest.mark.parametrize("colour", ["blocking", "async", "wrapper"])
-@pytest.mark.parametrize("times", [1, 2])
 def test_a_tool_that_cancels_itself_has_failed(
-    mode: str, colour: str, times: int, timeout: float | None, telemetry: Telemetry
+    mode: str, colour: str, timeout: float | None, telemetry: Telemetry
 ) -> None:
     def blocking() -> None:
         raise asyncio.CancelledError
@@ -371,7 +369,8 @@ def test_a_tool_that_cancels_itself_has_failed(
         return coroutine()
 
     tool = function_tool({"blocking": blocking, "async": coroutine, "wrapper": wrapper}[colour], timeout=timeout)
-    response = run(mode, client_of([tool.definition.name] * times, [tool], telemetry).prompt("?"))
-    assert response.content == "done"
-    assert [type(each.error) for each in response.tool_results] == [CancelledError] * times
+    for times in (1, 2):
+        response = run(mode, client_of([tool.definition.name] * times, [tool], telemetry).prompt("?"))
+        assert response.content == "done"
+        assert [type(each.error) for each in response.tool_results] == [CancelledError] * times
     telemetry.check_each_ended_once()

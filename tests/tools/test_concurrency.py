@@ -60,7 +60,7 @@ def calls_of(name: str, times: int) -> list[ToolCall]:
 
 
 @pytest.mark.parametrize("colour", ["meet", "ameet"])
-@pytest.mark.parametrize("limit", [1, 2, 6])
+@pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
 def test_as_many_tools_run_at_once_as_the_limit_says(
     mode: str, limit: int, colour: str, timeout: float | None, telemetry: Telemetry
@@ -83,17 +83,16 @@ def test_those_that_wait_for_their_turn_tell_how_long(mode: str, telemetry: Tele
     telemetry.check_each_ended_once()
 
 
-@pytest.mark.parametrize("colour", ["meet", "ameet"])
-def test_two_hundred_calls_give_their_results_in_order(mode: str, colour: str, telemetry: Telemetry) -> None:
+def test_two_hundred_calls_give_their_results_in_order(mode: str, telemetry: Telemetry) -> None:
     meeting = Meeting(1)
-    tools = [getattr(meeting, colour)]
-    response = in_time(lambda: run(mode, client_of(calls_of(colour, 200), tools, telemetry).prompt("?")))
+    calls = [ToolCall("ameet" if place % 3 else "meet", {"place": place}) for place in range(200)]
+    client = client_of(calls, [meeting.meet, meeting.ameet], telemetry)
+    response = in_time(lambda: run(mode, client.prompt("?")))
     assert [each.value for each in response.tool_results] == list(range(200))
     assert meeting.most <= 64
-    places = [
-        (each["traced_tools.tool.batch_index"], each["traced_tools.tool.batch_size"]) for each in attributes(telemetry)
-    ]
-    assert places == [(place, 200) for place in range(200)]
+    spans = attributes(telemetry)
+    assert [each["traced_tools.tool.batch_index"] for each in spans] == list(range(200))
+    assert {each["traced_tools.tool.batch_size"] for each in spans} == {200}
     telemetry.check_each_ended_once()
 
 

@@ -96,6 +96,7 @@ class Specific(LookupError):
     pass
 
 
+@pytest.mark.parametrize("mode", ["call", "acall"])
 @pytest.mark.parametrize(
     ("declared", "error", "attempts"),
     [
