@@ -22,7 +22,7 @@ PUBLIC = ("traced_tools", "traced_tools.models", "traced_tools.testing")
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_checks", "_lazy", "_version", "errors", "messages", "options", "telemetry.names"),
-    ("_attempt", "_flow", "_streams", "_steps", "_workers", "events", "telemetry"),
+    ("_attempt", "_flow", "_made_once", "_streams", "_steps", "_workers", "events", "telemetry"),
     ("tools", "models", "memory"),
     ("audit", "mcp"),
     ("advisors",),

@@ -76,10 +76,11 @@ class Attempt(Step[Any]):
         """Run the tool, blocking."""
         if self._step.is_async:
             return run_async(self.arun)
-        pool = workers()
-        future = pool.submit(partial(self._begin, self._step.run), beyond=True)
+        pool, begun = workers(), Future[None]()
+        future = pool.submit(partial(self._begin, self._step.run, begun), beyond=True)
         try:
-            wait([future], self._seconds)
+            begun.result()
+            wait([future], self._left)
         finally:
             given_up = pool.give_up(future)
         return self._result(future, given_up)

@@ -85,13 +85,16 @@ class ChatClient:
         )
         expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
         expect("resolver_fallback", resolver_fallback, bool, "True or False")
+        if resolver_fallback and resolver is None:
+            raise ValueError("resolver_fallback=True needs a resolver=")
         expect("telemetry", telemetry, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
         _check_settings(system, options, limits, tool_errors)
+        self._tools = ToolSelection(tools, resolver)
         self._settings: dict[str, Any] = {
             "model": model,
             "name": name,
             "system": system,
-            "tools": tools,
+            "tools": self._tools,
             "advisors": _advisors(advisors),
             "options": options,
             "tool_context": _checked_mapping("tool_context", tool_context),
@@ -102,7 +105,6 @@ class ChatClient:
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
         }
-        self._tools = ToolSelection(tools, resolver)
         self._chain = self._chain_with((), tool_calling=True)
 
     @property

@@ -20,6 +20,7 @@ from traced_tools import (
     FunctionToolCallback,
     ToolCall,
     ToolCallingManager,
+    ToolContext,
     ToolErrors,
     ToolExecutionError,
     ToolMessage,
@@ -162,7 +163,7 @@ def test_b140_an_error_that_is_wrapped_already_is_not_wrapped_again(mode: str) -
         return ChatClient(model, tools=inner, tool_errors=ToolErrors(always_raise=True)).prompt("?").call().content
 
     client = ChatClient(ScriptedChatModel([ToolCall("outer")]), tools=outer, tool_errors=ToolErrors(always_raise=True))
-    with pytest.raises(ToolExecutionError, match="the tool inner failed with OSError") as caught:
+    with pytest.raises(ToolExecutionError, match="the tool outer failed with") as caught:
         run(client.prompt("?"), mode)
     assert isinstance(caught.value.original, OSError)
 
@@ -244,3 +245,41 @@ def test_what_is_remembered_of_a_function_goes_with_it() -> None:
     gone = build()
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_has_run_is_not_run_again_because_its_result_cannot_be_read(mode: str) -> None:
+    ran: list[int] = []
+
+    def unreadable(value: object) -> str:
+        raise ConnectionError("no converter")
+
+    @tool(retries=2, result_converter=unreadable)
+    def charge() -> int:
+        """Charge."""
+        ran.append(1)
+        return 1
+
+    client = ChatClient(ScriptedChatModel([ToolCall("charge"), "x"]), tools=[charge])
+    (result,) = run(client.prompt("?"), mode).tool_results
+    assert (result.outcome, result.error_type, len(ran)) == ("error", "ConnectionError", 1)
+
+
+def test_the_class_is_not_marked_but_its_methods() -> None:
+    with pytest.raises(TypeError, match="mark the methods of Place"):
+        tool(Place)
+
+
+def test_a_subclass_may_run_in_a_way_of_its_own() -> None:
+    class Loud(FunctionToolCallback):
+        def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+            return super().call(tool_input, context).upper()
+
+    (result,) = ChatClient(ScriptedChatModel([ToolCall("now"), "x"]), tools=[Loud(now)]).prompt("?").call().tool_results
+    assert result.content == "NOW"
+
+
+def test_a_changed_client_keeps_tools_that_were_given_as_an_iterator() -> None:
+    model = ScriptedChatModel(["x"])
+    ChatClient(model, tools=(each for each in [now])).replace(name="other").prompt("?").call()
+    assert [each.name for each in model.requests[0].tools] == ["now"]

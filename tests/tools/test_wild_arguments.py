@@ -208,11 +208,10 @@ def test_what_is_no_json_number_is_no_json_for_a_schema(number: str) -> None:
     assert result.problems.startswith("arguments: not valid JSON: ")
 
 
-def test_a_validator_that_fails_in_its_own_way_makes_arguments_invalid() -> None:
-    result = outcome(FunctionToolCallback(odd), '{"size": 1}')
-    assert isinstance(result, InvalidArguments)
-    assert result.problems.startswith("arguments: ")
-    assert MARKER not in result.problems
+def test_a_validator_that_fails_in_its_own_way_is_the_tools_failure() -> None:
+    model = ScriptedChatModel([ToolCall("odd", {"size": 1}), "done"])
+    (result,) = ChatClient(model, tools=[odd]).prompt("?").call().tool_results
+    assert (result.outcome, result.error_type) == ("error", "ZeroDivisionError")
 
 
 # In the loop, under a tool's name or any other.

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from traced_tools._made_once import MadeOnce
 from traced_tools.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.models.codec import MadeOnce
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.naming import wire_name
 

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from traced_tools._checks import expect, expect_positive, expect_whole
+from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse, ToolDefinitionError
 from traced_tools.messages import (
     AssistantMessage,
@@ -27,7 +28,6 @@ from traced_tools.messages import (
     UserMessage,
 )
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.codec import MadeOnce
 from traced_tools.models.http import HttpChatModel, HttpTransport, RetryPolicy
 from traced_tools.models.openai_wire import Answer, Completion, CompletionChunk, code_of, read
 from traced_tools.options import ChatOptions

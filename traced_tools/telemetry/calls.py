@@ -238,8 +238,9 @@ class ToolScope(Scope):
             names.TOOL_SOURCE: self._source,
             names.TOOL_QUEUE_TIME: self._queued,
             names.TOOL_ARGUMENTS_SIZE: len(self._call.arguments.encode()),
-            names.TOOL_DECISION: self._decision,
         }
+        if self._decision is not None:
+            attributes[names.TOOL_DECISION] = self._decision
         if self._repairs:
             attributes[names.TOOL_ARGUMENTS_REPAIRS] = self._repairs
         if result is not None:
@@ -252,8 +253,11 @@ class ToolScope(Scope):
         return attributes
 
     @property
-    def _decision(self) -> str:
-        return "allowed" if self._result is None else self._result.decision
+    def _decision(self) -> str | None:
+        """What was decided; of a call that an advisor's error ended before the tool ran, nothing was."""
+        if self._result is not None:
+            return self._result.decision
+        return "allowed" if self._attempts else None
 
     def _record(self, instruments: Instruments) -> None:
         if self._attempts:
@@ -265,6 +269,8 @@ class ToolScope(Scope):
             if self.error_type is not None:
                 labels[names.ERROR_TYPE] = self.error_type
             instruments.execute_tool_duration.record(self.duration, labels, self._context)
+        if self._decision is None:
+            return
         decision: Attributes = {names.TOOL_NAME: self._tool, names.TOOL_DECISION: self._decision}
         if self._result is not None and self._result.advisor is not None:
             decision[names.ADVISOR_NAME] = self._result.advisor

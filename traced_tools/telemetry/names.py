@@ -297,7 +297,7 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     "refuse_tool {tool}",
     "internal",
     "One tool call that was refused before it ran.",
-    (*_ANY_TOOL, TOOL_QUEUE_TIME, TOOL_ARGUMENTS_REPAIRS),
+    (*_ANY_TOOL, TOOL_QUEUE_TIME, TOOL_ARGUMENTS_REPAIRS, TOOL_RESULT_CUT),
 )
 SPANS: Final = (AGENT_SPAN, ITERATION_SPAN, HOOK_SPAN, CHAT_SPAN, EXECUTE_TOOL_SPAN, REFUSE_TOOL_SPAN)
 

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
+from traced_tools._made_once import MadeOnce
 from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.names import Repair
+from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.fields import is_optional
 from traced_tools.tools.json_schema import Problem, SchemaCheck
 from traced_tools.tools.problems import FieldPath, nulls_of, problems_of
 
@@ -55,12 +58,13 @@ class Bound(NamedTuple):
     repairs: tuple[Repair, ...] = ()
 
 
-def bound(check: Callable[[str], Any], arguments: str) -> Bound:
+def bound(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]) -> Bound:
     """Return what `check` makes of JSON text, mended if need be.
 
     Args:
         check: returns what the text stands for; raises `Misfit`.
         arguments: what the model wrote.
+        schema: what the model was told of them.
 
     Raises:
         InvalidArguments: when the text does not fit, mended or not.
@@ -72,7 +76,7 @@ def bound(check: Callable[[str], Any], arguments: str) -> Bound:
         found = _tried(check, text) if repairs else found
     if not isinstance(found, Misfit):
         return Bound(found, repairs)
-    mended = _without_nulls(check, text, found)
+    mended = _without_nulls(check, text, found, schema)
     if isinstance(mended, Misfit):
         raise InvalidArguments(_told(found.problems))
     return Bound(mended, (*repairs, "null_fields"))
@@ -92,10 +96,17 @@ class SchemaArguments:
     Args:
         schema: the JSON Schema.
         tool: the tool's name, for the log.
+        reserved: names of fields that are not the model's to give, whatever the schema says.
     """
 
-    def __init__(self, schema: Mapping[str, Any], tool: str) -> None:
+    def __init__(self, schema: Mapping[str, Any], tool: str, reserved: Collection[str] = ()) -> None:
         self._schema = SchemaCheck(schema, tool)
+        self._reserved = reserved
+
+    @property
+    def usable(self) -> bool:
+        """Whether the schema is a valid one, by which anything can be checked."""
+        return self._schema.usable
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the object that JSON text stands for; raises `Misfit`."""
@@ -104,7 +115,17 @@ class SchemaArguments:
             raise Misfit([Problem((), "must be a JSON object", value)])
         if problems := self._schema.problems(value):
             raise Misfit(problems, nulls_of(problems))
+        if taken := [name for name in self._reserved if name in value]:
+            raise Misfit([Problem((name,), "is not a known field", value[name]) for name in taken])
         return value
+
+
+def _arguments_of(definition: ToolDefinition) -> SchemaArguments:
+    return SchemaArguments(definition.input_schema, definition.name)
+
+
+schema_arguments = MadeOnce(_arguments_of)
+"""Returns the arguments of a tool with a given definition: a provider gives the same tool for each run."""
 
 
 def misfit(error: ValidationError, text: str) -> Misfit:
@@ -149,15 +170,16 @@ def _string(text: str) -> str | None:
     return inner if isinstance(inner, str) else None
 
 
-def _without_nulls(check: Callable[[str], Any], text: str, misfit: Misfit) -> Any:
-    """Return what `check` makes of JSON text without the fields that are null and must not be, or a `Misfit`.
+def _without_nulls(check: Callable[[str], Any], text: str, misfit: Misfit, schema: Mapping[str, Any]) -> Any:
+    """Return what `check` makes of JSON text without the optional fields that are null and must not be, or a `Misfit`.
 
     A check may not tell of all of them at once.
     """
     found: Any = misfit
     for _ in range(_MOST_NULL_PASSES):
-        data = _read(text) if found.nulls else None
-        if not sum(_drop_null(data, path) for path in found.nulls):
+        nulls = [path for path in found.nulls if is_optional(schema, path)]
+        data = _read(text) if nulls else None
+        if not sum(_drop_null(data, path) for path in nulls):
             break
         text = json.dumps(data, ensure_ascii=False)
         found = _tried(check, text)

@@ -15,13 +15,13 @@ from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import Bound, SchemaArguments, bound
+from traced_tools.tools.arguments import Bound, SchemaArguments, bound, schema_arguments
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import ResultConverter, ToolContent, content_of, converted
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
-from traced_tools.tools.function import CallFunction
+from traced_tools.tools.function import CallFunction, Convert, Returned, returned
 from traced_tools.tools.mark import mark_of
-from traced_tools.tools.schema import ArgumentSchema, check_input_schema, schema_of, signature_of
+from traced_tools.tools.schema import ArgumentSchema, check_input_schema, check_usable, schema_of, signature_of
 from traced_tools.tools.signature import Signature
 
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
@@ -47,16 +47,13 @@ class ToolCallback(Protocol):
 
 
 class Invocable(Protocol):
-    """How the loop runs a tool: bind the arguments, perform the step, convert the value."""
+    """How the loop runs a tool: bind the arguments, then perform the step, which gives a `Returned`."""
 
     def bind(self, arguments: str) -> Bound:
         """Return what `step` needs of the arguments; raises `InvalidArguments`."""
 
     def step(self, bound: Any, context: ToolContext) -> Attemptable:
         """Return the step that runs the tool."""
-
-    def convert(self, value: Any) -> ToolContent:
-        """Return what the model reads of the tool's value."""
 
 
 class FunctionToolCallback:
@@ -102,36 +99,40 @@ class FunctionToolCallback:
         expect("metadata", metadata, (ToolMetadata, type(None)), "a ToolMetadata or None")
         expect("definition", definition, (ToolDefinition, type(None)), "a ToolDefinition or None")
         expect_callable("result_converter", result_converter)
-        if definition is not None and not (name is description is None):
-            raise ToolDefinitionError("definition= says name and description already: leave out name= and description=")
+        if definition is not None and (name, description, input_schema) != (None, None, None):
+            raise ToolDefinitionError("definition= says it all: leave out name=, description= and input_schema=")
         signature, said = signature_of(function), mark_of(function)
-        says_all = definition is not None and "input_schema" in definition.model_fields_set
-        if definition is not None and says_all:
-            input_schema = definition.input_schema
-        elif input_schema is None and input_type is None:
+        if input_schema is None and input_type is definition is None:
             input_schema = said.input_schema
         self._function = function
         self._context_parameters = signature.context_parameters
-        self._check, schema = _arguments(signature, input_type, input_schema)
         self._convert = result_converter or said.result_converter
         self._returns_nothing = signature.returns_nothing
         self.metadata = metadata or said.metadata or ToolMetadata()
         if definition is None:
-            name = _first(name, said.name)
-            name = _name(function) if name is None else name
-            told = _first(description, said.description, signature.description or _in_words(name))
-            definition = _definition(name, told or "")
-        self.definition = definition if says_all else definition.replace(input_schema=schema)
+            definition = _definition(
+                function, signature, _first(name, said.name), _first(description, said.description)
+            )
+        if "input_schema" in definition.model_fields_set:
+            self._check = _checked_by(definition.input_schema, signature, input_type)
+        elif input_schema is not None:
+            check_usable(signature, input_schema)
+            self._check = _checked_by(input_schema, signature, input_type)
+            definition = definition.replace(input_schema=dict(input_schema))
+        else:
+            typed = schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
+            self._check, definition = typed.check, definition.replace(input_schema=typed.json_schema)
+        self.definition = definition
 
     def bind(self, arguments: str) -> Bound:
         """Return the function's keyword arguments; raises `InvalidArguments`."""
-        return bound(self._check, arguments)
+        return bound(self._check, arguments, self.definition.input_schema)
 
     def step(self, bound: dict[str, Any], context: ToolContext) -> CallFunction:
         """Return the step that calls the function."""
         if self._context_parameters:
             bound = {**bound, **dict.fromkeys(self._context_parameters, context)}
-        return CallFunction(self._function, **bound)
+        return CallFunction(self._function, bound, self.convert)
 
     def convert(self, value: Any) -> ToolContent:
         """Return what the model reads of the function's value; raises `TypeError` for what it cannot read."""
@@ -145,13 +146,13 @@ class FunctionToolCallback:
         Raises:
             InvalidArguments: for arguments that do not fit; whatever the function raises passes as it is.
         """
-        step = self.step(self.bind(tool_input).value, context or ToolContext())
-        return self.convert(step.run()).text
+        expect("tool_input", tool_input, str, "JSON text")
+        return self.step(self.bind(tool_input).value, context or ToolContext()).run().text
 
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread."""
-        step = self.step(self.bind(tool_input).value, context or ToolContext())
-        return self.convert(await step.arun()).text
+        expect("tool_input", tool_input, str, "JSON text")
+        return (await self.step(self.bind(tool_input).value, context or ToolContext()).arun()).text
 
     def __repr__(self) -> str:
         return f"<FunctionToolCallback {self.definition.name}>"
@@ -162,11 +163,11 @@ class CustomTool:
 
     def __init__(self, tool: ToolCallback) -> None:
         self._tool = tool
-        self._arguments = SchemaArguments(tool.definition.input_schema, tool.definition.name)
+        self._arguments = schema_arguments(tool.definition)
 
     def bind(self, arguments: str) -> Bound:
         """Return the JSON text to call the tool with; raises `InvalidArguments`."""
-        return bound(self._checked, arguments)
+        return bound(self._checked, arguments, self._tool.definition.input_schema)
 
     def _checked(self, text: str) -> str:
         self._arguments.check(text)
@@ -174,24 +175,24 @@ class CustomTool:
 
     def step(self, bound: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""
-        return _EitherCall(self._tool, bound, context)
+        return _EitherCall(self._tool, bound, context, self._content)
 
-    def convert(self, value: Any) -> ToolContent:
-        """Return the tool's text; raises `TypeError` if it is none."""
+    def _content(self, value: Any) -> ToolContent:
         if not isinstance(value, str):
             raise TypeError(f"{type(self._tool).__name__}.call must return str, not {type(value).__name__}")
         return ToolContent(value)
 
 
-class _EitherCall(Step[Any]):
+class _EitherCall(Step[Returned]):
     """Call a tool of the user's own: its `call`, or under asyncio its `acall` if it has one."""
 
-    __slots__ = ("_acall", "_call", "began")
+    __slots__ = ("_acall", "_call", "_convert", "began")
 
-    def __init__(self, tool: ToolCallback, arguments: str, context: ToolContext) -> None:
+    def __init__(self, tool: ToolCallback, arguments: str, context: ToolContext, convert: Convert) -> None:
         self._call = partial(tool.call, arguments, context)
         acall = getattr(tool, "acall", None)
         self._acall = None if acall is None else partial(acall, arguments, context)
+        self._convert = convert
         self.began = 0.0
 
     @property
@@ -199,14 +200,14 @@ class _EitherCall(Step[Any]):
         """Whether the tool has an `acall`."""
         return self._acall is not None
 
-    def run(self) -> Any:
-        return Call[Any](self._begin, self._call).run()
+    def run(self) -> Returned:
+        return returned(Call[Any](self._begin, self._call).run(), self._convert)
 
-    async def arun(self) -> Any:
+    async def arun(self) -> Returned:
         if self._acall is None:
-            return await Call[Any](self._begin, self._call).arun()
+            return returned(await Call[Any](self._begin, self._call).arun(), self._convert)
         self.began = perf_counter()
-        return await Call[Any](self._acall).arun()
+        return returned(await Call[Any](self._acall).arun(), self._convert)
 
     def _begin(self, function: Callable[[], Any]) -> Any:
         self.began = perf_counter()
@@ -215,32 +216,32 @@ class _EitherCall(Step[Any]):
 
 def invocable(tool: ToolCallback) -> Invocable:
     """Return how the loop runs `tool`."""
-    return tool if isinstance(tool, FunctionToolCallback) else CustomTool(tool)
+    is_ours = isinstance(tool, FunctionToolCallback) and type(tool).call is FunctionToolCallback.call
+    return tool if is_ours else CustomTool(tool)  # type: ignore[return-value]  # mypy does not see what `is_ours` means
 
 
-def _arguments(
-    signature: Signature, input_type: Any, input_schema: Mapping[str, Any] | None
-) -> tuple[Callable[[str], dict[str, Any]], dict[str, Any]]:
-    """Return what checks a function's arguments, and their JSON Schema."""
-    if input_schema is None:
-        schema = schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
-        return schema.check, schema.json_schema
-    given = SchemaArguments(input_schema, signature.name)
+def _checked_by(schema: Mapping[str, Any], signature: Signature, input_type: Any) -> Callable[[str], dict[str, Any]]:
+    """Return what checks a function's arguments by a JSON Schema and, where it has types, by those."""
+    given = SchemaArguments(schema, signature.name, signature.reserved)
     typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)
-    check_input_schema(signature.name, input_schema, typed)
+    check_input_schema(signature, schema, typed)
     if typed is None:
-        return given.check, dict(input_schema)
+        return given.check
 
     def check(text: str) -> dict[str, Any]:
         given.check(text)
         return typed.check(text)
 
-    return check, dict(input_schema)
+    return check
 
 
-def _definition(name: str, description: str) -> ToolDefinition:
+def _definition(
+    function: Callable[..., Any], signature: Signature, name: str | None, description: str | None
+) -> ToolDefinition:
+    name = _name(function) if name is None else name
+    told = _first(description, signature.description or _in_words(name))
     try:
-        return ToolDefinition(name=name, description=description)
+        return ToolDefinition(name=name, description=told or "")
     except ValidationError:
         raise ToolDefinitionError("a tool needs a name: printable text without white space around it") from None
 

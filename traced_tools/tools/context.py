@@ -54,9 +54,8 @@ class ToolContext(Mapping[str, Any]):
         self.deadline = deadline
         self.cancelled = False
 
-    def until(self, deadline: float | None) -> ToolContext:
-        """Return the same for one attempt, which ends at `deadline` or with the run, whichever is sooner."""
-        deadlines = [each for each in (self.deadline, deadline) if each is not None]
+    def copy(self) -> ToolContext:
+        """Return the same for another attempt, which may be given up while this one goes on."""
         return ToolContext(
             self._values,
             call_id=self.call_id,
@@ -64,7 +63,7 @@ class ToolContext(Mapping[str, Any]):
             iteration=self.iteration,
             conversation_id=self.conversation_id,
             run_id=self.run_id,
-            deadline=min(deadlines, default=None),
+            deadline=self.deadline,
         )
 
     def __getitem__(self, key: str) -> Any:

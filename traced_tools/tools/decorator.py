@@ -90,6 +90,8 @@ def tool(
     said = Mark(name, description, input_schema, metadata, result_converter)
 
     def marked(target: F) -> F:
+        if isinstance(target, type):
+            raise TypeError(f"@tool marks functions and methods: mark the methods of {target.__name__}, not the class")
         if not callable(target) and not isinstance(target, staticmethod | classmethod):
             raise TypeError(f"@tool marks functions and methods, not {type(target).__name__}")
         mark(target, said)

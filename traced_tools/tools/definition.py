@@ -20,8 +20,8 @@ class ToolDefinition(Value):
     """
 
     name: str = Field(min_length=1)
-    description: str = ""
-    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    description: str = Field(default="", repr=False)
+    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}}, repr=False)
 
     @field_validator("name")
     @classmethod

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from traced_tools.tools.arguments import Bound
     from traced_tools.tools.callback import Invocable
     from traced_tools.tools.definition import ToolDefinition
+    from traced_tools.tools.function import Returned
     from traced_tools.tools.run import RunContext
     from traced_tools.tools.toolset import ToolSet
 
@@ -70,6 +71,9 @@ class ToolInvocation:
 
 
 CallNext = Callable[[ToolInvocation], Awaitable[ToolResult]]
+
+
+_MOST_NAMED = 50
 
 
 class ToolExecution:
@@ -115,6 +119,7 @@ class ToolExecution:
         self._repairs: tuple[str, ...] = ()
         self._context: ToolContext | None = None
         self._cancelled = False
+        self._has_run = False
         self._clock = SelfClock() if run.tool_advisors else None
 
     async def result(self) -> ToolResult:
@@ -136,9 +141,7 @@ class ToolExecution:
                 result = result.limited(self._most_characters)
             scope.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
-            if isinstance(result.error, ToolExecutionError):  # of a run within the tool
-                raise result.error
-            raise ToolExecutionError(result.name, result.error_type or "", result.error) from None
+            raise ToolExecutionError(result.name, result.error_type or "", _innermost(result.error)) from None
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
             raise ToolNotFoundError("the model called a tool that the request does not carry")
         return result
@@ -152,7 +155,7 @@ class ToolExecution:
     def _unfit(self) -> ToolResult | InvalidArguments | None:
         """Return what refuses a call that names no tool, may not run or has arguments that do not fit, else None."""
         if self._tool is None:
-            known = ", ".join(self._tools.by_name) or "none"
+            known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         if self._tool.metadata.requires_approval and not self._approved:
@@ -162,6 +165,8 @@ class ToolExecution:
             self._bound = self._tools.invocable(self._call.name).bind(self._call.arguments)
         except InvalidArguments as problem:
             return problem
+        except Exception:  # of a validator of the developer's: it fails again, and counts, when the tool is to run
+            return None
         self._repairs = self._bound.repairs
         return None
 
@@ -220,7 +225,8 @@ class ToolExecution:
         assert self._tool is not None
         retries = Retries(self._tool.metadata, context.deadline)
         result = await self._attempt(arguments, context, scope)
-        while (pause := retries.pause_after(result.error) if result.outcome else None) is not None:
+        # what has run is not run again because nobody can read what it returned
+        while not self._has_run and (pause := retries.pause_after(result.error)) is not None:
             scope.retrying(result.error_type or "")
             await Pause(pause)
             result = await self._attempt(arguments, context, scope)
@@ -229,18 +235,20 @@ class ToolExecution:
         return result
 
     async def _attempt(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
-        tool = self._tools.invocable(self._call.name)
-        bound, self._bound = self._bound, None  # good for one attempt: a tool may change what it is given
-        if bound is None or arguments != self._call.arguments:
-            try:
-                bound = tool.bind(arguments)
-            except InvalidArguments as problem:
-                return self._invalid(problem, scope)
-        context = self._context_of_attempt(context)
+        tool, ran = self._tools.invocable(self._call.name), None
         failure: Exception | None = None
+        try:
+            bound = self._bound_to(tool, arguments, scope)
+        except InvalidArguments as problem:
+            return self._invalid(problem, scope)
+        except Exception as error:  # of a validator of the developer's: a part of the tool
+            failure = error
+        context = self._context_of_attempt(context)
         scope.started()
         try:
-            content = tool.convert(value := await self._run_once(tool, bound.value, context, scope))
+            if failure is None:
+                ran = await self._run_once(tool, bound.value, context, scope)
+                failure = ran.failure
         except Exception as error:
             failure = error
         except BaseException:
@@ -249,27 +257,43 @@ class ToolExecution:
         finally:
             scope.stopped()
         # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
-        if failure is None:
-            cut = isinstance(value, Collected) and value.cut
-            return ToolResult(self._id, self._call.name, content.text, content.images, cut, value, outcome="ok")
+        self._has_run = ran is not None
+        if ran is not None and failure is None:
+            return self._succeeded(ran)
         if self._cancelled:
             raise Abandoned
+        assert failure is not None
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+
+    def _bound_to(self, tool: Invocable, arguments: str, scope: ToolScope) -> Bound:
+        """Return the arguments as the tool takes them; made anew for each attempt, as a tool may change them."""
+        bound, self._bound = self._bound, None
+        if bound is None or arguments != self._call.arguments:
+            bound = tool.bind(arguments)
+            scope.repaired(bound.repairs)
+        return bound
+
+    def _succeeded(self, ran: Returned) -> ToolResult:
+        cut = isinstance(ran.value, Collected) and ran.value.cut
+        text, images = ran.content
+        return ToolResult(self._id, self._call.name, text, images, cut, ran.value, outcome="ok")
 
     def _context_of_attempt(self, context: ToolContext) -> ToolContext:
         """Return what the tool may know of this attempt; raises `Abandoned` when there is to be none any more."""
         assert self._tool is not None
-        self._context = context if self._tool.metadata.timeout is None else context.until(None)
+        self._context = context if self._tool.metadata.timeout is None else context.copy()
         if self._cancelled:  # asked after the context is set: `cancel` comes either before or to this context
             raise Abandoned
         return self._context
 
-    async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> Any:
+    async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> Returned:
         assert self._tool is not None
         timeout, asked = self._tool.metadata.timeout, perf_counter()
         step = tool.step(bound, context)
+        attempt = step if timeout is None else Attempt(step, context, timeout, scope.late)
         try:
-            return await (step if timeout is None else Attempt(step, context, timeout, scope.late))
+            ran: Returned = await attempt
+            return ran
         finally:
             scope.waited(max(0.0, getattr(step, "began", asked) - asked))
 
@@ -282,3 +306,9 @@ class ToolExecution:
             error_type=TIMEOUT if timed_out else error_type(error),
             error=error,
         )
+
+
+def _innermost(error: Exception) -> BaseException:
+    """Return the tool's own exception, if `error` is what a run within the tool made of it."""
+    is_wrapped = type(error) is ToolExecutionError and error.original is not None
+    return error.original if is_wrapped else error  # type: ignore[attr-defined]  # mypy: it is one

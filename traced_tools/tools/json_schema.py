@@ -43,6 +43,9 @@ class Problem(NamedTuple):
         return f"<Problem: {self.text}>"
 
 
+_UNCHECKABLE = Problem((), "could not be checked; send simpler values", None)
+
+
 class SchemaCheck:
     """Checks values against one JSON Schema of the draft that its `$schema` names, 2020-12 unless it names a known one.
 
@@ -65,7 +68,10 @@ class SchemaCheck:
 
     def problems(self, value: Any) -> list[Problem]:
         """Return what is wrong with `value`, as `json.loads` returns it: the first problems, ordered by path."""
-        return self._attempt(_UNCHECKED, _found, self._validator, value) or []
+        if self._validator is None:
+            return []
+        found = self._attempt(_UNCHECKED, _found, self._validator, value)
+        return [_UNCHECKABLE] if found is None else found  # a value must not get by because it breaks the check
 
     @cached_property
     def _validator(self) -> Any:
@@ -87,8 +93,7 @@ class SchemaCheck:
 
 
 def _found(validator: Any, value: Any) -> list[Problem]:
-    errors = () if validator is None else validator.iter_errors(value)
-    unique = {(each.path, each.text): each for error in errors for each in _problems(error)}
+    unique = {(each.path, each.text): each for error in validator.iter_errors(value) for each in _problems(error)}
     return sorted(unique.values(), key=_place)[:_MOST_PROBLEMS]
 
 

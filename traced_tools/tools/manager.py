@@ -164,6 +164,8 @@ class ToolCallingManager:
         expect("workers", workers, (WorkerPool, type(None)), "a WorkerPool or None")
         expect("resolver", resolver, (ToolCallbackResolver, type(None)), "a ToolCallbackResolver or None")
         expect("resolver_fallback", resolver_fallback, bool, "True or False")
+        if resolver_fallback and resolver is None:
+            raise ValueError("resolver_fallback=True needs a resolver=")
         if max_result_characters is not None:
             expect_whole("max_result_characters", max_result_characters, 1)
         self._max_concurrency = max_concurrency
@@ -200,7 +202,8 @@ class ToolCallingManager:
         calls = message.tool_calls
         if not calls:
             raise ValueError("the response asks for no tool: check response.tool_calls before executing them")
-        tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
+        if not spent:
+            tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
         may_be_direct = all(_returns_directly(tools.by_name.get(asked.name)) for asked in calls)
         most = self._max_result_characters
         step = ExecuteTools(
@@ -235,6 +238,7 @@ class ToolCallingManager:
             if wire_name(name) in taken:  # the tool itself, or a name that no provider could tell from one's
                 continue
             tool = await perform(resolver.resolve, name)
+            expect("what the resolver returns", tool, (ToolCallback, type(None)), "a ToolCallback or None")
             if tool is not None and tool.definition.name == name:
                 taken.add(wire_name(name))
                 found.append(tool)
@@ -294,6 +298,7 @@ class ToolCallingManager:
         self, run: RunContext, messages: Iterable[Message], response: Answer, tools: object
     ) -> Flow[ToolExecutionResult]:
         expect("tool_errors", run.tool_errors, ToolErrors, "a ToolErrors")
+        expect("limits", run.limits, LoopLimits, "a LoopLimits")
         messages = tuple(messages)
         expect_each("messages", messages, MESSAGE_TYPES, "messages")
         expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")

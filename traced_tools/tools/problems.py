@@ -77,6 +77,8 @@ _WORDS = {
 
 _OF_VALUES = ("literal_error", "enum")
 _OF_DEVELOPERS = ("Value error, ", "Assertion failed, ")
+_OWN_WORDS = ("value_error", "assertion_error")
+_OF_PYTHON = re.compile(r"<class|https?://|`|[Pp]ython")
 _OF_PYDANTIC = re.compile(r"(?:Input|Decimal input|String|Bytes) should ")
 _NO_FORM = "fits none of the allowed forms"
 _NAME = "[key]"
@@ -246,6 +248,8 @@ def _field_and_text(error: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 def _text(kind: str, known: Mapping[str, Any], message: str) -> str:
     with suppress(KeyError):  # a developer's own error may have the name of one of pydantic's
         return _allowed(known["expected"]) if kind in _OF_VALUES else _WORDS[kind].format_map(known)
+    if kind not in _OWN_WORDS and _OF_PYTHON.search(message):
+        return "is not valid"
     for prefix in _OF_DEVELOPERS:
         message = message.removeprefix(prefix)
     return _OF_PYDANTIC.sub("must ", message, count=1).strip() or "is not valid"

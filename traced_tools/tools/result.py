@@ -23,7 +23,7 @@ class ToolResult:
         cut: whether `content` is only a part of what the tool said.
         value: what the tool returned, before conversion; None unless it ran and succeeded.
         decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by hand),
-            `limited`, `repeated`, `unknown_tool` or `invalid_arguments`.
+            `approved`, `limited`, `repeated`, `unknown_tool` or `invalid_arguments`.
         outcome: how the tool ended, `ok`, `error` or `timeout`; None for a call that did not run.
         error_type: class of the error, or a word from the closed list.
         error: the exception the tool raised, or the `ToolTimeout` or `InvalidArguments` that stands for what happened.

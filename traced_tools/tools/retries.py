@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+from traced_tools.errors import InvalidArguments
 from traced_tools.tools.definition import ToolMetadata
 
 FIRST_PAUSE = 0.1
@@ -32,7 +33,7 @@ class Retries:
 
         The pause doubles each time, less a random quarter, so that tools that failed together do not return together.
         """
-        if not self._left or not isinstance(error, self._worth_it):
+        if not self._left or not isinstance(error, self._worth_it) or isinstance(error, InvalidArguments):
             return None
         self._left -= 1
         pause, self._pause = self._pause * random.uniform(0.75, 1.0), min(self._pause * 2, LONGEST_PAUSE)

@@ -14,9 +14,9 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from typing_extensions import TypedDict
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import Misfit, misfit
+from traced_tools.tools.arguments import misfit
 from traced_tools.tools.dialects import inlined
-from traced_tools.tools.json_schema import Problem
+from traced_tools.tools.json_schema import SchemaCheck
 from traced_tools.tools.signature import Parameter, Signature
 
 
@@ -84,8 +84,6 @@ class ArgumentSchema:
             return self._keywords(self._adapter.validate_json(text, extra=self._extra))
         except ValidationError as error:
             wrong = misfit(error, text)
-        except Exception as error:  # of a validator or a default's factory: a part of the tool, which may fail
-            wrong = Misfit([Problem((), f"checking them failed with {type(error).__name__}", text)])
         raise wrong
 
     def _keywords(self, values: Any) -> dict[str, Any]:
@@ -151,28 +149,41 @@ def _without_schema(signature: Signature) -> str | None:
     return None
 
 
-def check_input_schema(name: str, schema: Mapping[str, Any], typed: ArgumentSchema | None) -> None:
-    """Check a JSON Schema that a developer wrote for a function.
+def check_usable(signature: Signature, schema: Mapping[str, Any]) -> None:
+    """Raise `ToolDefinitionError` for a developer's own schema by which nothing could be checked."""
+    if not SchemaCheck(schema, signature.name).usable:
+        raise ToolDefinitionError(
+            f"the input_schema of {signature.name} is no valid JSON Schema, or refers to what is not in it"
+        )
+
+
+def check_input_schema(signature: Signature, schema: Mapping[str, Any], typed: ArgumentSchema | None) -> None:
+    """Check that a JSON Schema is one of what a function takes.
 
     Args:
-        name: the function's name.
+        signature: what the function takes.
         schema: the JSON Schema.
-        typed: what the function takes by its annotations; None if it takes anything.
+        typed: the schema that its annotations make; None if it takes anything.
 
     Raises:
-        ToolDefinitionError: when it is no schema of an object, or not of what the function takes.
+        ToolDefinitionError: when it is not.
     """
     if schema.get("type", "object") != "object":
-        raise ToolDefinitionError(f"the input_schema of {name} must be of type object: arguments are given by name")
+        raise ToolDefinitionError(
+            f"the input_schema of {signature.name} must be of type object: arguments are given by name"
+        )
     told = schema.get("properties")
-    if typed is None or not isinstance(told, dict):
+    if not isinstance(told, dict):
         return
-    unknown = sorted(told.keys() - typed.json_schema["properties"].keys())
-    missing = [each for each in typed.json_schema.get("required", ()) if each not in told]
+    required = signature.required if typed is None else typed.json_schema.get("required", ())
+    unknown = [] if typed is None else sorted(told.keys() - typed.json_schema["properties"].keys())
+    missing = [each for each in required if each not in told]
     if unknown:
-        raise ToolDefinitionError(f"the input_schema of {name} has {', '.join(unknown)}, which it does not take")
+        raise ToolDefinitionError(
+            f"the input_schema of {signature.name} has {', '.join(unknown)}, which it does not take"
+        )
     if missing:
-        raise ToolDefinitionError(f"the input_schema of {name} lacks {', '.join(missing)}, which it requires")
+        raise ToolDefinitionError(f"the input_schema of {signature.name} lacks {', '.join(missing)}, which it requires")
 
 
 def _add_default(schema: dict[str, Any], parameter: Parameter) -> None:
@@ -184,6 +195,8 @@ def _add_default(schema: dict[str, Any], parameter: Parameter) -> None:
 
 
 _SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs")
+_SMALL = 4_000
+"""Characters up to which a schema is written out without `$defs`, even if that makes it longer."""
 _VALUES = ("default", "const", "enum", "examples", "discriminator")
 
 
@@ -207,8 +220,10 @@ def _told(schema: dict[str, Any]) -> dict[str, Any]:
     schema = _mapped(schema, lambda each: {key: value for key, value in each.items() if _is_told(key, value)})
     if "$defs" not in schema:
         return schema
-    with suppress(ToolDefinitionError):  # it would grow too large
-        schema = inlined(schema)
+    with suppress(ToolDefinitionError):  # it would grow beyond measure
+        written_out = inlined(schema)
+        if len(str(written_out)) <= max(len(str(schema)), _SMALL):
+            schema = written_out
     return {key: schema[key] for key in sorted(schema, key=lambda key: key != "$defs")}
 
 

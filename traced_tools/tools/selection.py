@@ -48,7 +48,8 @@ class ToolSelection:
 
     def __init__(self, tools: object, resolver: ToolCallbackResolver | None = None) -> None:
         self._resolver = resolver
-        self._items = tuple(_items((tools,), resolver))
+        known = tools._items if isinstance(tools, ToolSelection) else tuple(_items((tools,), resolver))
+        self._items: tuple[Any, ...] = known
         self._known = ToolSet(each for each in self._items if not _provides(each))
         self._is_complete = len(self._known) == len(self._items)
 
@@ -108,7 +109,7 @@ def _provides(item: Any) -> bool:
 def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
     found = None if resolver is None else resolver.resolve(name)
     if found is None:
-        if not name.isprintable() or len(name) > _LONGEST_NAME:
+        if not name.isprintable() or len(name) > _LONGEST_NAME or " " in name.strip():
             raise ToolNotFoundError("tools= holds a text that is no tool's name: was a function called, not passed?")
         why = "there is no resolver=, which says where names are looked up" if resolver is None else "nobody knows it"
         raise ToolNotFoundError(f"tools= names {name!r}, which cannot be resolved: {why}")

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -24,6 +24,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 _SAID_BY_FIELD = [
     name for name in inspect.signature(Field).parameters if hasattr(FieldInfo, name) and "default" not in name
 ]
+_LAZY = (Iterable, Iterator, Generator)
 _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
@@ -72,6 +73,7 @@ class Signature:
         annotated = _annotated(function)
         hints = _hints(self.name, annotated)
         docstring = read_docstring(function)
+        self._given = tuple(function.keywords) if isinstance(function, functools.partial) else ()
         self.description = docstring.description
         returned = getattr(annotated, "__annotations__", {}).get("return", Any)
         self.returns_nothing = returned in (None, "None") and not isinstance(function, type)
@@ -85,6 +87,16 @@ class Signature:
                 self.context_parameters.append(each.name)
             else:
                 raise ToolDefinitionError(f"{self.name} cannot be a tool: its ToolContext must be given by name")
+
+    @property
+    def required(self) -> list[str]:
+        """The names of the parameters that must be given."""
+        return [parameter.key for parameter in self.parameters if parameter.is_named and parameter.required]
+
+    @property
+    def reserved(self) -> frozenset[str]:
+        """Names that are not the model's to give: the context's, and what a `functools.partial` has given."""
+        return frozenset([*self.context_parameters, *self._given])
 
     @property
     def takes_anything(self) -> bool:
@@ -160,6 +172,8 @@ def _parameter(function: str, parameter: inspect.Parameter, hint: Any, documente
 def _hint(parameter: inspect.Parameter, hint: Any) -> Any:
     """Return all that annotation and default say of a parameter, as an annotation."""
     hint = Any if hint is parameter.empty else hint
+    if get_origin(hint) in _LAZY:  # pydantic would check the items only when the tool reads them
+        hint = list[get_args(hint)[0]]  # type: ignore[misc]
     return Annotated[hint, parameter.default] if isinstance(parameter.default, FieldInfo) else hint
 
 

@@ -1,0 +1,55 @@
+"""Whether a JSON Schema names a field that may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_BRANCHES = ("anyOf", "oneOf", "allOf")
+_MOST_STEPS = 16
+"""How many references and branches are followed in one place: a schema may lead in circles."""
+
+
+def is_optional(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
+    """Return whether `path` leads to a field that the schema names among an object's properties and does not require.
+
+    Args:
+        root: the schema of the whole.
+        path: names of fields and places in arrays, the field's own name last.
+    """
+    places: list[Any] = [root]
+    for key in path[:-1]:
+        places = [below for place in places for form in _forms(place, root) for below in _below(form, key)]
+    return any(_has_optional(form, path[-1]) for place in places for form in _forms(place, root))
+
+
+def _has_optional(form: Mapping[str, Any], field: str | int) -> bool:
+    properties, required = form.get("properties"), form.get("required", ())
+    return isinstance(properties, dict) and field in properties and field not in required
+
+
+def _forms(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema, what it refers to, and its branches."""
+    if not isinstance(schema, dict) or steps > _MOST_STEPS:
+        return
+    yield schema
+    others = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
+    if "$ref" in schema:
+        others.append(_target(schema["$ref"], root))
+    for other in others:
+        yield from _forms(other, root, steps + 1)
+
+
+def _target(ref: Any, root: Any) -> Any:
+    for part in str(ref).removeprefix("#").split("/")[1:]:
+        root = root.get(part) if isinstance(root, dict) else None
+    return root
+
+
+def _below(form: Mapping[str, Any], key: str | int) -> list[Any]:
+    """Return the schemas of what stands under `key`."""
+    if isinstance(key, int):
+        return [form.get("items"), *form.get("prefixItems", ())[key : key + 1]]
+    properties = form.get("properties")
+    named = properties.get(key) if isinstance(properties, dict) else None
+    return [form.get("additionalProperties") if named is None else named]
