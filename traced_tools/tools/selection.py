@@ -85,6 +85,8 @@ def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Itera
     for item in tools:
         if isinstance(item, str):
             yield _named(item, resolver)
+        elif isinstance(item, FunctionToolCallback):
+            yield item
         elif isinstance(item, type | ModuleType):
             raise _no_tool(item)
         elif isinstance(item, ToolCallback | ToolCallbackProvider):
@@ -103,7 +105,8 @@ def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Itera
 
 
 def _provides(item: Any) -> bool:
-    return not isinstance(item, ToolCallback) and isinstance(item, ToolCallbackProvider)
+    # the class first: Python takes its time to tell whether an object fits a protocol
+    return not isinstance(item, FunctionToolCallback | ToolCallback) and isinstance(item, ToolCallbackProvider)
 
 
 def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
