@@ -46,6 +46,7 @@ from traced_tools import (
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.telemetry import names
+from traced_tools.telemetry.declared import Metric, SpanType
 from traced_tools.telemetry.scope import Scope
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
@@ -327,7 +328,7 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
     }
     found = {point.key: (point.count, point.total) for point in telemetry.points()}
 
-    def of(metric: names.Metric, labels: dict[str, Any]) -> tuple[int, float]:
+    def of(metric: Metric, labels: dict[str, Any]) -> tuple[int, float]:
         return found[metric.name, tuple(sorted(labels.items()))]
 
     assert of(names.INVOKE_AGENT_DURATION, {**agent, names.REQUEST_MODEL: "scripted"})[0] == 1
@@ -409,7 +410,7 @@ def assert_consistent(telemetry: Telemetry) -> None:
             assert_declared_value(label, value)
 
 
-def span_type(span: ReadableSpan) -> names.SpanType:
+def span_type(span: ReadableSpan) -> SpanType:
     word = span.name.split(" ")[0]
     found = [
         each for each in names.SPANS if each.name.split(" ")[0] in (word, "{hook}" if word in names.HOOKS else word)

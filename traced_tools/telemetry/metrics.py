@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation, UpDownCounter
 
 from traced_tools.telemetry import names
+from traced_tools.telemetry.declared import Metric
 
 
 class Instruments:
@@ -37,15 +38,15 @@ class Instruments:
         gauge = names.RUN_OLDEST_ACTIVE
         meter.create_observable_gauge(gauge.name, [self.runs_under_way.observe], gauge.unit, gauge.brief)
 
-    def _histogram(self, metric: names.Metric) -> Histogram:
+    def _histogram(self, metric: Metric) -> Histogram:
         return self._meter.create_histogram(
             metric.name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=metric.boundaries
         )
 
-    def _counter(self, metric: names.Metric) -> Counter:
+    def _counter(self, metric: Metric) -> Counter:
         return self._meter.create_counter(metric.name, metric.unit, metric.brief)
 
-    def _up_down_counter(self, metric: names.Metric) -> UpDownCounter:
+    def _up_down_counter(self, metric: Metric) -> UpDownCounter:
         return self._meter.create_up_down_counter(metric.name, metric.unit, metric.brief)
 
 

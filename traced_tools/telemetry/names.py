@@ -7,8 +7,9 @@ a release, hence without a schema URL); names that begin with `traced_tools.` ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
+
+from traced_tools.telemetry.declared import Attribute, AttributeType, Metric, SpanType
 
 SCOPE: Final = "traced_tools"
 UNKNOWN_TOOL: Final = "_unknown"
@@ -17,41 +18,6 @@ OTHER_ERROR: Final = "_OTHER"
 CANCELLED: Final = "cancelled"
 TIMEOUT: Final = "timeout"
 MAX_ERROR_TYPES_PER_TOOL: Final = 32
-
-AttributeType = Literal["string", "int", "double", "boolean", "string[]"]
-
-
-@dataclass(frozen=True)
-class Attribute:
-    """A span attribute or metric label."""
-
-    name: str
-    type: AttributeType
-    brief: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SpanType:
-    """A span: its name pattern (`{…}` is filled in), kind and the attributes it may carry."""
-
-    name: str
-    kind: Literal["internal", "client"]
-    brief: str
-    attributes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric: its instrument, unit, labels and, for histograms, bucket boundaries."""
-
-    name: str
-    instrument: Literal["histogram", "counter", "updowncounter", "gauge"]
-    unit: str
-    brief: str
-    attributes: tuple[str, ...]
-    boundaries: tuple[float, ...] = ()
-
 
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 
