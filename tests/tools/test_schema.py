@@ -303,3 +303,12 @@ def test_what_fits_the_schema_arrives_unchanged(
 
     given_values = {"text": text, "number": number, "flags": flags, "table": table}
     assert bound(take, json.dumps(given_values)) == given_values
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_json_does_not_have_is_no_number(number: str) -> None:
+    def weigh(kilos: float, of: str = "") -> str:
+        return f"{kilos} of {of}"
+
+    assert problems(weigh, f'{{"kilos": {number}}}').startswith("arguments: not valid JSON")
+    assert FunctionToolCallback(weigh).call(f'{{"kilos": 1.5, "of": "{number}"}}') == f"1.5 of {number}"

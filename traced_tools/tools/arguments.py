@@ -110,7 +110,7 @@ class SchemaArguments:
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the object that JSON text stands for; raises `Misfit`."""
-        value = _read(text)
+        value = read_json(text)
         if not isinstance(value, dict):
             raise Misfit([Problem((), "must be a JSON object", value)])
         if problems := self._schema.problems(value):
@@ -131,7 +131,7 @@ schema_arguments = MadeOnce(_arguments_of)
 def misfit(error: ValidationError, text: str) -> Misfit:
     """Return what pydantic found wrong with JSON `text`, field by field."""
     try:
-        data = _read(text)
+        data = read_json(text)
     except Misfit as unreadable:
         return unreadable
     return Misfit(*problems_of(error, data))
@@ -164,7 +164,7 @@ def _unwrapped_once(text: str) -> tuple[str, Repair | None]:
 
 def _string(text: str) -> str | None:
     try:
-        inner = _read(text)
+        inner = read_json(text)
     except Misfit:
         return None
     return inner if isinstance(inner, str) else None
@@ -178,7 +178,7 @@ def _without_nulls(check: Callable[[str], Any], text: str, misfit: Misfit, schem
     found: Any = misfit
     for _ in range(_MOST_NULL_PASSES):
         nulls = [path for path in found.nulls if is_optional(schema, path)]
-        data = _read(text) if nulls else None
+        data = read_json(text) if nulls else None
         if not sum(_drop_null(data, path) for path in nulls):
             break
         text = json.dumps(data, ensure_ascii=False)
@@ -207,7 +207,7 @@ def _refuse(constant: str) -> NoReturn:
 _JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
-def _read(text: str) -> Any:
+def read_json(text: str) -> Any:
     """Return the value that JSON text stands for; raises `Misfit`."""
     try:
         return _JSON.decode(text)

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from typing_extensions import TypedDict
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import misfit
+from traced_tools.tools.arguments import misfit, read_json
 from traced_tools.tools.dialects import inlined
 from traced_tools.tools.json_schema import SchemaCheck
 from traced_tools.tools.signature import Parameter, Signature
@@ -80,6 +80,8 @@ class ArgumentSchema:
 
     def check(self, text: str) -> dict[str, Any]:
         """Return the keyword arguments that JSON text stands for; raises `Misfit`."""
+        if "NaN" in text or "Infinity" in text:  # numbers to pydantic, which JSON does not have
+            read_json(text)
         try:
             return self._keywords(self._adapter.validate_json(text, extra=self._extra))
         except ValidationError as error:
