@@ -257,6 +257,10 @@ def test_a_default_that_json_cannot_hold_is_left_out_of_a_model_in_silence() -> 
     }
 
 
+class Strict(BaseModel):
+    n: int
+
+
 class Generous(BaseModel):
     model_config = ConfigDict(extra="allow")
 
@@ -269,6 +273,21 @@ def test_a_model_that_takes_more_than_its_fields_is_left_as_pydantic_has_it() ->
     assert value_of(callback, {"value": {"city": "Bonn", "mood": "good"}}).model_extra == {"mood": "good"}
     with pytest.raises(InvalidArguments):
         callback.bind('{"value": {"city": "Bonn"}, "more": 1}')
+
+
+def test_beside_a_model_that_takes_more_others_take_no_more_than_their_fields() -> None:
+    def give(open: Generous, shut: Strict, far: list[Strict]) -> str:
+        return f"{open} {shut}"
+
+    tool = FunctionToolCallback(give)
+    properties = tool.definition.input_schema["properties"]
+    assert (properties["open"]["additionalProperties"], properties["shut"]["additionalProperties"]) == (True, False)
+    fine = {"open": {"city": "Bonn", "mood": "good"}, "shut": {"n": "1"}, "far": []}
+    assert tool.call(json.dumps(fine)) == "city='Bonn' mood='good' n=1"
+    with pytest.raises(InvalidArguments) as caught:
+        tool.bind(json.dumps({**fine, "shut": {"n": 1, "evil": 2}, "far": [{"n": 1, "worse": 3}]}))
+    assert "far.0.worse: is not a known field" in caught.value.problems
+    assert "shut.evil: is not a known field" in caught.value.problems
 
 
 def test_a_validator_that_fails_is_a_part_of_the_tool_that_fails() -> None:

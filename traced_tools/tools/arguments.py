@@ -26,7 +26,7 @@ from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.names import Repair
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.fields import is_optional
-from traced_tools.tools.json_schema import Problem, SchemaCheck
+from traced_tools.tools.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
 from traced_tools.tools.problems import FieldPath, nulls_of, problems_of
 
 _FENCE = "```"
@@ -116,7 +116,7 @@ class SchemaArguments:
         if problems := self._schema.problems(value):
             raise Misfit(problems, nulls_of(problems))
         if taken := [name for name in self._reserved if name in value]:
-            raise Misfit([Problem((name,), "is not a known field", value[name]) for name in taken])
+            raise Misfit([Problem((name,), UNKNOWN_FIELD, value[name]) for name in taken])
         return value
 
 

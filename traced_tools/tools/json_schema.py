@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+UNKNOWN_FIELD = "is not a known field"
 _UNUSABLE = (
     "the input schema of %s is no valid JSON Schema (%s); its arguments are only checked to be an object; this is said "
     "once per schema"
@@ -195,7 +196,7 @@ def _unknown(error: ValidationError) -> list[Problem]:
     path, value = tuple(error.absolute_path), error.instance
     known = error.schema.get("properties", {})
     patterns = error.schema.get("patternProperties", {})
-    text = f"is not a known field; known fields: {_listed(known)}"
+    text = f"{UNKNOWN_FIELD}; known fields: {_listed(known)}"
     return [
         Problem((*path, name), text, value[name])
         for name in value

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from traced_tools.tools.json_schema import Problem
+from traced_tools.tools.json_schema import UNKNOWN_FIELD, Problem
 
 _MOST_LOOKED_AT = 1_000
 _MOST_WAYS = 32
@@ -30,7 +30,7 @@ _URL = "must be a URL with a scheme, such as https://example.com"
 
 _WORDS = {
     **dict.fromkeys(("missing", "missing_argument", "missing_keyword_only_argument"), "is required"),
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "is not a known field"),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), UNKNOWN_FIELD),
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "mapping_type"), "must be an object"),
     **dict.fromkeys(("dict_type", "frozen_dict_type", "ordered_dict_type", "counter_type"), "must be an object"),
     **dict.fromkeys(("named_tuple_type", "arguments_type"), "must be an array or an object"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NotRequired
 from weakref import WeakKeyDictionary
@@ -14,9 +14,9 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from typing_extensions import TypedDict
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import misfit, read_json
+from traced_tools.tools.arguments import Misfit, misfit, read_json
 from traced_tools.tools.dialects import inlined
-from traced_tools.tools.json_schema import SchemaCheck
+from traced_tools.tools.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
 from traced_tools.tools.signature import Parameter, Signature
 
 
@@ -41,8 +41,10 @@ class ArgumentSchema:
             self._adapter, schema = self._of_parameters(signature)
         else:
             self._adapter, schema = self._of_type(signature, input_type)
-        self.json_schema, closed = _closed(schema)
-        self._extra: Any = "forbid" if closed else None
+        self.json_schema, is_open = _closed(schema)
+        # pydantic can forbid further fields in all models or in none: beside one that takes them, the schema decides
+        self._extra: Any = None if is_open else "forbid"
+        self._fields = SchemaCheck(self.json_schema, signature.name) if is_open else None
 
     def _of_type(self, signature: Signature, input_type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         if len(signature.parameters) != 1 or not signature.parameters[0].is_named:
@@ -83,10 +85,19 @@ class ArgumentSchema:
         if "NaN" in text or "Infinity" in text:  # numbers to pydantic, which JSON does not have
             read_json(text)
         try:
-            return self._keywords(self._adapter.validate_json(text, extra=self._extra))
+            values = self._adapter.validate_json(text, extra=self._extra)
         except ValidationError as error:
             wrong = misfit(error, text)
+        else:
+            if self._fields is not None:
+                self._check_fields(self._fields.problems(read_json(text)))
+            return self._keywords(values)
         raise wrong
+
+    def _check_fields(self, found: Iterable[Problem]) -> None:
+        """Raise `Misfit` for fields that an object does not have; of all else pydantic has judged."""
+        if unknown := [problem for problem in found if problem.text.startswith(UNKNOWN_FIELD)]:
+            raise Misfit(unknown)
 
     def _keywords(self, values: Any) -> dict[str, Any]:
         if self._whole is not None:
@@ -244,16 +255,16 @@ def _is_json(value: Any) -> bool:
 
 
 def _closed(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a schema whose objects take no fields but their own, and whether that could be done.
-
-    A model that says `extra="allow"` takes more; pydantic can then not be told to refuse them elsewhere.
-    """
+    """Return a schema whose objects take no fields but their own unless they say so, and whether one says so."""
     is_open = False
 
     def close(each: dict[str, Any]) -> dict[str, Any]:
         nonlocal is_open
-        is_open = is_open or ("properties" in each and each.get("additionalProperties", False) is not False)
-        return {**each, "additionalProperties": False} if "properties" in each else each
+        if "properties" not in each:
+            return each
+        further = each.get("additionalProperties", False)
+        is_open = is_open or further is not False
+        return {**each, "additionalProperties": further}
 
     closed = _mapped(schema, close)
-    return (schema, False) if is_open else (closed, True)
+    return closed, is_open
