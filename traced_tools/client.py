@@ -153,7 +153,6 @@ class ChatClient:
         Raises:
             TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
             ToolNotFoundError: for a name in `tools` that the resolver does not know.
-
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")

@@ -11,13 +11,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
+from pydantic import AfterValidator, BaseModel
 
 from tests.helpers import MARKER, MODES, Point, Recorder, Telemetry, context_of, everything, run
 from tests.support import PATIENCE
@@ -35,9 +36,12 @@ from traced_tools import (
     TelemetryOptions,
     ToolCall,
     ToolCallingAdvisor,
+    ToolContext,
+    ToolDefinition,
     ToolErrors,
     ToolExecutionError,
     ToolInvocation,
+    ToolMetadata,
     ToolNotFoundError,
     ToolResult,
     Usage,
@@ -1014,6 +1018,55 @@ class Secretive(Advisor):
         return await call_next(call)
 
 
+class Checked(BaseModel):
+    """Quotes what it is given."""
+
+    secret: Annotated[str, AfterValidator(lambda secret: rejected(secret))]
+
+
+def validated(checked: Checked) -> str:
+    """Never run."""
+    return ""
+
+
+@tool(result_converter=lambda value: rejected(value))
+def unreadable(secret: str) -> str:
+    """Return what cannot be converted."""
+    return secret
+
+
+@tool(timeout=0.01)
+async def stuck(secret: str) -> str:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+    return secret
+
+
+@tool(requires_approval=True)
+def guarded(secret: str) -> str:
+    """Never run."""
+    return secret
+
+
+def broken_off(secret: str) -> Iterator[str]:
+    """Yield, then raise."""
+    yield secret
+    rejected(secret)
+
+
+class RemoteTool:
+    """A tool that has only a schema."""
+
+    definition = ToolDefinition(
+        name="remote",
+        input_schema={"type": "object", "properties": {"n": {"multipleOf": 0.01}, "secret": {"maxLength": 2}}},
+    )
+    metadata = ToolMetadata()
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise ValueError(f"{MARKER} {tool_input}")
+
+
 SECRET = {"secret": MARKER}
 SECRET_CALLS: dict[str, Any] = {
     "result": ToolCall("echo", SECRET, id="1"),
@@ -1024,6 +1077,15 @@ SECRET_CALLS: dict[str, Any] = {
     "unknown": ToolCall(MARKER, SECRET, id="1"),
     "invalid": ToolCall("rejected", {"checked": MARKER, MARKER: MARKER}, id="1"),
     "no JSON": ToolCall("rejected", MARKER, id="1"),
+    "mended": ToolCall("rejected", f'```json\n{{"secret": "{MARKER}", "checked": null}}\n```', id="1"),
+    "validator": ToolCall("validated", SECRET, id="1"),
+    "converter": ToolCall("unreadable", SECRET, id="1"),
+    "time-out": ToolCall("stuck", SECRET, id="1"),
+    "approval": ToolCall("guarded", SECRET, id="1"),
+    "iterator": ToolCall("broken_off", SECRET, id="1"),
+    "schema": ToolCall("remote", {**SECRET, MARKER: MARKER}, id="1"),
+    "uncheckable": ToolCall("remote", f'{{"n": 1e400, "{MARKER}": "{MARKER}"}}', id="1"),
+    "remote failure": ToolCall("remote", {"n": 1, "more": MARKER}, id="1"),
     "text beside": [MARKER, ToolCall("echo", SECRET, id="1")],
     "model": RuntimeError(MARKER),
 }
@@ -1040,7 +1102,7 @@ def secret_spec(telemetry: Telemetry, what: str, policy: str, raises_in: str, li
     client = ChatClient(
         model,
         system=MARKER,
-        tools=[rejected, echo, hand_back],
+        tools=[rejected, echo, hand_back, validated, unreadable, stuck, guarded, broken_off, RemoteTool()],
         advisors=[Secretive(raises_in)],
         tool_context={MARKER: MARKER},
         options=ChatOptions(extra={MARKER: MARKER}),
@@ -1091,8 +1153,10 @@ def test_no_content_is_exported_logged_or_raised(
 
 
 def raising(policy: str) -> set[str]:
-    failures = {"failure", "two failures", "failure beside a success"}
-    return {"raise": {*failures, "unknown", "invalid", "no JSON"}, "raise on": failures}.get(policy, set())
+    failures = {"failure", "two failures", "failure beside a success", "mended", "converter", "iterator"}
+    failures.add("remote failure")
+    invalid = {"invalid", "no JSON", "validator", "schema", "uncheckable"}
+    return {"raise": {*failures, *invalid, "unknown", "time-out"}, "raise on": failures}.get(policy, set())
 
 
 @pytest.mark.parametrize("mode", MODES)

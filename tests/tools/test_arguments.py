@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from tests.support import MODES, Telemetry, run
 from tests.tools import kinds
 from tests.tools.kinds import KINDS, TYPED_KINDS, Own, acting, noting
+from tests.tools.shapes import Part, Round, Square
 from traced_tools import (
     ChatClient,
     FunctionToolCallback,
@@ -121,27 +121,6 @@ def test_what_is_inside_a_wrapping_is_what_is_told_of() -> None:
 
 
 # Null for a field that may be left out.
-
-
-class Part(BaseModel):
-    """A model with one field that may be left out."""
-
-    size: int = 3
-    unit: str | None = "m"
-
-
-class Round(BaseModel):
-    """One form of a union."""
-
-    radius: int
-    unit: str = "m"
-
-
-class Square(BaseModel):
-    """Another."""
-
-    side: int
-    name: str = ""
 
 
 class Loose(TypedDict, total=False):

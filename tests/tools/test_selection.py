@@ -197,6 +197,8 @@ def test_an_override_is_the_tool_it_overrides_with_all_that_was_said_of_it() -> 
     assert (erase.definition.name, erase.definition.description) == ("erase", "Delete a file.")
     assert (erase.metadata.requires_approval, erase.metadata.timeout) == (True, 3)
     assert erase.call('{"name": "a"}') == "gone"
+    (alone,) = tool_callbacks(Bold().delete)
+    assert (alone.definition, alone.metadata) == (erase.definition, erase.metadata)
 
 
 def test_a_tool_is_taken_away_by_none_in_its_place() -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from tests.helpers import MARKER, everything, relaxed
 from tests.support import MODES, run
 from tests.tools.kinds import KINDS, Own, acting, noting
+from tests.tools.shapes import Part, Round, Square
 from traced_tools import (
     ChatClient,
     FunctionToolCallback,
@@ -34,27 +35,6 @@ FENCED = f"```json\n{OBJECT}\n```"
 
 def note(kind: str) -> ToolCallback:
     return noting(kind, acting(kind, lambda given: "noted"))
-
-
-class Part(BaseModel):
-    """A model."""
-
-    size: int = 3
-    unit: str | None = "m"
-
-
-class Round(BaseModel):
-    """One form of a union."""
-
-    radius: int
-    unit: str = "m"
-
-
-class Square(BaseModel):
-    """Another."""
-
-    side: int
-    name: str = ""
 
 
 class Odd(BaseModel):

@@ -103,11 +103,6 @@ class SchemaArguments:
         self._schema = SchemaCheck(schema, tool)
         self._reserved = reserved
 
-    @property
-    def usable(self) -> bool:
-        """Whether the schema is a valid one, by which anything can be checked."""
-        return self._schema.usable
-
     def check(self, text: str) -> dict[str, Any]:
         """Return the object that JSON text stands for; raises `Misfit`."""
         value = read_json(text)

@@ -58,7 +58,7 @@ def tool(
     Args:
         function: the function, when used bare.
         name: how the model calls it; by default the function's name.
-        description: what the model is told; by default the first paragraph of the docstring, else the name in words.
+        description: what the model is told; by default the docstring up to its first section, else the name in words.
         return_direct: the result is the run's answer, without another word of the model.
         result_converter: makes what the model reads of the function's value.
         timeout: seconds one attempt may take.
@@ -69,10 +69,7 @@ def tool(
         capture: False keeps arguments and results out of telemetry even where content is captured.
         input_schema: JSON Schema of the arguments, instead of the one the annotations make.
 
-    See `ToolMetadata` for what each of these means to the loop.
-
-    Raises:
-        TypeError, ValueError: for an argument that cannot be used; the text names it.
+    `ToolMetadata` says more of them. Raises `TypeError` or `ValueError` for one that cannot be used, and names it.
     """
     expect("name", name, (str, type(None)), "a str or None")
     expect("description", description, (str, type(None)), "a str or None")

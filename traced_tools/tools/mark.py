@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 from traced_tools.tools.conversion import ResultConverter
@@ -32,7 +33,7 @@ def mark(function: Callable[..., Any], said: Mark) -> None:
     Raises:
         TypeError: for what cannot be marked, or is marked already.
     """
-    target = getattr(function, "__func__", function)
+    target: Any = _underlying(function)
     if _ATTRIBUTE in getattr(target, "__dict__", ()) and not hasattr(target, "__wrapped__"):
         raise TypeError(
             f"{getattr(target, '__name__', type(target).__name__)} is marked @tool already; for two tools of one "
@@ -46,8 +47,8 @@ def mark(function: Callable[..., Any], said: Mark) -> None:
 
 
 def mark_of(function: object) -> Mark:
-    """Return what `function` says of itself; of an unmarked one, nothing."""
-    return _found(function) or _NO_MARK
+    """Return what `function` says of itself or, as a method, what the one says that it overrides."""
+    return _found(function) or _inherited(function) or _NO_MARK
 
 
 def marked_methods(kind: type) -> dict[str, Mark]:
@@ -64,6 +65,17 @@ def marked_methods(kind: type) -> dict[str, Mark]:
     return {name: said for name, said in found.items() if members[name] is not None}
 
 
+def _inherited(method: object) -> Mark | None:
+    function, owner = getattr(method, "__func__", None), getattr(method, "__self__", None)
+    kind = owner if isinstance(owner, type) else type(owner)
+    of_kind = {} if function is None else marked_methods(kind)
+    return next((said for name, said in of_kind.items() if _underlying(getattr_static(kind, name)) is function), None)
+
+
+def _underlying(member: object) -> object:
+    return getattr(member, "__func__", member)
+
+
 def _found(member: object) -> Mark | None:
-    said = getattr(getattr(member, "__func__", member), _ATTRIBUTE, None)
+    said = getattr(_underlying(member), _ATTRIBUTE, None)
     return said if isinstance(said, Mark) else None
