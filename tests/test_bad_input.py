@@ -63,7 +63,7 @@ def by_hand() -> object:
         (lambda: ChatClient(Odd(), name=" "), "name must not be blank"),
         (lambda: FunctionToolCallback(by_hand, metadata=3), "metadata must be a ToolMetadata"),
         (lambda: UserMessage([3]), "parts.0\n  Input should be a TextPart or an ImagePart"),
-        (lambda: AssistantMessage([3]), "a TextPart, a ReasoningPart, a ToolCall or an ImagePart"),
+        (lambda: AssistantMessage([3]), "a TextPart, a ReasoningPart, a ToolCall, an ImagePart or a ProviderPart"),
         (lambda: ChatOptions(temperature="warm"), "temperature\n  Input should be a valid number"),
         (by_hand, "tool_errors must be a ToolErrors"),
     ],

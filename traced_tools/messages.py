@@ -54,10 +54,11 @@ def _told_apart(field: str, *tags: str, accepted: str) -> Discriminator:
 
 
 class TextPart(Value):
-    """Text."""
+    """Text; `signature` is the provider's seal on it, if it set one, and goes back with it."""
 
     type: Literal["text"] = "text"
     text: str = Field(repr=False)
+    signature: str | None = Field(default=None, repr=False)
 
     def __init__(self, text: str, **data: Any) -> None:
         super().__init__(text=encodable(text), **data)
@@ -78,14 +79,35 @@ class ImagePart(Value):
 
 
 class ReasoningPart(Value):
-    """What a model thought before it answered; `signature` is the provider's seal and goes back with it."""
+    """What a model thought before it answered.
+
+    Args:
+        text: the thoughts, or a summary of them; empty where the provider keeps them to itself.
+        signature: the provider's seal, or the thoughts encrypted; goes back with the part, unread.
+        id: the provider's name for the part, where it has one. Parts that share it are pieces of one thought.
+    """
 
     type: Literal["reasoning"] = "reasoning"
     text: str = Field(repr=False)
     signature: str | None = Field(default=None, repr=False)
+    id: str | None = None
 
     def __init__(self, text: str, **data: Any) -> None:
-        super().__init__(text=text, **data)
+        super().__init__(text=encodable(text), **data)
+
+
+class ProviderPart(Value):
+    """A part that only its provider understands, such as the record of a search it ran; goes back as it came.
+
+    Args:
+        data: the part as JSON text.
+    """
+
+    type: Literal["provider"] = "provider"
+    data: str = Field(repr=False)
+
+    def __init__(self, data: str, **fields: Any) -> None:
+        super().__init__(data=encodable(data), **fields)
 
 
 class ToolCall(Value):
@@ -95,12 +117,14 @@ class ToolCall(Value):
         name: the tool's name, as the model wrote it.
         arguments: JSON text as the model wrote it; a mapping is written as JSON for you.
         id: what ties the result to the call; None where a provider gives none (the loop then makes one).
+        signature: the provider's seal on the call, if it set one; goes back with it.
     """
 
     type: Literal["tool_call"] = "tool_call"
     name: str = Field(repr=False)
     arguments: str = Field(default="{}", repr=False)
     id: str | None = None
+    signature: str | None = Field(default=None, repr=False)
 
     def __init__(
         self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any
@@ -130,14 +154,16 @@ AssistantPart = Annotated[
     Annotated[TextPart, Tag("text")]
     | Annotated[ReasoningPart, Tag("reasoning")]
     | Annotated[ToolCall, Tag("tool_call")]
-    | Annotated[ImagePart, Tag("image")],
+    | Annotated[ImagePart, Tag("image")]
+    | Annotated[ProviderPart, Tag("provider")],
     _told_apart(
         "type",
         "text",
         "reasoning",
         "tool_call",
         "image",
-        accepted="a TextPart, a ReasoningPart, a ToolCall or an ImagePart",
+        "provider",
+        accepted="a TextPart, a ReasoningPart, a ToolCall, an ImagePart or a ProviderPart",
     ),
 ]
 
@@ -174,14 +200,16 @@ class AssistantMessage(Value):
         content: a text, or a sequence of parts in the order the model sent them (which providers want back intact).
         reasoning: thinking to put before the content.
         tool_calls: calls to put after the content.
+        provider: who answered, as in `gen_ai.provider.name`. What a provider sealed goes back to no other.
     """
 
     role: Literal["assistant"] = "assistant"
     parts: tuple[AssistantPart, ...] = Field(repr=False)
+    provider: str | None = None
 
     def __init__(
         self,
-        content: str | Sequence[TextPart | ReasoningPart | ToolCall | ImagePart] = (),
+        content: str | Sequence[TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart] = (),
         *,
         reasoning: str = "",
         tool_calls: Iterable[ToolCall] = (),

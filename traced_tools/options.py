@@ -10,6 +10,8 @@ from pydantic import AfterValidator, Field, PlainSerializer
 
 from traced_tools.messages import Value
 
+FrozenMapping = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType), PlainSerializer(dict)]
+
 
 class ChatOptions(Value):
     """Settings of a model call; what is None is left to the provider.
@@ -23,6 +25,7 @@ class ChatOptions(Value):
         tool_choice: `auto`, `none`, `required`, or the name of the one tool to call.
         parallel_tool_calls: whether one answer may ask for several tools.
         reasoning_effort: how long to think; the words are the provider's.
+        output_schema: a JSON Schema that the answer must fit, for providers that can be held to one.
         extra: further fields, sent to the provider as they are.
     """
 
@@ -34,9 +37,8 @@ class ChatOptions(Value):
     tool_choice: Literal["auto", "none", "required"] | str | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    extra: Annotated[Mapping[str, Any], AfterValidator(MappingProxyType), PlainSerializer(dict)] = Field(
-        default_factory=lambda: MappingProxyType({}), repr=False
-    )
+    output_schema: FrozenMapping | None = Field(default=None, repr=False)
+    extra: FrozenMapping = Field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def merged(self, other: ChatOptions | None) -> ChatOptions:
         """Return these options with those set in `other` on top; `extra` is merged key by key."""

@@ -20,7 +20,7 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.models import ChatRequest, OpenAIChatModel
-from traced_tools.models.http import RetryPolicy
+from traced_tools.models.http.options import RetryPolicy
 from traced_tools.telemetry import names
 from traced_tools.testing import ReplayServer, Reply, capture_telemetry
 
@@ -56,7 +56,7 @@ def fine(mode: str) -> Reply:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -118,7 +118,7 @@ def test_after_the_last_attempt_the_error_is_raised(mode: str) -> None:
 
 
 def test_the_wait_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.random.uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
     policy = RetryPolicy(attempts=3, first_delay=0.5)
     failure = ModelError("busy", retryable=True)
     assert [policy.delay(attempt, failure) for attempt in range(4)] == [0.5, 1.0, 2.0, None]

@@ -34,7 +34,7 @@ from traced_tools.models.openai import OpenAIChatCodec
 from traced_tools.testing import ReplayServer
 
 SECRET = "the-secret-in-the-body"
-CODEC = OpenAIChatCodec("m", "key", provider="openai", is_openai=False, stream_usage=True)
+CODEC = OpenAIChatCodec("m", provider="openai", is_openai=False, stream_usage=True)
 WEATHER = ToolDefinition(name="weather", description="Get it.", input_schema={"type": "object"})
 
 
@@ -47,7 +47,7 @@ def encoded(
 def folded(*events: Any) -> Any:
     decoder, fold = CODEC.decoder(), ChunkFold()
     for event in events:
-        if (chunk := decoder.chunk(event if isinstance(event, str) else json.dumps(event))) is not None:
+        for chunk in decoder.chunks(event if isinstance(event, str) else json.dumps(event)):
             fold.add(chunk)
     decoder.end()
     return fold.response()
@@ -134,7 +134,7 @@ TREE = {
 
 
 def sent_tool(definition: ToolDefinition, **settings: bool) -> dict[str, Any]:
-    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True, **settings)
+    codec = OpenAIChatCodec("m", provider="openai", is_openai=True, stream_usage=True, **settings)
     body = codec.encode(ChatRequest((UserMessage("hi"),), (definition,)), stream=False)
     (tool,) = body["tools"]
     assert tool["type"] == "function"
@@ -168,7 +168,7 @@ def test_definitions_are_written_out_for_servers_that_follow_no_reference() -> N
 
 
 def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
-    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True, strict_tools=True)
+    codec = OpenAIChatCodec("m", provider="openai", is_openai=True, stream_usage=True, strict_tools=True)
     request = ChatRequest((UserMessage("hi"),), (ToolDefinition(name="plant", input_schema=TREE), WEATHER))
     first, second = (codec.encode(request, stream=False)["tools"] for _ in range(2))
     assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
@@ -177,7 +177,7 @@ def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
 
 
 def test_a_codec_that_has_met_very_many_tools_still_sends_each_as_it_is() -> None:
-    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True)
+    codec = OpenAIChatCodec("m", provider="openai", is_openai=True, stream_usage=True)
     tools = tuple(ToolDefinition(name=f"tool_{number}") for number in range(5_000))
     for _ in range(2):
         sent = codec.encode(ChatRequest((UserMessage("hi"),), tools), stream=False)["tools"]
@@ -206,7 +206,7 @@ def test_a_null_that_strict_mode_asked_for_counts_as_not_given(mode: str) -> Non
 
 
 def test_openai_itself_gets_the_newer_name_of_the_token_limit() -> None:
-    codec = OpenAIChatCodec("m", "key", provider="openai", is_openai=True, stream_usage=True)
+    codec = OpenAIChatCodec("m", provider="openai", is_openai=True, stream_usage=True)
     body = codec.encode(ChatRequest((UserMessage("hi"),), options=ChatOptions(max_tokens=9)), stream=False)
     assert (body["max_completion_tokens"], "max_tokens" in body) == (9, False)
 

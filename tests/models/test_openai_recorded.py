@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Unpack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests import support
 from tests.fixtures import Exchange, exchanges, wire_cases
-from tests.support import BLOCKING_MODES
+from tests.helpers import relaxed
+from tests.models import recorded
+from tests.models.recorded import RecordedTool
 from traced_tools import (
     ChatClient,
     ChatClientRequestSpec,
-    ChatClientResponse,
     ChatOptions,
     InvalidRequest,
     InvalidResponse,
     Message,
     ModelError,
     SystemMessage,
-    ToolContext,
     ToolDefinition,
-    ToolMetadata,
     UserMessage,
 )
-from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
-from traced_tools.models.folding import ChunkFold
-from traced_tools.testing import ReplayServer, Reply
+from traced_tools.models import ChatResponse, OpenAIChatModel
+from traced_tools.models.http.model import HttpChatModel
+from traced_tools.models.http.options import HttpOptions
+from traced_tools.testing import Reply
 
 COMPATIBLE = (
     "openai-chat",
@@ -45,16 +45,12 @@ CLOSING = Reply.json({"choices": [{"message": {"content": "closing words"}, "fin
 CLOSING_STREAM = [{"choices": [{"delta": {"content": "closing words"}, "finish_reason": "stop"}]}, "[DONE]"]
 
 
+def model_at(url: str, **http: Unpack[HttpOptions]) -> OpenAIChatModel:
+    return OpenAIChatModel("m", base_url=url, retries=0, **http)
+
+
 def ask(exchange: Exchange) -> ChatResponse:
-    """Ask a server that replays one exchange, the way it was asked when it was recorded."""
-    request = ChatRequest((UserMessage("anything"),))
-    with ReplayServer([exchange.reply()]) as server, OpenAIChatModel("m", base_url=server.url, retries=0) as model:
-        if not exchange.streamed:
-            return model.call(request)
-        fold = ChunkFold()
-        for chunk in model.stream(request):
-            fold.add(chunk)
-        return fold.response()
+    return recorded.ask(model_at, exchange.reply(), streamed=exchange.streamed)
 
 
 @pytest.mark.parametrize("case", wire_cases(*COMPATIBLE))
@@ -98,48 +94,11 @@ def test_calls_count_although_the_stream_gives_no_finish_reason(case: str) -> No
     assert (response.finish_reason, [call.name for call in response.tool_calls]) == (None, ["llm_version"])
 
 
-class RecordedTool:
-    """A tool of a recorded request; it answers each call as the recording says."""
-
-    def __init__(self, described: dict[str, Any], answers: dict[str, str]) -> None:
-        function = described["function"]
-        schema = function.get("parameters") or {"type": "object"}
-        self.definition = ToolDefinition(
-            name=function["name"], description=function.get("description") or "", input_schema=schema
-        )
-        self.metadata = ToolMetadata()
-        self._answers = answers
-
-    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Return the recorded answer."""
-        assert context is not None
-        return self._answers.get(context.call_id, "not recorded")
+def is_first(request: Mapping[str, Any]) -> bool:
+    return not any(message["role"] == "assistant" for message in request["messages"])
 
 
-def loops(case: str) -> Iterator[list[Exchange]]:
-    """Split a case into loops: one begins with each request that holds no answer yet."""
-    for _, group in itertools.groupby(_numbered(exchanges(case)), key=lambda pair: pair[0]):
-        yield [exchange for _, exchange in group]
-
-
-def _numbered(recorded: Sequence[Exchange]) -> Iterator[tuple[int, Exchange]]:
-    number = 0
-    for exchange in recorded:
-        number += not any(message["role"] == "assistant" for message in exchange.request["messages"])
-        yield number, exchange
-
-
-def replayed(loop: list[Exchange], mode: str) -> tuple[ChatClientResponse, list[dict[str, Any]]]:
-    """Run a recorded loop through the client; return its response and the requests it sent."""
-    streamed = loop[0].streamed
-    closing = Reply.sse(CLOSING_STREAM) if streamed else CLOSING
-    with ReplayServer([*(exchange.reply() for exchange in loop), closing]) as server:
-        with OpenAIChatModel("m", base_url=server.url, retries=0) as model:
-            response = run(specification(loop, model), mode, model)
-        return response, [request.json() for request in server.requests]
-
-
-def specification(loop: list[Exchange], model: OpenAIChatModel) -> ChatClientRequestSpec:
+def specification(loop: Sequence[Exchange], model: HttpChatModel) -> ChatClientRequestSpec:
     answers = {
         message["tool_call_id"]: message["content"]
         for exchange in loop
@@ -147,26 +106,26 @@ def specification(loop: list[Exchange], model: OpenAIChatModel) -> ChatClientReq
         if message["role"] == "tool"
     }
     first = loop[0].request
-    tools = [RecordedTool(tool, answers) for tool in first.get("tools", ())]
+    tools = [
+        RecordedTool(definition(tool["function"]), lambda call_id, _: answers.get(call_id, "not recorded"))
+        for tool in first.get("tools", ())
+    ]
     # a forced call is repeated in each pass of the recording
     options = ChatOptions(tool_choice=first.get("tool_choice"))
     return ChatClient(model, tools=tools, options=options).prompt(messages=_messages(first["messages"]))
 
 
-def run(spec: ChatClientRequestSpec, mode: str, model: OpenAIChatModel) -> ChatClientResponse:
-    if mode in BLOCKING_MODES:
-        return support.run(mode, spec)
-
-    async def on_asyncio() -> ChatClientResponse:
-        async with model:
-            return await support.arun(mode, spec)
-
-    return asyncio.run(on_asyncio())
+def definition(function: dict[str, Any]) -> ToolDefinition:
+    return ToolDefinition(
+        name=function["name"],
+        description=function.get("description") or "",
+        input_schema=function.get("parameters") or {"type": "object"},
+    )
 
 
-def _messages(recorded: list[dict[str, Any]]) -> list[Message]:
+def _messages(said: list[dict[str, Any]]) -> list[Message]:
     kinds = {"system": SystemMessage, "user": UserMessage}
-    return [kinds[message["role"]](message["content"]) for message in recorded]
+    return [kinds[message["role"]](message["content"]) for message in said]
 
 
 def meaning(request: dict[str, Any]) -> dict[str, Any]:
@@ -198,9 +157,10 @@ def _said(message: dict[str, Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("colour", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", wire_cases("openai-chat--json", "openai-chat--sse"))
 def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: str, colour: str) -> None:
-    for loop in loops(case):
-        mode = {"blocking": ("call", "stream"), "asyncio": ("acall", "astream")}[colour][loop[0].streamed]
-        response, sent = replayed(loop, mode)
+    for loop in recorded.loops(exchanges(case), is_first):
+        mode = recorded.mode_of(loop, colour)
+        closing = Reply.sse(CLOSING_STREAM) if loop[0].streamed else CLOSING
+        response, sent = recorded.replayed(loop, closing, model_at, partial(specification, loop), mode)
         assert [meaning(request) for request in sent[: len(loop)]] == [meaning(each.request) for each in loop]
         answered = not loop[-1].tool_calls
         assert len(sent) == len(loop) + (not answered)
@@ -211,5 +171,17 @@ def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: s
 
 @pytest.mark.parametrize("case", wire_cases("openai-chat--err"))
 def test_a_recorded_refusal_leaves_the_loop_as_it_is(case: str) -> None:
+    loop = exchanges(case)[:1]
     with pytest.raises(ModelError):
-        replayed(exchanges(case)[:1], "call")
+        recorded.replayed(loop, CLOSING, model_at, partial(specification, loop), "call")
+
+
+@pytest.mark.parametrize("case", wire_cases(*(f"{name}--sse" for name in COMPATIBLE)))
+@relaxed
+@given(places=st.lists(st.integers(0, 2**20), max_size=40))
+def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list[int]) -> None:
+    for exchange in exchanges(case):
+        if exchange.streamed and b"failed_generation" not in exchange.body:
+            whole = recorded.ask_in_pieces(model_at, exchange.body, exchange.content_type, [])
+            assert recorded.ask_in_pieces(model_at, exchange.body, exchange.content_type, places) == whole
+            assert len(whole.tool_calls) == exchange.tool_calls

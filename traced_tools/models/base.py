@@ -16,6 +16,9 @@ from traced_tools.messages import AssistantMessage, FinishReason, Message, ToolC
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 
+MADE_UP_ID = "ttcall_"
+"""How the id of a call begins whose provider gave none; such an id is not sent to a provider that knows no ids."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
@@ -55,10 +58,12 @@ class ChatResponse(Value):
         return self.message.tool_calls
 
     def with_call_ids(self) -> Self:
-        """Return this response with an id made up for each call that has none, so that results can name their call."""
-        if all(call.id for call in self.tool_calls):
+        """Return this response with an id of its own for each call, made up where it has none, so that results fit."""
+        ids = [call.id for call in self.tool_calls]
+        if all(ids) and len(set(ids)) == len(ids):
             return self
-        parts = tuple(_identified(part) for part in self.message.parts)
+        taken: set[str] = set()
+        parts = tuple(_identified(part, taken) for part in self.message.parts)
         return self.replace(message=self.message.replace(parts=parts))
 
 
@@ -74,7 +79,11 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class ChatChunk:
-    """A piece of a streamed answer. `parts` are parts that came in one piece."""
+    """A piece of a streamed answer.
+
+    `parts` are parts that came in one piece. A `ReasoningPart` among them that has no text is the end of the reasoning
+    that came before it, with its signature and id.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -139,7 +148,10 @@ class ChatModel(ABC):
         yield ChatChunk.whole(await self.acall(request))
 
 
-def _identified(part: Any) -> Any:
-    if isinstance(part, ToolCall) and not part.id:
-        return part.replace(id=f"call_{uuid.uuid4().hex}")
+def _identified(part: Any, taken: set[str]) -> Any:
+    if not isinstance(part, ToolCall):
+        return part
+    if not part.id or part.id in taken:
+        part = part.replace(id=f"{MADE_UP_ID}{uuid.uuid4().hex}")
+    taken.add(part.id)
     return part

@@ -7,13 +7,12 @@ claims: some give no finish reason, some put usage on a chunk of its own, some s
 from __future__ import annotations
 
 import base64
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
-from typing import Any
+from typing import Any, Unpack
 
-from traced_tools._checks import expect, expect_positive, expect_whole
+from traced_tools._checks import expect
 from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse, ToolDefinitionError
 from traced_tools.messages import (
@@ -28,8 +27,13 @@ from traced_tools.messages import (
     UserMessage,
 )
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.http import HttpChatModel, HttpTransport, RetryPolicy
-from traced_tools.models.openai_wire import Answer, Completion, CompletionChunk, code_of, read
+from traced_tools.models.http.framing import Framing, ServerSentEvents
+from traced_tools.models.http.keys import key_of, needed_key
+from traced_tools.models.http.model import HttpChatModel
+from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.transport import HttpTransport
+from traced_tools.models.openai_wire import Answer, Completion, CompletionChunk
+from traced_tools.models.wire import read
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.dialects import inlined, strict
@@ -53,12 +57,11 @@ class OpenAIChatModel(HttpChatModel):
         base_url: where the API is; by default `OPENAI_BASE_URL`, else OpenAI.
         api_key: by default `OPENAI_API_KEY`; needed for OpenAI itself.
         provider: who runs the model, for telemetry (`gen_ai.provider.name`).
-        timeout: seconds to wait for a connection, and for each further piece of an answer.
-        retries: further attempts when a connection fails or the server asks for patience (429, 5xx).
         stream_usage: ask for usage on streams; False for servers that refuse the field.
         strict_tools: have OpenAI hold the model to each tool's input schema. What is optional in it may then be null,
             and a tool whose schema strict mode cannot express raises `ToolDefinitionError` when it is offered.
         inline_definitions: write out what `$ref` leads to in input schemas, for servers that do not follow it.
+        **http: how to reach it, as in `HttpOptions`.
 
     Raises:
         ConfigurationError: for an address that is none, or OpenAI without a key.
@@ -71,58 +74,42 @@ class OpenAIChatModel(HttpChatModel):
         base_url: str | None = None,
         api_key: str | None = None,
         provider: str = "openai",
-        timeout: float = 60.0,
-        retries: int = 2,
         stream_usage: bool = True,
         strict_tools: bool = False,
         inline_definitions: bool = False,
+        **http: Unpack[HttpOptions],
     ) -> None:
         expect("model", model, str, "a str")
         expect("base_url", base_url, (str, type(None)), "a str or None")
-        expect("api_key", api_key, (str, type(None)), "a str or None")
         expect("provider", provider, str, "a str")
         expect("stream_usage", stream_usage, bool, "True or False")
         expect("strict_tools", strict_tools, bool, "True or False")
         expect("inline_definitions", inline_definitions, bool, "True or False")
-        expect_whole("retries", retries, 0)
-        expect_positive("timeout", timeout)
         address = (base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI).rstrip("/")
         if address.endswith("/chat/completions"):
             raise ConfigurationError(f"base_url must be the API's base, such as {_OPENAI}: drop /chat/completions")
         is_openai = address.startswith(_OPENAI)
-        key = _checked_key(api_key or os.environ.get("OPENAI_API_KEY") or "")
-        if is_openai and not key:
-            raise ConfigurationError("OpenAI needs a key: set OPENAI_API_KEY, or give api_key= (or another base_url=)")
+        key = needed_key(api_key, "OPENAI_API_KEY") if is_openai else key_of(api_key, "OPENAI_API_KEY")
         codec = OpenAIChatCodec(
             model,
-            key,
             provider=provider,
             is_openai=is_openai,
             stream_usage=stream_usage,
             strict_tools=strict_tools,
             inline_definitions=inline_definitions,
         )
-        transport = HttpTransport(
-            f"{address}/chat/completions", codec, timeout=timeout, retries=RetryPolicy(attempts=retries)
-        )
-        super().__init__(model, codec, transport)
-
-
-def _checked_key(key: str) -> str:
-    """Return the key without the white space of a file; what cannot stand in a header is refused and not quoted."""
-    key = key.strip()
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigurationError("the API key (api_key= or OPENAI_API_KEY) holds characters that no key has")
-    return key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        super().__init__(model, codec, HttpTransport(address, provider, headers, http))
 
 
 class OpenAIChatCodec:
     """The language of chat completions; see `OpenAIChatModel` for the arguments."""
 
+    framing: Framing = ServerSentEvents()
+
     def __init__(
         self,
         model: str,
-        key: str,
         *,
         provider: str,
         is_openai: bool,
@@ -130,9 +117,8 @@ class OpenAIChatCodec:
         strict_tools: bool = False,
         inline_definitions: bool = False,
     ) -> None:
-        self.provider = provider
+        self._provider = provider
         self._model = model
-        self._key = key
         # OpenAI's newer models refuse `max_tokens`, other servers know nothing else
         self._max_tokens = "max_completion_tokens" if is_openai else "max_tokens"
         self._stream_usage = stream_usage
@@ -140,9 +126,9 @@ class OpenAIChatCodec:
         self._inline_definitions = inline_definitions
         self._tool = MadeOnce(self._made_tool)
 
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers of each request."""
-        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+    def path(self, *, stream: bool) -> str:
+        """Return where to send a request."""
+        return "/chat/completions"
 
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
         """Return the JSON body that asks `request`."""
@@ -184,12 +170,12 @@ class OpenAIChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Completion, body, "the answer", self.provider)
+        answer = read(Completion, body, "the answer", self._provider)
         if not answer.choices:
-            raise InvalidResponse("the answer holds no choice", provider=self.provider)
+            raise InvalidResponse("the answer holds no choice", provider=self._provider)
         choice = answer.choices[0]
         return ChatResponse(
-            AssistantMessage(list(_parts(choice.message))),
+            AssistantMessage(list(_parts(choice.message)), provider=self._provider),
             usage=answer.used(),
             finish_reason=_finish_reason(choice.finish_reason),
             id=answer.id,
@@ -198,14 +184,7 @@ class OpenAIChatCodec:
 
     def decoder(self) -> OpenAIChunkDecoder:
         """Return a decoder for one streamed answer."""
-        return OpenAIChunkDecoder(self.provider)
-
-    def error_code(self, body: bytes) -> object:
-        """Return `code` or `type` of an error body."""
-        try:
-            return code_of(json.loads(body)["error"])
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return None
+        return OpenAIChunkDecoder(self._provider)
 
 
 class OpenAIChunkDecoder:
@@ -215,13 +194,14 @@ class OpenAIChunkDecoder:
         self._provider = provider
         self._complete = False
 
-    def chunk(self, data: str) -> ChatChunk | None:
+    def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk an event's data stands for; raises `InvalidResponse`."""
         if data.strip() == _DONE:
             self._complete = True
-            return None
-        if not data:
-            return None
+        elif data:
+            yield self._chunk(data)
+
+    def _chunk(self, data: str) -> ChatChunk:
         event = read(CompletionChunk, data, "a chunk of the stream", self._provider)
         choice = event.choices[0] if event.choices else None
         if choice is None:

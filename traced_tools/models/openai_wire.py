@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from traced_tools.errors import InvalidResponse
 from traced_tools.messages import Usage
-
-
-class Wire(BaseModel):
-    """A part of a body."""
-
-    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+from traced_tools.models.wire import Body, Wire, written
 
 
 class Function(Wire):
@@ -27,7 +18,7 @@ class Function(Wire):
     def text(self) -> str:
         """The arguments as JSON text."""
         if isinstance(self.arguments, dict):
-            return json.dumps(self.arguments, ensure_ascii=False)
+            return written(self.arguments)
         return self.arguments or ""
 
 
@@ -91,11 +82,9 @@ class VendorUsage(Wire):
     usage: Used | None = None
 
 
-class _Body(Wire):
-    # a non-empty `error` means that there is no answer, whatever the HTTP status and the other fields say
+class _Body(Body):
     id: str | None = None
     model: str | None = None
-    error: Any = None
     usage: Used | None = None
     x_groq: VendorUsage | None = None
 
@@ -115,7 +104,7 @@ class Choice(Wire):
 class Completion(_Body):
     """A whole answer."""
 
-    choices: list[Choice] = []
+    choices: tuple[Choice, ...] = ()
 
 
 class ChoiceDelta(Wire):
@@ -128,31 +117,4 @@ class ChoiceDelta(Wire):
 class CompletionChunk(_Body):
     """An event of a streamed answer; usage may come with no choice at all."""
 
-    choices: list[ChoiceDelta] = []
-
-
-W = TypeVar("W", bound=_Body)
-
-
-def read(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
-    """Return `body` as `kind`; raises `InvalidResponse` that says what is wrong and where, and quotes nothing."""
-    try:
-        found = kind.model_validate_json(body)
-    except ValidationError as error:
-        problem = _problem(error)
-    else:
-        if not found.error:
-            return found
-        raise InvalidResponse(f"{what} is an error object", provider=provider, code=code_of(found.error))
-    raise InvalidResponse(f"{what} cannot be understood: {problem}", provider=provider)
-
-
-def code_of(error: object) -> object:
-    """Return `code` or `type` of an error object, None for anything else."""
-    return (error.get("code") or error.get("type")) if isinstance(error, dict) else None
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(place) for place in first["loc"])
-    return f"{where}: {first['type']}" if where else str(first["type"])
+    choices: tuple[ChoiceDelta, ...] = ()

@@ -1,0 +1,139 @@
+"""Recorded traffic goes through a model: single exchanges, streams cut anywhere, and whole loops through the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol, Unpack
+
+import httpx
+
+from tests import support
+from tests.fixtures import Exchange
+from tests.support import BLOCKING_MODES
+from traced_tools import (
+    ChatClientRequestSpec,
+    ChatClientResponse,
+    ToolContext,
+    ToolDefinition,
+    ToolMetadata,
+    UserMessage,
+)
+from traced_tools.models import ChatRequest, ChatResponse
+from traced_tools.models.folding import ChunkFold
+from traced_tools.models.http.model import HttpChatModel
+from traced_tools.models.http.options import HttpOptions
+from traced_tools.testing import ReplayServer, Reply
+
+
+class ModelAt(Protocol):
+    """Makes a model of a provider whose API is at an address."""
+
+    def __call__(self, url: str, **http: Unpack[HttpOptions]) -> HttpChatModel: ...
+
+
+REQUEST = ChatRequest((UserMessage("anything"),))
+
+
+def ask(model_at: ModelAt, reply: Reply, *, streamed: bool) -> ChatResponse:
+    """Ask a server that gives one reply, the way it was asked when it was recorded."""
+    with ReplayServer([reply]) as server, model_at(server.url) as model:
+        return folded(model) if streamed else model.call(REQUEST)
+
+
+def folded(model: HttpChatModel) -> ChatResponse:
+    """Ask for a stream and return what its chunks amount to."""
+    fold = ChunkFold(model.provider)
+    for chunk in model.stream(REQUEST):
+        fold.add(chunk)
+    return fold.response()
+
+
+def ask_in_pieces(model_at: ModelAt, body: bytes, content_type: str, places: Sequence[int]) -> ChatResponse:
+    """Ask for a stream whose `body` arrives cut at `places`, each a number of bytes; it begins anew past the end."""
+    bounds = sorted({0, len(body), *(place % (len(body) + 1) for place in places)})
+    pieces = [body[start:end] for start, end in pairwise(bounds)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"Content-Type": content_type}, stream=_Pieces(pieces))
+
+    with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+        return folded(model_at("http://127.0.0.1", client=client))
+
+
+class _Pieces(httpx.SyncByteStream):
+    """A body that arrives in chosen pieces, which no network joins."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+
+
+@dataclass
+class RecordedTool:
+    """A tool of a recorded request; it answers as the recording does.
+
+    Args:
+        definition: what the model was told of it.
+        answer: returns the recorded answer to a call, by its id and its arguments as JSON text.
+    """
+
+    definition: ToolDefinition
+    answer: Callable[[str, str], str]
+    metadata: ToolMetadata = field(default_factory=ToolMetadata)
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        """Return the recorded answer."""
+        assert context is not None
+        return self.answer(context.call_id, tool_input)
+
+
+def loops(recorded: Sequence[Exchange], is_first: Callable[[Mapping[str, Any]], bool]) -> Iterator[list[Exchange]]:
+    """Split a case into loops: one begins with each request that is a first one and holds no answer yet."""
+    loop: list[Exchange] = []
+    for exchange in recorded:
+        if loop and is_first(exchange.request):
+            yield loop
+            loop = []
+        loop.append(exchange)
+    if loop:
+        yield loop
+
+
+def replayed(
+    loop: Sequence[Exchange],
+    closing: Reply,
+    model_at: ModelAt,
+    specification: Callable[[HttpChatModel], ChatClientRequestSpec],
+    mode: str,
+) -> tuple[ChatClientResponse, list[Any]]:
+    """Run a recorded loop through the client; return its response and the requests it sent.
+
+    Where the recording ends with calls, `closing` answers their results.
+    """
+    with ReplayServer([*(exchange.reply() for exchange in loop), closing]) as server:
+        model = model_at(server.url)
+        response = run(specification(model), mode, model)
+        return response, [request.json() for request in server.requests]
+
+
+def run(spec: ChatClientRequestSpec, mode: str, model: HttpChatModel) -> ChatClientResponse:
+    """Run `spec` in `mode` and close the model."""
+    if mode in BLOCKING_MODES:
+        with model:
+            return support.run(mode, spec)
+
+    async def on_asyncio() -> ChatClientResponse:
+        async with model:
+            return await support.arun(mode, spec)
+
+    return asyncio.run(on_asyncio())
+
+
+def mode_of(loop: Sequence[Exchange], colour: str) -> str:
+    """Return the mode that asks as a loop was asked: whole or streamed, `blocking` or on `asyncio`."""
+    return {"blocking": ("call", "stream"), "asyncio": ("acall", "astream")}[colour][loop[0].streamed]

@@ -1,0 +1,125 @@
+"""Connections: one client for blocking code, one per event loop, and none shared with a forked child."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import threading
+from collections.abc import AsyncGenerator
+from typing import Any
+from weakref import WeakSet
+
+import httpx
+
+from traced_tools.errors import ConfigurationError
+from traced_tools.models.http.options import HttpOptions
+
+_LoopClient = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
+
+
+class Clients:
+    """The httpx clients of one model, made when first needed."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self._settings = _settings(options)
+        self._own = options.get("client")
+        self._own_async = options.get("async_client")
+        self._lock = threading.Lock()
+        self._client: httpx.Client | None = None
+        self._async_clients: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
+        self._inherited: list[object] = []
+        _ALL.add(self)
+
+    def blocking(self) -> httpx.Client:
+        """Return the client for blocking code."""
+        if self._own is not None:
+            return self._own
+        if self._own_async is not None:
+            raise _one_sided("client", "blocking code")
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(**self._settings)
+            return self._client
+
+    async def of_loop(self) -> httpx.AsyncClient:
+        """Return the client of the running event loop; it is closed with the loop."""
+        if self._own_async is not None:
+            return self._own_async
+        if self._own is not None:
+            raise _one_sided("async_client", "asyncio")
+        loop = asyncio.get_running_loop()
+        if loop not in self._async_clients:
+            for closed in [each for each in self._async_clients if each.is_closed()]:
+                del self._async_clients[closed]
+            client = httpx.AsyncClient(**self._settings)
+            # an event loop that ends (`asyncio.run`) closes its async generators, and this one closes the client
+            keeper = self._open_while(loop, client)
+            self._async_clients[loop] = (client, keeper)
+            await anext(keeper)
+        return self._async_clients[loop][0]
+
+    async def _open_while(
+        self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient
+    ) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self._async_clients.pop(loop, None)
+            await client.aclose()
+
+    def close(self) -> None:
+        """Close the client for blocking code, unless it is the caller's own."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    async def aclose(self) -> None:
+        """Close the client of the running event loop, unless it is the caller's own."""
+        opened = self._async_clients.get(asyncio.get_running_loop())
+        if opened is not None:
+            await opened[1].aclose()
+
+    def forget(self) -> None:
+        """Leave all connections to the process this one was forked from: two must not talk on one."""
+        self._inherited += [self._client, self._async_clients]  # kept, since letting go of them would close them
+        self._lock = threading.Lock()
+        self._client, self._async_clients = None, {}
+
+
+_ALL: WeakSet[Clients] = WeakSet()
+
+
+def _forget_connections() -> None:
+    for clients in list(_ALL):
+        clients.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_connections)
+
+
+def _settings(options: HttpOptions) -> dict[str, Any]:
+    """Return what our own clients are made with; raises `ConfigurationError` for what cannot work."""
+    settings: dict[str, Any] = {}
+    if "proxy" in options:
+        settings["proxy"] = _checked_proxy(options["proxy"])
+    if options.get("http2"):
+        if importlib.util.find_spec("h2") is None:
+            raise ConfigurationError("http2=True needs the extra http2: pip install 'traced_tools[http2]'")
+        settings["http2"] = True
+    return settings
+
+
+def _checked_proxy(address: str) -> httpx.Proxy:
+    """Return the proxy at `address`, which may hold a password and is not quoted."""
+    try:
+        return httpx.Proxy(address)
+    except (ValueError, httpx.InvalidURL):
+        pass
+    raise ConfigurationError("proxy must be an address such as http://127.0.0.1:3128")
+
+
+def _one_sided(missing: str, what: str) -> ConfigurationError:
+    return ConfigurationError(f"this model was given an httpx client, but none for {what}: pass {missing}= as well")

@@ -1,0 +1,144 @@
+"""How the body of a streamed answer is cut into events, and how large an answer may grow."""
+
+from __future__ import annotations
+
+import codecs
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any, Final, Protocol, cast
+
+import httpx
+from httpx_sse import EventSource, SSEError
+
+from traced_tools.errors import InvalidResponse, ModelTimeout
+
+MOST_BYTES: Final = 256 * 2**20
+"""The size of an answer above which it is given up: no memory is large enough for a server that never stops."""
+
+
+class Answer:
+    """The body of an answer as it arrives, up to its deadline and the size that is still an answer.
+
+    Args:
+        response: whose head has arrived.
+        deadline: by `time.monotonic`; None for no other limit than that of each piece.
+        provider: for errors.
+    """
+
+    def __init__(self, response: httpx.Response, deadline: float | None, provider: str) -> None:
+        self.headers = response.headers
+        self._response = response
+        self._deadline = deadline
+        self._provider = provider
+        self._size = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """Give the body, piece by piece."""
+        for piece in self._response.iter_bytes():
+            yield self._counted(piece)
+
+    async def apieces(self) -> AsyncGenerator[bytes]:
+        """Give the body, piece by piece."""
+        async for piece in self._response.aiter_bytes():
+            yield self._counted(piece)
+
+    def iter_text(self) -> Iterator[str]:
+        """Give the body as text, piece by piece."""
+        decoder = _utf8()
+        for piece in self.pieces():
+            if text := decoder.decode(piece):
+                yield text
+
+    async def aiter_text(self) -> AsyncGenerator[str]:
+        """Give the body as text, piece by piece."""
+        decoder = _utf8()
+        async with aclosing(self.apieces()) as pieces:
+            async for piece in pieces:
+                if text := decoder.decode(piece):
+                    yield text
+
+    def _counted(self, piece: bytes) -> bytes:
+        self._size += len(piece)
+        if self._size > MOST_BYTES:
+            raise InvalidResponse(f"the answer is larger than {MOST_BYTES} bytes", provider=self._provider)
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise ModelTimeout("the answer was not complete in time", provider=self._provider)
+        return piece
+
+
+def _utf8() -> Any:
+    """Return a decoder for text in UTF-8, which both framings prescribe, without a byte order mark."""
+    return codecs.getincrementaldecoder("utf-8-sig")("replace")
+
+
+class Framing(Protocol):
+    """Cuts a body into the texts that are one event each."""
+
+    def events(self, answer: Answer) -> Iterator[str]:
+        """Give the data of each event."""
+
+    def aevents(self, answer: Answer) -> AsyncGenerator[str]:
+        """Give the data of each event."""
+
+
+class ServerSentEvents:
+    """Events as in https://html.spec.whatwg.org/multipage/server-sent-events.html; their names are not needed."""
+
+    def events(self, answer: Answer) -> Iterator[str]:
+        """Give the data of each event."""
+        for event in EventSource(cast(httpx.Response, answer)).iter_sse():
+            yield event.data
+
+    async def aevents(self, answer: Answer) -> AsyncGenerator[str]:
+        """Give the data of each event."""
+        async with aclosing(EventSource(cast(httpx.Response, answer)).aiter_sse()) as events:
+            async for event in events:
+                yield event.data
+
+
+class JsonLines:
+    """One JSON value a line (https://github.com/ndjson/ndjson-spec), as Ollama streams."""
+
+    def events(self, answer: Answer) -> Iterator[str]:
+        """Give each line."""
+        lines = _Lines(answer)
+        for text in answer.iter_text():
+            yield from lines.ended_by(text)
+        yield from lines.last()
+
+    async def aevents(self, answer: Answer) -> AsyncGenerator[str]:
+        """Give each line."""
+        lines = _Lines(answer)
+        async with aclosing(answer.aiter_text()) as texts:
+            async for text in texts:
+                for line in lines.ended_by(text):
+                    yield line
+        for line in lines.last():
+            yield line
+
+
+class _Lines:
+    """Joins pieces of text to lines. Only a line feed ends one: strings may hold what else Unicode takes for an end."""
+
+    def __init__(self, answer: Answer) -> None:
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in ("application/x-ndjson", "application/json", "application/jsonl"):
+            raise SSEError("a stream of lines was asked for")
+        self._begun: list[str] = []
+
+    def ended_by(self, text: str) -> Iterator[str]:
+        """Give the lines that `text` ends."""
+        *ended, rest = text.split("\n")
+        for line in ended:
+            self._begun.append(line)
+            yield from self.last()
+        if rest:
+            self._begun.append(rest)
+
+    def last(self) -> Iterator[str]:
+        """Give the line that nothing ended, and those with nothing in them not at all."""
+        line = "".join(self._begun).strip()
+        self._begun.clear()
+        if line:
+            yield line

@@ -1,0 +1,105 @@
+"""Models behind HTTP: what chat and embedding models share, and the chat model made of a codec and the transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from traced_tools._checks import expect
+from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
+from traced_tools.models.codec import Codec
+from traced_tools.models.http.transport import HttpTransport
+from traced_tools.models.names import WireNames
+
+
+class HttpModel:
+    """A model behind HTTP. `with` or `async with` closes its connections."""
+
+    model: str
+    provider: str
+    server_address: str | None
+    server_port: int | None
+
+    def __init__(self, model: str, transport: HttpTransport) -> None:
+        expect("model", model, str, "a str")
+        self.model = model
+        self.provider = transport.provider
+        url = transport.url
+        self.server_address = url.host
+        self.server_port = url.port or (443 if url.scheme == "https" else 80)
+        self._transport = transport
+
+    def close(self) -> None:
+        """Close the connections of blocking code."""
+        self._transport.clients.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._transport.clients.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.model} at {self.server_address}>"
+
+
+class HttpChatModel(HttpModel, ChatModel):
+    """A chat model behind HTTP: a codec and the transport."""
+
+    def __init__(self, model: str, codec: Codec, transport: HttpTransport) -> None:
+        super().__init__(model, transport)
+        self._codec = codec
+
+    def call(self, request: ChatRequest) -> ChatResponse:
+        """Answer `request`, blocking; raises `ModelError`."""
+        names = WireNames(request)
+        path, body = self._sent(names, stream=False)
+        return names.response(self._codec.decode(self._transport.call(path, body)))
+
+    async def acall(self, request: ChatRequest) -> ChatResponse:
+        """Answer `request` on asyncio; raises `ModelError`."""
+        names = WireNames(request)
+        path, body = self._sent(names, stream=False)
+        return names.response(self._codec.decode(await self._transport.acall(path, body)))
+
+    def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
+        """Answer `request` in chunks; raises `ModelError`."""
+        names, decoder = WireNames(request), self._codec.decoder()
+        events = self._transport.stream(*self._sent(names, stream=True), self._codec.framing)
+        try:
+            for data in events:
+                for chunk in decoder.chunks(data):
+                    yield names.chunk(chunk)
+        finally:
+            events.close()
+        decoder.end()
+
+    async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
+        """Answer `request` in chunks on asyncio; raises `ModelError`."""
+        names, decoder = WireNames(request), self._codec.decoder()
+        events = self._transport.astream(*self._sent(names, stream=True), self._codec.framing)
+        try:
+            async for data in events:
+                for chunk in decoder.chunks(data):
+                    yield names.chunk(chunk)
+        finally:
+            await events.aclose()
+        decoder.end()
+
+    def _sent(self, names: WireNames, *, stream: bool) -> tuple[str, dict[str, Any]]:
+        return self._codec.path(stream=stream), self._codec.encode(names.request, stream=stream)

@@ -1,0 +1,128 @@
+"""How a provider is reached: time-outs, retries, proxies, clients of one's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+import httpx
+
+from traced_tools._checks import expect, expect_positive, expect_whole
+from traced_tools.errors import ConfigurationError, ModelError
+
+_LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long to wait, in seconds.
+
+    Args:
+        connect: for a connection, one from the pool included.
+        read: for the answer to begin, and for each further piece of it.
+        total: for the whole answer, retries included. It is looked at when a piece arrives, so a call may outlast it by
+            one wait of `read`. None: no limit but the others.
+    """
+
+    connect: float = 10.0
+    read: float = 120.0
+    total: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "read"):
+            expect_positive(name, getattr(self, name))
+        if self.total is not None:
+            expect_positive("total", self.total)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """When to send a request again: connections that failed before it was sent, and statuses that ask for patience.
+
+    Args:
+        attempts: further attempts after the first.
+        first_delay: seconds before the second attempt; doubles each time, less a random quarter.
+    """
+
+    attempts: int = 2
+    first_delay: float = 0.5
+
+    def __post_init__(self) -> None:
+        expect_whole("attempts", self.attempts, 0)
+        expect_positive("first_delay", self.first_delay)
+
+    def delay(self, attempt: int, failure: ModelError) -> float | None:
+        """Return the seconds to wait after the `attempt`th failure (from 0), None to give up.
+
+        What `Retry-After` says is honoured; when it says more than a minute, the caller is told and not kept waiting.
+        """
+        if attempt >= self.attempts or not failure.retryable:
+            return None
+        if failure.retry_after is not None:
+            return failure.retry_after if failure.retry_after <= _LONGEST_WAIT else None
+        longest: float = min(self.first_delay * 2**attempt, 8.0)
+        return longest * random.uniform(0.75, 1.0)
+
+
+class HttpOptions(TypedDict, total=False):
+    """The keyword arguments that all models behind HTTP share.
+
+    Args:
+        timeout: a `Timeouts`, or the seconds to wait for a connection and for each further piece of an answer.
+        retries: a `RetryPolicy`, or the number of further attempts; 2 by default.
+        headers: sent with each request, for gateways; they win over the model's own.
+        proxy: address of an HTTP or SOCKS proxy; by default what `HTTPS_PROXY` and its like say.
+        http2: speak HTTP/2 with servers that can; needs the extra `http2`.
+        client: an `httpx.Client` of one's own for blocking code, with its proxies, certificates and limits. It is not
+            closed with the model.
+        async_client: the same for asyncio; it serves one event loop.
+    """
+
+    timeout: float | Timeouts
+    retries: int | RetryPolicy
+    headers: Mapping[str, str]
+    proxy: str
+    http2: bool
+    client: httpx.Client
+    async_client: httpx.AsyncClient
+
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "timeout": ((int, float, Timeouts), "seconds or a Timeouts"),
+    "retries": ((int, RetryPolicy), "a whole number or a RetryPolicy"),
+    "headers": ((Mapping,), "a mapping of names to values"),
+    "proxy": ((str,), "a str"),
+    "http2": ((bool,), "True or False"),
+    "client": ((httpx.Client,), "an httpx.Client"),
+    "async_client": ((httpx.AsyncClient,), "an httpx.AsyncClient"),
+}
+
+
+def check_options(options: HttpOptions) -> None:
+    """Raise `TypeError` or `ConfigurationError` for an option that is none, or that does not go with another."""
+    for name, value in options.items():
+        if name not in _KINDS:
+            raise TypeError(f"there is no argument {name}; there are {', '.join(_KINDS)}")
+        expect(name, value, *_KINDS[name])
+    if options.keys() & {"client", "async_client"} and options.keys() & {"proxy", "http2"}:
+        raise ConfigurationError("proxy= and http2= do not reach a client of your own; give them to the client itself")
+
+
+def timeouts_of(options: HttpOptions) -> Timeouts:
+    """Return the time-outs that `options` ask for."""
+    timeout = options.get("timeout", Timeouts())
+    if isinstance(timeout, Timeouts):
+        return timeout
+    expect_positive("timeout", timeout)
+    return Timeouts(connect=timeout, read=timeout)
+
+
+def retries_of(options: HttpOptions) -> RetryPolicy:
+    """Return the retry policy that `options` ask for."""
+    retries = options.get("retries", RetryPolicy())
+    if isinstance(retries, RetryPolicy):
+        return retries
+    expect_whole("retries", retries, 0)
+    return RetryPolicy(attempts=retries)
