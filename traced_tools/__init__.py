@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from traced_tools.messages import AssistantMessage as AssistantMessage
     from traced_tools.messages import ImagePart as ImagePart
     from traced_tools.messages import Message as Message
+    from traced_tools.messages import ProviderPart as ProviderPart
     from traced_tools.messages import ReasoningPart as ReasoningPart
     from traced_tools.messages import SystemMessage as SystemMessage
     from traced_tools.messages import TextPart as TextPart
@@ -126,6 +127,7 @@ _EXPORTS = {
     "AssistantMessage": "traced_tools.messages",
     "ImagePart": "traced_tools.messages",
     "Message": "traced_tools.messages",
+    "ProviderPart": "traced_tools.messages",
     "ReasoningPart": "traced_tools.messages",
     "SystemMessage": "traced_tools.messages",
     "TextPart": "traced_tools.messages",
@@ -193,6 +195,7 @@ __all__ = [
     "ModelError",
     "ModelTimeout",
     "NeedsEventLoop",
+    "ProviderPart",
     "RateLimited",
     "ReasoningPart",
     "StaticToolCallbackResolver",

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.events.types import Event
 from traced_tools.telemetry.names import Hook
 from traced_tools.telemetry.spans import hook_scope
 from traced_tools.tools.execution import CallNext, ToolInvocation
@@ -47,6 +48,13 @@ class Advisor:
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
         """Take each chunk of a stream on its way out; return it, another one, or None to drop it."""
         return chunk
+
+    def on_event(self, event: Event) -> None:
+        """Take note of what happens in the run: while an answer is streamed, of each piece of it.
+
+        Only an advisor inside the loop is told; without a loop, each is. It gets the pieces of tool calls as well,
+        which a stream's consumer does not.
+        """
 
 
 class BaseAdvisor(Advisor):

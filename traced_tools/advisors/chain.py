@@ -41,6 +41,8 @@ class AdvisorChain:
             self._ask,
         )
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
+        inside = self.advisors[self.advisors.index(loops[0]) :] if loops else self.advisors
+        self._on_event = tuple(each.on_event for each in inside if overrides(each, Advisor, "on_event"))
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
             raise AdvisorChainError(f"a chain runs tools in one place; it has {len(loops)}: {named}. Keep one of them")
@@ -83,6 +85,10 @@ class AdvisorChain:
 
     def deliver(self, request: ChatClientRequest, delta: ChatChunk) -> ChatClientResponse | None:
         """Return what the consumer of a stream sees of `delta`, after each advisor's `on_chunk`, innermost first."""
+        if self._on_event:
+            for event in request.run.events.deltas(delta, request.iteration):
+                for on_event in self._on_event:
+                    on_event(event)
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
         if chunk.text:
             request.run.streamed.add(request.iteration)

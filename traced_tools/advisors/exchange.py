@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import AssistantMessage, FinishReason, Message, TextPart, ToolCall, Usage
+from traced_tools.messages import AssistantMessage, FinishReason, Message, ToolCall, Usage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.telemetry.names import CANCELLED, StopReason
@@ -113,7 +113,7 @@ class ChatClientResponse:
         """In a chunk, the text that arrived; else the text of the answer."""
         if self.delta is None:
             return self.content
-        return self.delta.text + "".join(part.text for part in self.delta.parts if isinstance(part, TextPart))
+        return self.delta.visible_text
 
     @property
     def message(self) -> AssistantMessage:

@@ -12,12 +12,27 @@ from typing import Any, Self
 from pydantic import Field
 
 from traced_tools._workers import in_thread
-from traced_tools.messages import AssistantMessage, FinishReason, Message, ToolCall, Usage, Value
+from traced_tools.messages import AssistantMessage, FinishReason, Message, TextPart, ToolCall, Usage, Value
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 
 MADE_UP_ID = "ttcall_"
 """How the id of a call begins whose provider gave none; such an id is not sent to a provider that knows no ids."""
+
+
+class CallIds:
+    """The ids of one answer's calls: the provider's, or made up where it gives none or the same one again."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def of(self, given: str | None) -> str:
+        """Return the id of the next call."""
+        found = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not given or given in self._taken else given
+        self._taken.add(found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +77,10 @@ class ChatResponse(Value):
         ids = [call.id for call in self.tool_calls]
         if all(ids) and len(set(ids)) == len(ids):
             return self
-        taken: set[str] = set()
-        parts = tuple(_identified(part, taken) for part in self.message.parts)
+        known = CallIds()
+        parts = tuple(
+            part.replace(id=known.of(part.id)) if isinstance(part, ToolCall) else part for part in self.message.parts
+        )
         return self.replace(message=self.message.replace(parts=parts))
 
 
@@ -104,6 +121,13 @@ class ChatChunk:
             id=response.id,
             model=response.model,
         )
+
+    @property
+    def visible_text(self) -> str:
+        """The text that arrived, in a piece or as a part."""
+        if not self.parts:
+            return self.text
+        return self.text + "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls this chunk holds a piece of; arguments are the piece that arrived."""
@@ -146,12 +170,3 @@ class ChatModel(ABC):
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; by default the whole answer as one."""
         yield ChatChunk.whole(await self.acall(request))
-
-
-def _identified(part: Any, taken: set[str]) -> Any:
-    if not isinstance(part, ToolCall):
-        return part
-    if not part.id or part.id in taken:
-        part = part.replace(id=f"{MADE_UP_ID}{uuid.uuid4().hex}")
-    taken.add(part.id)
-    return part

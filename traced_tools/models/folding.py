@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 
 from traced_tools.messages import AssistantMessage, ReasoningPart, TextPart, ToolCall, Usage
-from traced_tools.models.base import ChatChunk, ChatResponse, ToolCallDelta
+from traced_tools.models.base import CallIds, ChatChunk, ChatResponse, ToolCallDelta
 
 
 @dataclass(slots=True)
@@ -29,14 +29,17 @@ class _OpenReasoning:
 
 @dataclass(slots=True)
 class _OpenCall:
-    id: str | None = None
+    id: str
+    given_id: str | None = None
     name: str = ""
     arguments: StringIO = field(default_factory=StringIO)
 
-    def add(self, delta: ToolCallDelta) -> None:
-        self.id = self.id or delta.id
+    def add(self, delta: ToolCallDelta, place: int) -> ToolCallDelta:
+        """Take in a piece and return it with what is known of the whole call."""
+        self.given_id = self.given_id or delta.id
         self.name = self.name or delta.name or ""
         self.arguments.write(delta.arguments)
+        return ToolCallDelta(place, self.id, self.name, delta.arguments)
 
     def part(self) -> ToolCall:
         return ToolCall(self.name, self.arguments.getvalue(), self.id)
@@ -55,50 +58,56 @@ class ChunkFold:
     def __init__(self, provider: str | None = None) -> None:
         self._provider = provider
         self._parts: list[Any] = []
-        self._calls: dict[int | None, _OpenCall] = {}
+        self._calls: list[_OpenCall] = []
+        self._places: dict[int | None, int] = {}
+        self._ids = CallIds()
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._id: str | None = None
         self._model: str | None = None
 
-    def add(self, chunk: ChatChunk) -> None:
-        """Take in the next chunk; of usage, ids and reasons the last word counts."""
+    def add(self, chunk: ChatChunk) -> ChatChunk:
+        """Take in the next chunk, and return it with the place, id and name of its call on each piece of one.
+
+        Of usage, ids and reasons the last word counts.
+        """
         if chunk.reasoning:
             self._open(_OpenReasoning).text.write(chunk.reasoning)
         if chunk.text:
             self._open(_OpenText).text.write(chunk.text)
-        for delta in chunk.tool_calls:
-            self._call_of(delta).add(delta)
-        for part in chunk.parts:
-            self._add_whole(part)
         self._usage = chunk.usage or self._usage
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
+        if not chunk.tool_calls and not chunk.parts:
+            return chunk
+        pieces = tuple([self._add_piece(delta) for delta in chunk.tool_calls])
+        return replace(chunk, tool_calls=pieces, parts=tuple([self._add_whole(part) for part in chunk.parts]))
 
     def _open(self, kind: type[Any]) -> Any:
         if not self._parts or type(self._parts[-1]) is not kind:
             self._parts.append(kind())
         return self._parts[-1]
 
-    def _call_of(self, delta: ToolCallDelta) -> _OpenCall:
-        """Return the call a delta belongs to: that of its index, or the last; another id begins another call."""
-        call = self._calls.get(delta.index)
-        if call is None or (call.id and delta.id and delta.id != call.id):
-            call = self._begin_call(delta.index)
-        return call
+    def _add_piece(self, delta: ToolCallDelta) -> ToolCallDelta:
+        """Add to the call of the delta's index, or to the last; another id than that call's begins another call."""
+        place = self._places.get(delta.index)
+        if place is None or _differ(delta.id, self._calls[place].given_id):
+            place = self._places[delta.index] = self._places[None] = len(self._calls)
+            self._calls.append(_OpenCall(self._ids.of(delta.id)))
+            self._parts.append(self._calls[place])
+        return self._calls[place].add(delta, place)
 
-    def _begin_call(self, index: int | None) -> _OpenCall:
-        call = _OpenCall()
-        self._parts.append(call)
-        self._calls[index] = self._calls[None] = call
-        return call
-
-    def _add_whole(self, part: Any) -> None:
-        seals = isinstance(part, ReasoningPart) and not part.text
-        if seals and self._parts and isinstance(self._parts[-1], _OpenReasoning):
-            part = self._parts.pop().part(part)
-        self._parts.append(part)
+    def _add_whole(self, part: Any) -> Any:
+        if isinstance(part, ToolCall):
+            call_id = self._ids.of(part.id)
+            part = part if call_id == part.id else part.replace(id=call_id)
+        is_seal = isinstance(part, ReasoningPart) and not part.text
+        if is_seal and self._parts and isinstance(self._parts[-1], _OpenReasoning):
+            self._parts.append(self._parts.pop().part(part))
+        else:
+            self._parts.append(part)
+        return part
 
     def response(self) -> ChatResponse:
         """Return what the chunks so far amount to."""
@@ -110,6 +119,10 @@ class ChunkFold:
             id=self._id,
             model=self._model,
         )
+
+
+def _differ(given: str | None, known: str | None) -> bool:
+    return bool(given and known) and given != known
 
 
 _OPEN = (_OpenText, _OpenReasoning, _OpenCall)

@@ -52,7 +52,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
 
     def stream(self) -> Iterator[C]:
         """Ask, blocking, and give what the consumer sees of each chunk."""
-        self._fold = ChunkFold(self.model.provider)
+        self._fold = ChunkFold()
         self._clock.streaming()
         chunks = self.model.stream(self.request)
         try:
@@ -66,7 +66,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
 
     async def astream(self) -> AsyncIterator[C]:
         """Ask on asyncio and give what the consumer sees of each chunk."""
-        self._fold = ChunkFold(self.model.provider)
+        self._fold = ChunkFold()
         self._clock.streaming()
         chunks = self.model.astream(self.request)
         try:
@@ -82,8 +82,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         if not isinstance(chunk, ChatChunk):
             raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
         self._clock.chunk()
-        self._fold.add(chunk)
-        return self._deliver(chunk)
+        return self._deliver(self._fold.add(chunk))
 
     def accepted(self, response: Any) -> ChatResponse:
         """Return the answer with an id for each call; raises `TypeError` for what is no answer at all."""

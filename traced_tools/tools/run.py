@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from traced_tools._ids import time_ordered_id
+from traced_tools.events.stream import RunEvents
 from traced_tools.messages import UsageSum
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
 from traced_tools.tools.context import ToolContext
@@ -47,6 +46,7 @@ class RunContext:
     __slots__ = (
         "agent",
         "conversation_id",
+        "events",
         "id",
         "limits",
         "resolver_fallback",
@@ -81,6 +81,7 @@ class RunContext:
         self.tool_advisors = tool_advisors
         self.resolver_fallback = resolver_fallback
         self.telemetry = RunTelemetry(telemetry or TelemetryOptions(), agent, self.id, conversation_id)
+        self.events = RunEvents(self.id, agent, conversation_id)
         self.tally = LimitTally(limits)
         self.totals = Totals()
         self.streamed: set[int] = set()
@@ -100,11 +101,3 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"<RunContext {self.id} of {self.agent}>"
-
-
-def time_ordered_id() -> str:
-    """Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, then random bits."""
-    milliseconds = time.time_ns() // 1_000_000
-    random = int.from_bytes(os.urandom(10), "big")
-    high, low = random >> 68, random & ((1 << 62) - 1)
-    return str(uuid.UUID(int=milliseconds << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low))

@@ -1,0 +1,163 @@
+"""Chunks fold to one message: in order, sealed, each call told from the others."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import relaxed
+from traced_tools import AssistantMessage, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
+from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
+from traced_tools.models.base import MADE_UP_ID
+from traced_tools.models.folding import ChunkFold
+
+
+def folded(*chunks: ChatChunk) -> ChatResponse:
+    fold = ChunkFold("someone")
+    for chunk in chunks:
+        fold.add(chunk)
+    return fold.response()
+
+
+def calls(*deltas: ToolCallDelta) -> list[tuple[str, str, str | None]]:
+    response = folded(*(ChatChunk(tool_calls=(delta,)) for delta in deltas))
+    return [(call.name, call.arguments, call.id) for call in response.tool_calls]
+
+
+def test_parts_keep_the_order_in_which_they_began() -> None:
+    search = ProviderPart('{"type": "search"}')
+    message = folded(
+        ChatChunk(reasoning="hm"),
+        ChatChunk(reasoning="m"),
+        ChatChunk(text="I "),
+        ChatChunk(text="look"),
+        ChatChunk(parts=(search,)),
+        ChatChunk(text="found"),
+        ChatChunk(tool_calls=(ToolCallDelta(0, "c1", "add", "{"),)),
+        ChatChunk(tool_calls=(ToolCallDelta(0, None, None, "}"),)),
+    ).message
+    assert message.parts == (
+        ReasoningPart("hmm"),
+        TextPart("I look"),
+        search,
+        TextPart("found"),
+        ToolCall("add", "{}", "c1"),
+    )
+    assert message.provider == "someone"
+
+
+def test_a_seal_ends_the_reasoning_before_it() -> None:
+    sealed = folded(
+        ChatChunk(reasoning="one"),
+        ChatChunk(parts=(ReasoningPart("", signature="s1", id="r1"),)),
+        ChatChunk(reasoning="two"),
+        ChatChunk(parts=(ReasoningPart("", signature="s2"),)),
+        ChatChunk(parts=(ReasoningPart("", signature="s3"),)),
+    )
+    assert sealed.message.parts == (
+        ReasoningPart("one", signature="s1", id="r1"),
+        ReasoningPart("two", signature="s2"),
+        ReasoningPart("", signature="s3"),
+    )
+
+
+def test_a_whole_text_is_not_joined_to_the_text_before_it() -> None:
+    parts = folded(ChatChunk(text="a"), ChatChunk(parts=(TextPart("b", signature="s"),)), ChatChunk(text="c")).message
+    assert parts.parts == (TextPart("a"), TextPart("b", signature="s"), TextPart("c"))
+
+
+def test_an_id_repeated_on_each_piece_is_one_call() -> None:
+    assert calls(ToolCallDelta(0, "c", "f", "{"), ToolCallDelta(0, "c", "f", "}")) == [("f", "{}", "c")]
+
+
+def test_two_calls_that_share_an_id_get_one_of_their_own_each() -> None:
+    (first, second) = calls(ToolCallDelta(0, "0", "f", "{}"), ToolCallDelta(1, "0", "g", "{}"))
+    assert first == ("f", "{}", "0")
+    assert second[:2] == ("g", "{}")
+    assert second[2] is not None and second[2].startswith(MADE_UP_ID)
+
+
+def test_pieces_of_two_calls_may_interleave() -> None:
+    pieces = [
+        ToolCallDelta(0, "a", "f", "{"),
+        ToolCallDelta(1, "b", "g", "["),
+        ToolCallDelta(0, None, None, "}"),
+        ToolCallDelta(1, None, None, "]"),
+    ]
+    assert calls(*pieces) == [("f", "{}", "a"), ("g", "[]", "b")]
+
+
+def test_a_piece_without_an_index_belongs_to_the_call_of_its_id_or_to_the_last() -> None:
+    pieces = [
+        ToolCallDelta(None, "a", "f", "{"),
+        ToolCallDelta(None, None, None, "}"),
+        ToolCallDelta(None, "b", "g", "{"),
+        ToolCallDelta(None, "b", None, "}"),
+    ]
+    assert calls(*pieces) == [("f", "{}", "a"), ("g", "{}", "b")]
+
+
+def test_another_id_under_the_same_index_begins_another_call() -> None:
+    assert [call[0] for call in calls(ToolCallDelta(0, "a", "f"), ToolCallDelta(0, "b", "g"))] == ["f", "g"]
+
+
+def test_an_id_that_comes_late_does_not_begin_another_call() -> None:
+    ((name, arguments, call_id),) = calls(ToolCallDelta(0, None, "f", "{"), ToolCallDelta(0, "late", None, "}"))
+    assert (name, arguments) == ("f", "{}")
+    assert call_id
+
+
+def test_each_piece_comes_back_with_the_call_it_belongs_to() -> None:
+    fold = ChunkFold()
+    fold.add(ChatChunk(tool_calls=(ToolCallDelta(7, "a", "f", "{"),)))
+    told = fold.add(ChatChunk(tool_calls=(ToolCallDelta(7, None, None, "}"),)))
+    assert told.tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
+    whole = fold.add(ChatChunk(parts=(ToolCall("g", "{}"),)))
+    (call,) = whole.calls()
+    assert call == fold.response().tool_calls[1]
+    assert call.id
+
+
+def test_a_chunk_without_calls_comes_back_as_it_is() -> None:
+    chunk = ChatChunk(text="a")
+    assert ChunkFold().add(chunk) is chunk
+
+
+def test_of_usage_ids_and_reasons_the_last_word_counts() -> None:
+    response = folded(
+        ChatChunk(id="1", model="m", usage=Usage(input_tokens=1), finish_reason="stop"),
+        ChatChunk(usage=Usage(input_tokens=2)),
+        ChatChunk(),
+    )
+    assert (response.id, response.model, response.finish_reason) == ("1", "m", "stop")
+    assert response.usage == Usage(input_tokens=2)
+
+
+def test_memory_is_bounded_by_the_message_and_not_by_the_number_of_chunks() -> None:
+    chunks: list[Any] = [ChatChunk(), ChatChunk(usage=Usage(input_tokens=1)), ChatChunk(id="x")]
+    chunks.append(ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", ""),)))
+    fold = ChunkFold()
+    for chunk in chunks:
+        fold.add(chunk)
+    tracemalloc.start()
+    try:
+        for _ in range(2_000):
+            for chunk in chunks:
+                fold.add(chunk)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 20_000
+
+
+@relaxed
+@given(st.lists(st.text(max_size=5), max_size=20), st.lists(st.text(max_size=5), max_size=20))
+def test_text_and_arguments_are_what_was_sent_however_it_was_cut(text: list[str], arguments: list[str]) -> None:
+    chunks = [ChatChunk(text=piece) for piece in text]
+    chunks += [ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", piece),)) for piece in arguments]
+    message = folded(*chunks).message
+    assert message.text == AssistantMessage("".join(text)).text
+    assert [call.arguments for call in message.tool_calls] == ["".join(arguments)] * bool(arguments)
