@@ -115,10 +115,14 @@ def _settings(options: HttpOptions) -> dict[str, Any]:
 def _checked_proxy(address: str) -> httpx.Proxy:
     """Return the proxy at `address`, which may hold a password and is not quoted."""
     try:
-        return httpx.Proxy(address)
+        proxy = httpx.Proxy(address)
     except (ValueError, httpx.InvalidURL):
-        pass
-    raise ConfigurationError("proxy must be an address such as http://127.0.0.1:3128")
+        proxy = None
+    if proxy is None or not proxy.url.host:
+        raise ConfigurationError("proxy must be an address such as http://127.0.0.1:3128")
+    if proxy.url.scheme.startswith("socks") and importlib.util.find_spec("socksio") is None:
+        raise ConfigurationError("a SOCKS proxy needs another package: pip install 'httpx[socks]'")
+    return proxy
 
 
 def _one_sided(missing: str, what: str) -> ConfigurationError:

@@ -83,18 +83,23 @@ class Framing(Protocol):
 
 
 class ServerSentEvents:
-    """Events as in https://html.spec.whatwg.org/multipage/server-sent-events.html; their names are not needed."""
+    """Events as in https://html.spec.whatwg.org/multipage/server-sent-events.html.
+
+    Their names are not needed, and those without data count for nothing.
+    """
 
     def events(self, answer: Answer) -> Iterator[str]:
         """Give the data of each event."""
         for event in EventSource(cast(httpx.Response, answer)).iter_sse():
-            yield event.data
+            if event.data:
+                yield event.data
 
     async def aevents(self, answer: Answer) -> AsyncGenerator[str]:
         """Give the data of each event."""
         async with aclosing(EventSource(cast(httpx.Response, answer)).aiter_sse()) as events:
             async for event in events:
-                yield event.data
+                if event.data:
+                    yield event.data
 
 
 class JsonLines:
@@ -105,7 +110,7 @@ class JsonLines:
         lines = _Lines(answer)
         for text in answer.iter_text():
             yield from lines.ended_by(text)
-        yield from lines.last()
+        yield from lines.ended_by("\n")
 
     async def aevents(self, answer: Answer) -> AsyncGenerator[str]:
         """Give each line."""
@@ -114,7 +119,7 @@ class JsonLines:
             async for text in texts:
                 for line in lines.ended_by(text):
                     yield line
-        for line in lines.last():
+        for line in lines.ended_by("\n"):
             yield line
 
 
@@ -127,18 +132,12 @@ class _Lines:
             raise SSEError("a stream of lines was asked for")
         self._begun: list[str] = []
 
-    def ended_by(self, text: str) -> Iterator[str]:
-        """Give the lines that `text` ends."""
-        *ended, rest = text.split("\n")
-        for line in ended:
-            self._begun.append(line)
-            yield from self.last()
-        if rest:
-            self._begun.append(rest)
-
-    def last(self) -> Iterator[str]:
-        """Give the line that nothing ended, and those with nothing in them not at all."""
-        line = "".join(self._begun).strip()
-        self._begun.clear()
-        if line:
-            yield line
+    def ended_by(self, text: str) -> list[str]:
+        """Return the lines that `text` ends, but none with nothing in it."""
+        first, *rest = text.split("\n")
+        self._begun.append(first)
+        if not rest:
+            return []
+        lines = ["".join(self._begun), *rest]
+        self._begun = [lines.pop()]
+        return [line for each in lines if (line := each.strip())]

@@ -48,7 +48,7 @@ class HttpTransport:
         self.address = self.url.netloc.decode().rpartition("@")[2]
         self.clients = Clients(options)
         self._base = str(self.url).rstrip("/")
-        self._headers = {**headers, **options.get("headers", {})}
+        self._headers = _merged(headers, options.get("headers", {}))
         self._timeouts = timeouts_of(options)
         self._retries = retries_of(options)
 
@@ -172,6 +172,16 @@ class _Send(Step[httpx.Response]):
 
     def _answer(self, response: httpx.Response) -> Answer:
         return Answer(response, self._deadline, self._transport.provider)
+
+
+def _merged(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return `headers` with `own` on top, in whatever case their names are written."""
+    for name, value in own.items():
+        if not (isinstance(value, str) and value.isascii() and value.isprintable()):
+            raise ConfigurationError(f"headers must have printable ASCII texts as values; that of {name} is none")
+    merged = httpx.Headers(headers)
+    merged.update(own)
+    return dict(merged.items())
 
 
 def _checked_url(url: str) -> httpx.URL:
