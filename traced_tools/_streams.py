@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from traced_tools._flow import Execution, Flow, StreamingStep, aadvance, advance, fail_afterwards, inside
@@ -14,14 +13,31 @@ C = TypeVar("C")
 _END: Any = object()
 
 
+class _Alone:
+    """Lets one caller in at a time; entered for each chunk, so it is no generator."""
+
+    __slots__ = ("_busy",)
+
+    def __init__(self) -> None:
+        self._busy = False
+
+    def __enter__(self) -> None:
+        if self._busy:
+            raise RuntimeError("somebody else waits for this stream: let them have their chunk, or cancel them, first")
+        self._busy = True
+
+    def __exit__(self, *_: object) -> None:
+        self._busy = False
+
+
 class _Streaming:
     """A flow under way whose steps give chunks."""
 
     _chunks: Any = None
-    _busy = False
 
     def __init__(self, flow: Flow[Any] | Callable[[], Flow[Any]]) -> None:
         self._execution = Execution(flow)
+        self._alone = _Alone()
 
     @property
     def returned(self) -> bool:
@@ -32,16 +48,6 @@ class _Streaming:
     def result(self) -> Any:
         """What the flow returned; there when the last chunk has been given."""
         return self._execution.result
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if self._busy:
-            raise RuntimeError("somebody else waits for this stream: let them have their chunk, or cancel them, first")
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
 
     def _ended(self, step: StreamingStep[Any, Any]) -> Any:
         """Give the flow what the chunks of `step` amount to."""
@@ -74,7 +80,7 @@ class Stream(_Streaming, Generic[C]):
 
     def __next__(self) -> C:
         execution = self._execution
-        with self._alone():
+        with self._alone:
             execution.start()
             while not execution.finished:
                 if not isinstance(execution.step, StreamingStep):
@@ -97,7 +103,7 @@ class Stream(_Streaming, Generic[C]):
 
     def close(self) -> None:
         """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        with self._alone():
+        with self._alone:
             chunks, self._chunks = self._chunks, None
             reason: BaseException = Abandoned()
             try:
@@ -121,7 +127,7 @@ class AsyncStream(_Streaming, Generic[C]):
 
     async def __anext__(self) -> C:
         execution = self._execution
-        with self._alone():
+        with self._alone:
             execution.start()
             while not execution.finished:
                 if not isinstance(execution.step, StreamingStep):
@@ -148,7 +154,7 @@ class AsyncStream(_Streaming, Generic[C]):
 
     async def aclose(self) -> None:
         """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        with self._alone():
+        with self._alone:
             chunks, self._chunks = self._chunks, None
             reason: BaseException = Abandoned()
             try:

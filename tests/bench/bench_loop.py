@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 
+from tests.bench.bench_models import models_section
 from tests.bench.bench_tools import tools_section
 from tests.bench.floor import Capture, DocumentedFloor, Floor, capture
 from tests.bench.footprint import UNWANTED, bytes_per_live_run, growth_per_finished_run, import_times
@@ -195,6 +196,7 @@ def sections(quick: bool) -> list[Section]:
         made = [
             loop_section(costs),
             tools_section(8 if quick else 60, runner),
+            models_section(3 if quick else 15, providers, runner),
             throughput_section(providers, runner, 1 if quick else 5),
             import_section(3 if quick else 15),
             memory_section(providers, 300 if quick else 1000),

@@ -11,9 +11,9 @@ from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvi
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.messages import AssistantMessage, Message, SystemMessage, TextPart, UsageSum
-from traced_tools.models.base import ChatResponse
-from traced_tools.telemetry.names import Hook, StopReason
+from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.telemetry.spans import iteration_scope
+from traced_tools.telemetry.words import Hook, StopReason
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.toolset import NO_TOOLS
@@ -87,15 +87,15 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
         """Keep tool calls from the consumer; text beside them passes."""
         delta = chunk.delta
-        if delta is None or not self._ends_or_holds_calls(chunk):
+        if delta is None or not self._ends_or_holds_calls(chunk, delta):
             return chunk
         return chunk.replace(delta=delta.without_calls()) if chunk.text or delta.reasoning else None
 
-    def _ends_or_holds_calls(self, chunk: ChatClientResponse) -> bool:
+    def _ends_or_holds_calls(self, chunk: ChatClientResponse, delta: ChatChunk) -> bool:
         """Whether a chunk belongs to calls the loop will run; one's own checker is asked as of a whole response."""
-        calls = chunk.tool_calls
         if self.is_tool_call is _has_tool_calls:
-            return bool(calls) or chunk.finish_reason == "tool_call"
+            return delta.has_calls or delta.finish_reason == "tool_call"
+        calls = delta.calls()
         whole = ChatResponse(AssistantMessage(chunk.text, tool_calls=calls), finish_reason=chunk.finish_reason)
         return bool(calls) and self.is_tool_call(chunk.replace(delta=None, chat_response=whole))
 

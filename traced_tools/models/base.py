@@ -12,7 +12,16 @@ from typing import Any, Self
 from pydantic import Field
 
 from traced_tools._workers import in_thread
-from traced_tools.messages import AssistantMessage, FinishReason, Message, TextPart, ToolCall, Usage, Value
+from traced_tools.messages import (
+    AssistantMessage,
+    FinishReason,
+    Message,
+    ProviderPart,
+    TextPart,
+    ToolCall,
+    Usage,
+    Value,
+)
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 
@@ -72,6 +81,13 @@ class ChatResponse(Value):
         """The calls the model asked for, in order."""
         return self.message.tool_calls
 
+    def sealed_by(self, provider: str) -> Self:
+        """Return this response with `provider` on its message, if it holds what only that provider can read."""
+        message = self.message
+        if message.provider is not None or not any(map(_is_sealed, message.parts)):
+            return self
+        return self.replace(message=message.replace(provider=provider))
+
     def with_call_ids(self) -> Self:
         """Return this response with an id of its own for each call, made up where it has none, so that results fit."""
         ids = [call.id for call in self.tool_calls]
@@ -84,6 +100,10 @@ class ChatResponse(Value):
         return self.replace(message=self.message.replace(parts=parts))
 
 
+def _is_sealed(part: Any) -> bool:
+    return isinstance(part, ProviderPart) or getattr(part, "signature", None) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
     """A piece of a tool call: pieces with one `index` belong together; `arguments` are to be joined."""
@@ -92,6 +112,7 @@ class ToolCallDelta:
     id: str | None = None
     name: str | None = field(default=None, repr=False)
     arguments: str = field(default="", repr=False)
+    signature: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +150,21 @@ class ChatChunk:
             return self.text
         return self.text + "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether it holds a piece of a tool call."""
+        return bool(self.tool_calls) or any(isinstance(part, ToolCall) for part in self.parts)
+
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the tool calls this chunk holds a piece of; arguments are the piece that arrived."""
         begun = tuple(ToolCall(delta.name or "", delta.arguments, delta.id) for delta in self.tool_calls)
         return begun + tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    def with_calls(self, tool_calls: tuple[ToolCallDelta, ...], parts: tuple[Any, ...]) -> ChatChunk:
+        """Return this chunk with these pieces of calls and these parts; `replace` would take twice the time."""
+        return ChatChunk(
+            self.text, self.reasoning, tool_calls, parts, self.usage, self.finish_reason, self.id, self.model
+        )
 
     def without_calls(self) -> Self:
         """Return this chunk without any piece of a tool call."""

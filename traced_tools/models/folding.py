@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
@@ -33,16 +33,18 @@ class _OpenCall:
     given_id: str | None = None
     name: str = ""
     arguments: StringIO = field(default_factory=StringIO)
+    signature: str | None = None
 
     def add(self, delta: ToolCallDelta, place: int) -> ToolCallDelta:
         """Take in a piece and return it with what is known of the whole call."""
         self.given_id = self.given_id or delta.id
         self.name = self.name or delta.name or ""
         self.arguments.write(delta.arguments)
+        self.signature = self.signature or delta.signature
         return ToolCallDelta(place, self.id, self.name, delta.arguments)
 
     def part(self) -> ToolCall:
-        return ToolCall(self.name, self.arguments.getvalue(), self.id)
+        return ToolCall(self.name, self.arguments.getvalue(), self.id, signature=self.signature)
 
 
 class ChunkFold:
@@ -82,7 +84,8 @@ class ChunkFold:
         if not chunk.tool_calls and not chunk.parts:
             return chunk
         pieces = tuple([self._add_piece(delta) for delta in chunk.tool_calls])
-        return replace(chunk, tool_calls=pieces, parts=tuple([self._add_whole(part) for part in chunk.parts]))
+        parts = tuple([self._add_whole(part) for part in chunk.parts])
+        return chunk.with_calls(pieces, parts)
 
     def _open(self, kind: type[Any]) -> Any:
         if not self._parts or type(self._parts[-1]) is not kind:

@@ -45,7 +45,7 @@ class WireNames:
         if not self._own or not (chunk.tool_calls or chunk.parts):
             return chunk
         begun = tuple(replace(delta, name=self._own.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
-        return replace(chunk, tool_calls=begun, parts=self._parts(chunk.parts))
+        return chunk.with_calls(begun, self._parts(chunk.parts))
 
     def _parts(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(

@@ -85,11 +85,11 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         return self._deliver(self._fold.add(chunk))
 
     def accepted(self, response: Any) -> ChatResponse:
-        """Return the answer with an id for each call; raises `TypeError` for what is no answer at all."""
+        """Return the answer with an id for each call, and who sealed it; raises `TypeError` for what is no answer at all."""
         if not isinstance(response, ChatResponse):
             name = type(self.model).__name__
             raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")
-        return response.with_call_ids()
+        return response.sealed_by(self.model.provider).with_call_ids()
 
     def __repr__(self) -> str:
         return f"<CallModel {self.model.model}: {self.request!r}>"

@@ -69,13 +69,13 @@ class HttpChatModel(HttpModel, ChatModel):
         """Answer `request`, blocking; raises `ModelError`."""
         names = WireNames(request)
         path, body = self._sent(names, stream=False)
-        return names.response(self._codec.decode(self._transport.call(path, body)))
+        return names.response(self._codec.decode(self._transport.call(path, body))).sealed_by(self.provider)
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Answer `request` on asyncio; raises `ModelError`."""
         names = WireNames(request)
         path, body = self._sent(names, stream=False)
-        return names.response(self._codec.decode(await self._transport.acall(path, body)))
+        return names.response(self._codec.decode(await self._transport.acall(path, body))).sealed_by(self.provider)
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
         """Answer `request` in chunks; raises `ModelError`."""
