@@ -53,24 +53,35 @@ def _told_apart(field: str, *tags: str, accepted: str) -> Discriminator:
     return Discriminator(tag, custom_error_type="unknown_kind", custom_error_message=f"Input should be {accepted}")
 
 
+_LEFT_OUT = Field(exclude_if=lambda value: value is None)
+"""Leaves what is None out of JSON: most parts are sealed by nobody."""
+
+Signature = Annotated[str | None, Field(repr=False), _LEFT_OUT]
+"""A provider's seal on a part, in its own words."""
+
+
 class TextPart(Value):
     """Text; `signature` is the provider's seal on it, if it set one, and goes back with it."""
 
     type: Literal["text"] = "text"
     text: str = Field(repr=False)
-    signature: str | None = Field(default=None, repr=False)
+    signature: Signature = None
 
     def __init__(self, text: str, **data: Any) -> None:
         super().__init__(text=encodable(text), **data)
 
 
 class ImagePart(Value):
-    """An image, by address (`url`) or as bytes (`data` with its `media_type`, such as `image/png`)."""
+    """An image, by address (`url`) or as bytes (`data` with its `media_type`, such as `image/png`).
+
+    `signature` is the provider's seal on an image of its own, if it set one, and goes back with it.
+    """
 
     type: Literal["image"] = "image"
     url: str | None = Field(default=None, repr=False)
     data: bytes | None = Field(default=None, repr=False)
     media_type: str = "image/png"
+    signature: Signature = None
 
     def model_post_init(self, context: Any) -> None:
         """Check that there is one image."""
@@ -89,8 +100,8 @@ class ReasoningPart(Value):
 
     type: Literal["reasoning"] = "reasoning"
     text: str = Field(repr=False)
-    signature: str | None = Field(default=None, repr=False)
-    id: str | None = None
+    signature: Signature = None
+    id: Annotated[str | None, _LEFT_OUT] = None
 
     def __init__(self, text: str, **data: Any) -> None:
         super().__init__(text=encodable(text), **data)
@@ -124,7 +135,7 @@ class ToolCall(Value):
     name: str = Field(repr=False)
     arguments: str = Field(default="{}", repr=False)
     id: str | None = None
-    signature: str | None = Field(default=None, repr=False)
+    signature: Signature = None
 
     def __init__(
         self, name: str, arguments: str | Mapping[str, Any] = "{}", id: str | None = None, **data: Any
@@ -200,12 +211,13 @@ class AssistantMessage(Value):
         content: a text, or a sequence of parts in the order the model sent them (which providers want back intact).
         reasoning: thinking to put before the content.
         tool_calls: calls to put after the content.
-        provider: who answered, as in `gen_ai.provider.name`. What a provider sealed goes back to no other.
+        provider: who sealed parts of it, as in `gen_ai.provider.name`; to another provider they are not sent. None when
+            nothing is sealed.
     """
 
     role: Literal["assistant"] = "assistant"
     parts: tuple[AssistantPart, ...] = Field(repr=False)
-    provider: str | None = None
+    provider: Annotated[str | None, _LEFT_OUT] = None
 
     def __init__(
         self,
@@ -297,7 +309,7 @@ class Usage(Value):
     @property
     def total_tokens(self) -> int | None:
         """Input and output together."""
-        return _sum((self.input_tokens, self.output_tokens))
+        return sum_known(self.input_tokens, self.output_tokens)
 
     def __add__(self, other: Usage) -> Usage:
         if not isinstance(other, Usage):
@@ -345,11 +357,11 @@ def _text(parts: Iterable[object]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _sum(counts: Sequence[int | None]) -> int | None:
+def sum_known(*counts: int | None) -> int | None:
     """Add what is known; None when nothing is."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
 def _sum_of(usages: Sequence[Usage]) -> Usage:
-    return Usage(**{name: _sum([getattr(usage, name) for usage in usages]) for name in Usage.model_fields})
+    return Usage(**{name: sum_known(*[getattr(usage, name) for usage in usages]) for name in Usage.model_fields})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, Unpack
@@ -42,15 +42,15 @@ REQUEST = ChatRequest((UserMessage("anything"),))
 def ask(model_at: ModelAt, reply: Reply, *, streamed: bool) -> ChatResponse:
     """Ask a server that gives one reply, the way it was asked when it was recorded."""
     with ReplayServer([reply]) as server, model_at(server.url) as model:
-        return folded(model) if streamed else model.call(REQUEST)
+        return folded(model) if streamed else without_made_up_ids(model.call(REQUEST))
 
 
 def folded(model: HttpChatModel) -> ChatResponse:
     """Ask for a stream and return what its chunks amount to."""
-    fold = ChunkFold(model.provider)
+    fold = ChunkFold()
     for chunk in model.stream(REQUEST):
         fold.add(chunk)
-    return without_made_up_ids(fold.response())
+    return without_made_up_ids(fold.response().sealed_by(model.provider))
 
 
 def without_made_up_ids(response: ChatResponse) -> ChatResponse:
@@ -67,17 +67,24 @@ def ask_in_pieces(model_at: ModelAt, body: bytes, content_type: str, places: Seq
     bounds = sorted({0, len(body), *(place % (len(body) + 1) for place in places)})
     pieces = [body[start:end] for start, end in pairwise(bounds)]
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, headers={"Content-Type": content_type}, stream=_Pieces(pieces))
-
-    with httpx.Client(transport=httpx.MockTransport(answer)) as client:
+    with answering(lambda request: streamed_response(pieces, content_type)) as client:
         return folded(model_at("http://127.0.0.1", client=client))
 
 
-class _Pieces(httpx.SyncByteStream):
-    """A body that arrives in chosen pieces, which no network joins."""
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> httpx.Client:
+    """Return a client whose requests are answered in memory, so that no network joins pieces of a body."""
+    return httpx.Client(transport=httpx.MockTransport(answer))
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+
+def streamed_response(pieces: Iterable[bytes], content_type: str) -> httpx.Response:
+    """Return a response whose body arrives in `pieces`."""
+    return httpx.Response(200, headers={"Content-Type": content_type}, stream=_Pieces(pieces))
+
+
+class _Pieces(httpx.SyncByteStream):
+    """A body that arrives in chosen pieces."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = pieces
 
     def __iter__(self) -> Iterator[bytes]:

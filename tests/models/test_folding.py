@@ -16,7 +16,7 @@ from traced_tools.models.folding import ChunkFold
 
 
 def folded(*chunks: ChatChunk) -> ChatResponse:
-    fold = ChunkFold("someone")
+    fold = ChunkFold()
     for chunk in chunks:
         fold.add(chunk)
     return fold.response()
@@ -46,7 +46,6 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
         TextPart("found"),
         ToolCall("add", "{}", "c1"),
     )
-    assert message.provider == "someone"
 
 
 def test_a_seal_ends_the_reasoning_before_it() -> None:
@@ -160,4 +159,4 @@ def test_text_and_arguments_are_what_was_sent_however_it_was_cut(text: list[str]
     chunks += [ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", piece),)) for piece in arguments]
     message = folded(*chunks).message
     assert message.text == AssistantMessage("".join(text)).text
-    assert [call.arguments for call in message.tool_calls] == ["".join(arguments)] * bool(arguments)
+    assert [call.arguments for call in message.tool_calls] == ["".join(arguments) or "{}"] * bool(arguments)

@@ -17,6 +17,7 @@ from traced_tools.messages import (
     FinishReason,
     Message,
     ProviderPart,
+    ReasoningPart,
     TextPart,
     ToolCall,
     Usage,
@@ -101,6 +102,8 @@ class ChatResponse(Value):
 
 
 def _is_sealed(part: Any) -> bool:
+    if isinstance(part, ReasoningPart) and part.id is not None:
+        return True
     return isinstance(part, ProviderPart) or getattr(part, "signature", None) is not None
 
 

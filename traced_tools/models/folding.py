@@ -44,7 +44,7 @@ class _OpenCall:
         return ToolCallDelta(place, self.id, self.name, delta.arguments)
 
     def part(self) -> ToolCall:
-        return ToolCall(self.name, self.arguments.getvalue(), self.id, signature=self.signature)
+        return ToolCall(self.name, self.arguments.getvalue() or "{}", self.id, signature=self.signature)
 
 
 class ChunkFold:
@@ -52,13 +52,9 @@ class ChunkFold:
 
     Parts keep the order in which they began. Pieces of text join the text before them, as pieces of reasoning do; a
     whole `ReasoningPart` without text is the seal that ends the reasoning before it.
-
-    Args:
-        provider: who answers.
     """
 
-    def __init__(self, provider: str | None = None) -> None:
-        self._provider = provider
+    def __init__(self) -> None:
         self._parts: list[Any] = []
         self._calls: list[_OpenCall] = []
         self._places: dict[int | None, int] = {}
@@ -116,7 +112,7 @@ class ChunkFold:
         """Return what the chunks so far amount to."""
         parts = [part.part() if isinstance(part, _OPEN) else part for part in self._parts]
         return ChatResponse(
-            AssistantMessage(parts, provider=self._provider),
+            AssistantMessage(parts),
             usage=self._usage,
             finish_reason=self._finish_reason,
             id=self._id,

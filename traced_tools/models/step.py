@@ -85,7 +85,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         return self._deliver(self._fold.add(chunk))
 
     def accepted(self, response: Any) -> ChatResponse:
-        """Return the answer with an id for each call, and who sealed it; raises `TypeError` for what is no answer at all."""
+        """Return the answer with who sealed it and an id for each call; raises `TypeError` for what is no answer."""
         if not isinstance(response, ChatResponse):
             name = type(self.model).__name__
             raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")

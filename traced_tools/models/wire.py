@@ -42,10 +42,14 @@ def read(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
 
 
 def code_of(error: object) -> object:
-    """Return the short code of an error object, whichever provider's: `status` (Google), `code` or `type`."""
+    """Return the short code of an error object, whichever provider's: `status` (Google), `code` or `type`.
+
+    A name counts before a number: many servers repeat the HTTP status as the code.
+    """
     if not isinstance(error, Mapping):
         return None
-    return error.get("status") or error.get("code") or error.get("type")
+    codes = [code for code in map(error.get, ("status", "code", "type", "error_type")) if code]
+    return next((code for code in codes if not str(code).isdigit()), codes[0] if codes else None)
 
 
 def written(value: object) -> str:

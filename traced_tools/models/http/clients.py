@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import ssl
 import threading
 from collections.abc import AsyncGenerator
+from functools import cache
 from typing import Any
 from weakref import WeakSet
 
@@ -39,7 +41,7 @@ class Clients:
             raise _one_sided("client", "blocking code")
         with self._lock:
             if self._client is None:
-                self._client = httpx.Client(**self._settings)
+                self._client = httpx.Client(verify=_certificates(self._settings["http2"]), **self._settings)
             return self._client
 
     async def of_loop(self) -> httpx.AsyncClient:
@@ -52,7 +54,7 @@ class Clients:
         if loop not in self._async_clients:
             for closed in [each for each in self._async_clients if each.is_closed()]:
                 del self._async_clients[closed]
-            client = httpx.AsyncClient(**self._settings)
+            client = httpx.AsyncClient(verify=_certificates(self._settings["http2"]), **self._settings)
             # an event loop that ends (`asyncio.run`) closes its async generators, and this one closes the client
             keeper = self._open_while(loop, client)
             self._async_clients[loop] = (client, keeper)
@@ -102,14 +104,24 @@ if hasattr(os, "register_at_fork"):
 
 def _settings(options: HttpOptions) -> dict[str, Any]:
     """Return what our own clients are made with; raises `ConfigurationError` for what cannot work."""
-    settings: dict[str, Any] = {}
+    http2 = options.get("http2", False)
+    if http2 and importlib.util.find_spec("h2") is None:
+        raise ConfigurationError("http2=True needs the extra http2: pip install 'traced_tools[http2]'")
+    settings: dict[str, Any] = {"http2": http2}
     if "proxy" in options:
         settings["proxy"] = _checked_proxy(options["proxy"])
-    if options.get("http2"):
-        if importlib.util.find_spec("h2") is None:
-            raise ConfigurationError("http2=True needs the extra http2: pip install 'traced_tools[http2]'")
-        settings["http2"] = True
     return settings
+
+
+def _certificates(http2: bool) -> ssl.SSLContext:
+    """Return the certificates to trust, which take longer to load than most requests take."""
+    return _loaded_certificates(http2, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@cache
+def _loaded_certificates(http2: bool, file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Return a context for each kind of client: httpx writes into it what it will negotiate."""
+    return httpx.create_ssl_context()
 
 
 def _checked_proxy(address: str) -> httpx.Proxy:

@@ -53,7 +53,7 @@ def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:
     """Return the error that an answer of another status than success stands for."""
     status, said = response.status_code, _said(body)
     hint = "; is base_url right?" if status in (404, 405) or status < 400 else ""
-    error = said.get("error", said)
+    error = _error(said)
     return _error_class(status)(
         f"the request failed{hint}",
         provider=provider,
@@ -76,6 +76,14 @@ def _said(body: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
+def _error(said: dict[str, Any]) -> dict[str, Any]:
+    """Return the error object: in a field of its own, the first of what FastAPI found wrong, or the body itself."""
+    match said:
+        case {"error": dict() as error} | {"detail": [dict() as error, *_]}:
+            return error
+    return said
+
+
 def _error_class(status: int) -> type[ModelError]:
     if status in (401, 403):
         return AuthenticationError
@@ -86,9 +94,11 @@ def _error_class(status: int) -> type[ModelError]:
     return InvalidRequest if 400 <= status < 500 and status != 409 else ModelError
 
 
+_REQUEST_IDS = ("x-request-id", "request-id", "mistral-correlation-id", "x-ds-trace-id")
+
+
 def _request_id(headers: httpx.Headers) -> str | None:
-    found: str | None = headers.get("x-request-id") or headers.get("request-id")
-    return found
+    return next(filter(None, map(headers.get, _REQUEST_IDS)), None)
 
 
 def _retry_after(headers: httpx.Headers, error: Any) -> float | None:

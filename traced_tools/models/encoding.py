@@ -1,0 +1,46 @@
+"""What several providers' codecs need to write a request."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from traced_tools.messages import AssistantMessage, ImagePart, ToolCall
+
+
+def own(message: AssistantMessage, provider: str) -> bool:
+    """Return whether what is sealed in `message` may go to `provider`: it said it, or nobody is named."""
+    return message.provider in (None, provider)
+
+
+def arguments_object(call: ToolCall) -> dict[str, Any]:
+    """Return the arguments of `call` as an object, for providers that take nothing else.
+
+    Arguments that are no JSON object stand in one as text, so that the model sees its own mistake.
+    """
+    try:
+        found = json.loads(call.arguments or "{}")
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # numbers and text that JSON cannot hold
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"invalid_arguments": call.arguments}
+
+
+def base64_of(image: ImagePart) -> str:
+    """Return the bytes of `image` as base64 text."""
+    return base64.b64encode(image.data or b"").decode()
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `body` with `extra` on top: it adds to what is an object or a list in both, and replaces the rest."""
+    return {**body, **{name: _joined(body.get(name), value) for name, value in extra.items()}}
+
+
+def _joined(known: object, added: object) -> object:
+    if isinstance(known, Mapping) and isinstance(added, Mapping):
+        return {**known, **added}
+    if isinstance(known, list) and isinstance(added, list | tuple):
+        return [*known, *added]
+    return added

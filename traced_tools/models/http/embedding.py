@@ -1,0 +1,56 @@
+"""The embedding model behind HTTP: what the providers' have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from traced_tools._checks import expect, expect_whole
+from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
+from traced_tools.models.http.model import HttpModel
+from traced_tools.models.http.transport import HttpTransport
+
+Numbers = tuple[Annotated[float, Field(strict=True, allow_inf_nan=False)], ...]
+"""A vector as JSON: finite numbers, and nothing that could be read as one."""
+
+
+class HttpEmbeddingModel(HttpModel, EmbeddingModel):
+    """An embedding model behind HTTP: subclasses set `path` and implement `decode`.
+
+    Attributes:
+        path: where to send a request, from the address of the API on.
+    """
+
+    path: str
+
+    def __init__(
+        self, model: str, transport: HttpTransport, dimensions: int | None, extra: Mapping[str, Any] | None
+    ) -> None:
+        super().__init__(model, transport)
+        expect("extra", extra, (Mapping, type(None)), "a mapping of field names to values, or None")
+        if dimensions is not None:
+            expect_whole("dimensions", dimensions, 1)
+            self.dimensions = dimensions
+        self._extra = dict(extra or {})
+
+    def encode(self, texts: tuple[str, ...]) -> dict[str, Any]:
+        """Return the JSON body that asks for the embeddings of `texts`."""
+        body: dict[str, Any] = {"model": self.model, "input": texts}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return {**body, **self._extra}
+
+    @abstractmethod
+    def decode(self, body: bytes) -> EmbeddingResponse:
+        """Return the answer a body stands for; raises `InvalidResponse`."""
+
+    def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
+        """Embed one batch of texts, blocking; raises `ModelError`."""
+        return self.decode(self._transport.call(self.path, self.encode(texts)))
+
+    async def acall(self, texts: tuple[str, ...]) -> EmbeddingResponse:
+        """Embed one batch of texts on asyncio; raises `ModelError`."""
+        return self.decode(await self._transport.acall(self.path, self.encode(texts)))
