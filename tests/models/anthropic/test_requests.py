@@ -1,0 +1,229 @@
+"""What the Messages API is sent: turns of blocks, options, tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from traced_tools import (
+    AssistantMessage,
+    ChatOptions,
+    ConfigurationError,
+    ImagePart,
+    ProviderPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolDefinition,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.models import ChatRequest
+from traced_tools.models.anthropic.chat import AnthropicChatCodec
+
+CODEC = AnthropicChatCodec("m", max_tokens=100)
+WEATHER = ToolDefinition(name="weather", description="Get it.", input_schema={"type": "object"})
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "sealed"}
+REDACTED = {"type": "redacted_thinking", "data": "xyz"}
+CALL = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "Oslo"}}
+
+
+def encoded(
+    *messages: Any, tools: tuple[ToolDefinition, ...] = (), stream: bool = False, **options: Any
+) -> dict[str, Any]:
+    return CODEC.encode(ChatRequest(messages, tools, ChatOptions(**options)), stream=stream)
+
+
+def turns(*messages: Any) -> Any:
+    return encoded(*messages)["messages"]
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def result(call_id: str = "c1", content: str = "sunny", **fields: Any) -> ToolResultPart:
+    return ToolResultPart(call_id=call_id, name="weather", content=content, **fields)
+
+
+def test_each_message_becomes_blocks_of_a_turn_and_instructions_stand_beside_them() -> None:
+    body = encoded(
+        SystemMessage("be brief"),
+        UserMessage("hi"),
+        SystemMessage("be kind"),
+        AssistantMessage("looking", tool_calls=[ToolCall("weather", {"city": "Oslo"}, "c1")]),
+        ToolMessage([result()]),
+    )
+    assert (body["model"], body["max_tokens"]) == ("m", 100)
+    assert body["system"] == [text("be brief"), text("be kind")]
+    assert body["messages"] == [
+        {"role": "user", "content": [text("hi")]},
+        {"role": "assistant", "content": [text("looking"), CALL]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [text("sunny")]}]},
+    ]
+
+
+def test_messages_of_one_role_are_one_turn_that_begins_with_the_results() -> None:
+    called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
+    said = turns(
+        UserMessage("a"),
+        UserMessage("b"),
+        called,
+        UserMessage("quick"),
+        ToolMessage([result("c1")]),
+        SystemMessage("between"),
+        ToolMessage([result("c2")]),
+        UserMessage("now"),
+    )
+    assert [turn["role"] for turn in said] == ["user", "assistant", "user"]
+    assert said[0]["content"] == [text("a"), text("b")]
+    assert [block.get("tool_use_id") or block["text"] for block in said[2]["content"]] == ["c1", "c2", "quick", "now"]
+
+
+def test_blank_texts_are_not_sent_because_the_api_refuses_them() -> None:
+    called = AssistantMessage(" \n", tool_calls=[ToolCall("weather", {"city": "Oslo"}, "c1")])
+    body = encoded(SystemMessage(" "), UserMessage("hi"), AssistantMessage(""), called, ToolMessage([result()]))
+    assert "system" not in body
+    assert [turn["content"] for turn in body["messages"][:2]] == [[text("hi")], [CALL]]
+
+
+@pytest.mark.parametrize(
+    ("part", "block"),
+    [
+        (result(is_error=True), {"content": [text("sunny")], "is_error": True}),
+        (result(content=""), {}),
+        (result(content="", is_error=True), {"content": [text("the tool failed")], "is_error": True}),
+    ],
+)
+def test_a_result_says_whether_it_failed_and_may_be_empty(part: ToolResultPart, block: dict[str, Any]) -> None:
+    called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1")])
+    (sent,) = turns(called, ToolMessage([part]))[1]["content"]
+    assert sent == {"type": "tool_result", "tool_use_id": "c1", **block}
+
+
+def test_images_are_sent_by_address_or_as_data_in_results_too() -> None:
+    images = (ImagePart(url="https://example.org/a.png"), ImagePart(data=b"\x01", media_type="image/gif"))
+    sent = [
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "AQ=="}},
+    ]
+    assert turns(UserMessage([TextPart("what?"), *images]))[0]["content"] == [text("what?"), *sent]
+    called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1")])
+    assert turns(called, ToolMessage([result(images=images)]))[1]["content"][0]["content"] == [text("sunny"), *sent]
+
+
+@pytest.mark.parametrize("arguments", ['{"city": ', "[1]", '"Oslo"', '{"a": 1e999}', r'{"a": "\ud800"}', "[" * 10_000])
+def test_arguments_that_are_no_object_stand_in_one_so_that_the_model_sees_them(arguments: str) -> None:
+    (block,) = turns(AssistantMessage(tool_calls=[ToolCall("weather", arguments, "c1")]))[0]["content"]
+    assert block["input"] == {"invalid_arguments": arguments}
+
+
+def test_a_call_without_arguments_has_an_empty_object() -> None:
+    (block,) = turns(AssistantMessage(tool_calls=[ToolCall("weather", "", "c1")]))[0]["content"]
+    assert block["input"] == {}
+
+
+def test_ids_of_other_providers_are_sent_in_letters_that_are_accepted() -> None:
+    call_id = "functions.weather:0|fc_1"
+    said = turns(AssistantMessage(tool_calls=[ToolCall("weather", "{}", call_id)]), ToolMessage([result(call_id)]))
+    assert said[0]["content"][0]["id"] == said[1]["content"][0]["tool_use_id"] == "functions_weather_0_fc_1"
+
+
+SEALED = [
+    ReasoningPart("hm", signature="sealed"),
+    ProviderPart(json.dumps(REDACTED)),
+    TextPart("a"),
+    ProviderPart(json.dumps(SEARCH)),
+    ReasoningPart("", signature="sealed too"),
+    ToolCall("weather", {"city": "Oslo"}, "c1"),
+    ImagePart(url="https://example.org/a.png"),
+]
+
+
+@pytest.mark.parametrize("provider", [None, "anthropic"])
+def test_what_is_sealed_goes_back_as_it_came_and_where_it_stood(provider: str | None) -> None:
+    silent = {"type": "thinking", "thinking": "", "signature": "sealed too"}
+    said = turns(AssistantMessage(SEALED, provider=provider))[0]["content"]
+    assert said == [THOUGHT, REDACTED, text("a"), SEARCH, silent, CALL]
+
+
+def test_what_another_provider_sealed_is_not_sent_nor_are_thoughts_without_a_seal() -> None:
+    assert turns(AssistantMessage(SEALED, provider="openai"))[0]["content"] == [text("a"), CALL]
+    assert turns(AssistantMessage("a", reasoning="hm"))[0]["content"] == [text("a")]
+
+
+def test_options_that_are_set_are_sent_and_no_others() -> None:
+    assert set(encoded(UserMessage("hi"))) == {"model", "max_tokens", "messages"}
+    body = encoded(
+        UserMessage("hi"),
+        stream=True,
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=9,
+        stop=("x",),
+        reasoning_effort="low",
+        parallel_tool_calls=True,
+        extra={"thinking": {"type": "adaptive"}, "output_config": {"task_budget": 1}},
+    )
+    assert {name: body[name] for name in body.keys() - {"model", "messages"}} == {
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "max_tokens": 9,
+        "stop_sequences": ["x"],
+        "output_config": {"effort": "low", "task_budget": 1},
+        "thinking": {"type": "adaptive"},
+        "stream": True,
+    }
+
+
+def test_a_seed_is_refused_because_there_is_none() -> None:
+    with pytest.raises(ConfigurationError, match="anthropic has no option seed"):
+        encoded(UserMessage("hi"), seed=0)
+
+
+def test_an_output_schema_is_sent_with_closed_objects() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    sent = encoded(UserMessage("hi"), output_schema=schema)["output_config"]
+    assert sent == {"format": {"type": "json_schema", "schema": {**schema, "additionalProperties": False}}}
+
+
+ONE = {"disable_parallel_tool_use": True}
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "sent"),
+    [
+        (None, None, None),
+        (None, True, None),
+        (None, False, {"type": "auto", **ONE}),
+        ("auto", None, {"type": "auto"}),
+        ("none", False, {"type": "none"}),
+        ("required", False, {"type": "any", **ONE}),
+        ("weather", True, {"type": "tool", "name": "weather"}),
+        ("weather", False, {"type": "tool", "name": "weather", **ONE}),
+    ],
+)
+def test_the_tool_choice_says_too_whether_calls_may_be_parallel(choice: Any, parallel: Any, sent: Any) -> None:
+    body = encoded(UserMessage("hi"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel)
+    assert body["tools"] == [{"name": "weather", "description": "Get it.", "input_schema": {"type": "object"}}]
+    assert body.get("tool_choice") == sent
+    assert "tool_choice" not in encoded(UserMessage("hi"), tool_choice=choice, parallel_tool_calls=parallel)
+
+
+def test_tools_are_made_once_and_extra_adds_tools_that_the_provider_runs() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    first, second = (encoded(UserMessage("hi"), tools=(WEATHER,), extra={"tools": [search]})["tools"] for _ in range(2))
+    assert first == second == [*encoded(UserMessage("hi"), tools=(WEATHER,))["tools"], search]
+    assert first[0] is second[0]
+
+
+def test_tools_that_were_called_stay_known_and_forbidden_when_none_are_offered() -> None:
+    called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
+    body = encoded(UserMessage("hi"), called, ToolMessage([result("c1"), result("c2")]), tool_choice="required")
+    assert body["tools"] == [{"name": "weather", "input_schema": {"type": "object"}}]
+    assert body["tool_choice"] == {"type": "none"}

@@ -1,0 +1,68 @@
+"""The dialect of JSON Schema in which Claude is told what an answer must fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from traced_tools import ConfigurationError
+from traced_tools.models.anthropic.schema import closed
+
+
+class Line(BaseModel):
+    """A line of an order."""
+
+    name: str = Field(min_length=1, description="What it is.")
+    price: float = Field(gt=0)
+
+
+class Order(BaseModel):
+    lines: list[Line] = Field(max_length=9)
+    note: str | None = None
+
+
+def test_objects_are_closed_wherever_they_stand_and_what_is_optional_stays_so() -> None:
+    made = closed(Order.model_json_schema())
+    line = made["$defs"]["Line"]
+    assert made["additionalProperties"] is line["additionalProperties"] is False
+    assert (made["required"], line["required"]) == (["lines"], ["name", "price"])
+    assert made["properties"]["lines"]["items"] == {"$ref": "#/$defs/Line"}
+    assert line["description"] == "A line of an order."
+
+
+def test_constraints_that_are_refused_are_told_in_the_description() -> None:
+    made = closed(Order.model_json_schema())
+    name, price = made["$defs"]["Line"]["properties"].values()
+    assert name == {"type": "string", "title": "Name", "description": 'What it is. {"minLength": 1}'}
+    assert price == {"type": "number", "title": "Price", "description": '{"exclusiveMinimum": 0}'}
+    assert made["properties"]["lines"]["description"] == '{"maxItems": 9}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
+        ({"type": "string", "format": "phone"}, {"type": "string", "description": '{"format": "phone"}'}),
+        ({"type": "array", "minItems": 1}, {"type": "array", "minItems": 1}),
+        ({"type": "array", "minItems": 2}, {"type": "array", "description": '{"minItems": 2}'}),
+        ({"oneOf": [{"type": "null"}, True]}, {"anyOf": [{"type": "null"}, True]}),
+        ({"$schema": "https://json-schema.org/draft/2020-12/schema", "const": 1}, {"const": 1}),
+    ],
+)
+def test_what_is_accepted_is_kept(schema: dict[str, Any], made: dict[str, Any]) -> None:
+    assert closed(schema) == made
+
+
+@pytest.mark.parametrize("free", [True, {"type": "integer"}])
+def test_free_keys_cannot_be_said(free: Any) -> None:
+    schema = {"type": "object", "properties": {"counts": {"type": "object", "additionalProperties": free}}}
+    with pytest.raises(ConfigurationError, match="free keys"):
+        closed(schema)
+
+
+def test_a_schema_is_not_changed() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
+    closed(schema)
+    assert schema == {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}

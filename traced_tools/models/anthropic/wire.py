@@ -1,0 +1,253 @@
+"""What the Messages API looks like on the wire, as far as we read it; everything else in it is ignored.
+
+An answer is a row of blocks. Streamed, each block begins, grows by deltas and ends; a whole answer holds the same
+blocks fully grown. So what a block says is written once: as the chunks of its beginning, its growth and its end.
+
+Formats: https://docs.anthropic.com/en/api/messages and https://docs.anthropic.com/en/docs/build-with-claude/streaming.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag
+
+from traced_tools.messages import ProviderPart, ReasoningPart, Usage
+from traced_tools.models.base import ChatChunk, ToolCallDelta
+from traced_tools.models.wire import Body, Wire, written
+
+NOTHING = ChatChunk()
+
+
+class Delta(Wire):
+    """What a block grows by: pieces of text, each under the name of the field it belongs to."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+
+
+class TextBlock(Wire):
+    """Text. What it cites is not read: a stream cites beside the text."""
+
+    text: str = ""
+
+    def begin(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's beginning."""
+        return ChatChunk(text=self.text)
+
+    def add(self, index: int, delta: Delta) -> ChatChunk:
+        """Grow by `delta` and return its chunk."""
+        return ChatChunk(text=delta.text or "")
+
+    def end(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's end."""
+        return NOTHING
+
+
+class ThinkingBlock(Wire):
+    """Thoughts, or nothing in their place, and the seal without which they are not taken back."""
+
+    thinking: str | None = None
+    signature: str | None = None
+
+    def begin(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's beginning."""
+        return ChatChunk(reasoning=self.thinking or "")
+
+    def add(self, index: int, delta: Delta) -> ChatChunk:
+        """Grow by `delta` and return its chunk."""
+        self.signature = (self.signature or "") + (delta.signature or "")
+        return ChatChunk(reasoning=delta.thinking or "")
+
+    def end(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's end: the seal."""
+        return ChatChunk(parts=(ReasoningPart("", signature=self.signature or None),))
+
+
+class ToolUseBlock(Wire):
+    """A tool call. Its input is whole from the beginning, or comes in pieces."""
+
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] = Field(default_factory=dict)
+    _comes_in_pieces: bool = PrivateAttr(default=False)
+
+    def begin(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's beginning."""
+        return _call(ToolCallDelta(index, self.id, self.name))
+
+    def add(self, index: int, delta: Delta) -> ChatChunk:
+        """Grow by `delta` and return its chunk; the first piece of input is often empty."""
+        if not delta.partial_json:
+            return NOTHING
+        self._comes_in_pieces = True
+        return _call(ToolCallDelta(index, arguments=delta.partial_json))
+
+    def end(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's end: the input, if it did not come in pieces."""
+        return NOTHING if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input)))
+
+
+class OtherBlock(Wire):
+    """A block that only its provider understands: redacted thoughts, the record of a tool the provider ran."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    _input: list[str] = PrivateAttr(default_factory=list)
+
+    def begin(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's beginning."""
+        return NOTHING
+
+    def add(self, index: int, delta: Delta) -> ChatChunk:
+        """Grow by `delta`: input is JSON in pieces, any other piece of text belongs to the field of its name."""
+        fields = self.model_extra or {}
+        for name, piece in delta.model_dump(exclude={"type", "partial_json"}, exclude_none=True).items():
+            if isinstance(piece, str) and isinstance(fields.get(name, ""), str | None):
+                fields[name] = (fields.get(name) or "") + piece
+        self._input.append(delta.partial_json or "")
+        return NOTHING
+
+    def end(self, index: int) -> ChatChunk:
+        """Return the chunk of the block's end: all of it."""
+        return ChatChunk(parts=(ProviderPart(written({**self.model_dump(), **self._whole_input()})),))
+
+    def _whole_input(self) -> dict[str, Any]:
+        try:
+            return {"input": json.loads("".join(self._input))}
+        except (ValueError, RecursionError):
+            return {}
+
+
+def _call(delta: ToolCallDelta) -> ChatChunk:
+    return ChatChunk(tool_calls=(delta,))
+
+
+def _kind(block: object) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind if kind in ("text", "thinking", "tool_use") else "other"
+
+
+Block = Annotated[
+    Annotated[TextBlock, Tag("text")]
+    | Annotated[ThinkingBlock, Tag("thinking")]
+    | Annotated[ToolUseBlock, Tag("tool_use")]
+    | Annotated[OtherBlock, Tag("other")],
+    Discriminator(_kind),
+]
+
+
+class OutputDetails(Wire):
+    """Of which: spent on thinking."""
+
+    thinking_tokens: int | None = None
+
+
+class Used(Wire):
+    """Usage. Here `input_tokens` are those that no cache was read or written for."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens_details: OutputDetails | None = None
+
+    def usage(self) -> Usage:
+        """Return this usage in our terms."""
+        read, fresh, details = (
+            self.cache_read_input_tokens,
+            self.cache_creation_input_tokens,
+            self.output_tokens_details,
+        )
+        known = [count for count in (self.input_tokens, read, fresh) if count is not None]
+        return Usage(
+            input_tokens=sum(known) if known else None,
+            output_tokens=self.output_tokens,
+            cache_read_tokens=read,
+            cache_write_tokens=fresh,
+            reasoning_tokens=None if details is None else details.thinking_tokens,
+        )
+
+
+class Ending(Wire):
+    """Why the model stopped."""
+
+    stop_reason: str | None = None
+
+
+class Answer(Body, Ending):
+    """A whole answer."""
+
+    id: str | None = None
+    model: str | None = None
+    content: tuple[Block, ...] | None = None
+    usage: Used | None = None
+
+
+class Event(Body):
+    """An event of a stream, as far as it says what it is."""
+
+    type: str | None = None
+
+
+class Head(Wire):
+    """What is known of an answer when it begins."""
+
+    id: str | None = None
+    model: str | None = None
+    usage: Used | None = None
+
+
+class MessageStart(Event):
+    """The answer begins."""
+
+    message: Head
+
+
+class BlockStart(Event):
+    """A block begins."""
+
+    index: int
+    content_block: Block
+
+
+class BlockDelta(Event):
+    """A block grows."""
+
+    index: int
+    delta: Delta
+
+
+class BlockStop(Event):
+    """A block ends."""
+
+    index: int
+
+
+class MessageDelta(Event):
+    """The answer has ended for a reason; what it took is known."""
+
+    delta: Ending
+    usage: Used | None = None
+
+
+class MessageStop(Event):
+    """Nothing follows."""
+
+
+EVENTS: dict[str | None, type[Event]] = {
+    "message_start": MessageStart,
+    "content_block_start": BlockStart,
+    "content_block_delta": BlockDelta,
+    "content_block_stop": BlockStop,
+    "message_delta": MessageDelta,
+    "message_stop": MessageStop,
+}
+"""The events that say something, by their type. In the others (`ping`, and those to come) there is nothing to read."""
