@@ -1,0 +1,362 @@
+"""Google's Gemini models, behind the Gemini API.
+
+Format: https://ai.google.dev/api/generate-content. What Gemini has signed goes back in the very part that it came in
+(https://ai.google.dev/gemini-api/docs/thought-signatures): such a part is never joined with another.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Unpack
+from urllib.parse import quote
+
+from traced_tools._checks import expect
+from traced_tools._made_once import MadeOnce
+from traced_tools.errors import ConfigurationError, InvalidResponse, ToolDefinitionError
+from traced_tools.messages import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    ProviderPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.models.base import MADE_UP_ID, ChatChunk, ChatRequest, ChatResponse
+from traced_tools.models.encoding import arguments_object, base64_of, merged, own
+from traced_tools.models.folding import ChunkFold
+from traced_tools.models.gemini.wire import Answer, Blob, Event, Part
+from traced_tools.models.http.framing import Framing, ServerSentEvents
+from traced_tools.models.http.keys import key_of, needed_key
+from traced_tools.models.http.model import HttpChatModel
+from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.transport import HttpTransport
+from traced_tools.models.wire import read, written
+from traced_tools.options import ChatOptions
+from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.dialects import inlined
+from traced_tools.tools.references import without
+
+_PROVIDER = "gcp.gemini"
+_GOOGLE = "https://generativelanguage.googleapis.com"
+_COLLECTIONS = ("models/", "tunedModels/")
+_OLDER = re.compile(r"gemini-[12]\b")
+"""Models that refuse a function response with images in it, and need no signatures."""
+_NOT_SIGNED = "skip_thought_signature_validator"
+"""What stands for the signature of a call that no Gemini model made; without one, Gemini 3 refuses the request.
+
+Where it comes from: https://ai.google.dev/gemini-api/docs/thought-signatures#faqs.
+"""
+_FINISH_REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"} | dict.fromkeys(
+    (
+        *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "ESCALATION", "MODEL_ARMOR"),
+        *("IMAGE_SAFETY", "IMAGE_RECITATION", "IMAGE_PROHIBITED_CONTENT"),
+    ),
+    "content_filter",
+)
+
+
+class GeminiChatModel(HttpChatModel):
+    """A Gemini model behind the Gemini API.
+
+    `reasoning_effort` is a thinking level, such as `low`. What else Gemini can be told goes through `extra`, which adds
+    to the objects and lists that are there: `ChatOptions(extra={"generationConfig": {"thinkingConfig":
+    {"thinkingBudget": 0}}, "tools": [{"googleSearch": {}}]})`.
+
+    Args:
+        model: the model's name, such as `gemini-3-flash-preview`, or `tunedModels/` and the name of a tuned one.
+        base_url: where the API is, with its version; by default v1beta of `GOOGLE_GEMINI_BASE_URL`, else of Google.
+        api_key: by default `GOOGLE_API_KEY`, else `GEMINI_API_KEY`, the order of Google's own clients; needed for
+            Google itself.
+        **http: how to reach it, as in `HttpOptions`.
+
+    Raises:
+        ConfigurationError: for an address that is none, or Google without a key.
+    """
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, api_key: str | None = None, **http: Unpack[HttpOptions]
+    ) -> None:
+        expect("model", model, str, "a str")
+        expect("base_url", base_url, (str, type(None)), "a str or None")
+        # the variable is that of Google's clients, which add the version themselves
+        address = base_url or f"{(os.environ.get('GOOGLE_GEMINI_BASE_URL') or _GOOGLE).rstrip('/')}/v1beta"
+        key = (needed_key if address.startswith(_GOOGLE) else key_of)(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY")
+        headers = {"x-goog-api-key": key} if key else {}
+        super().__init__(model, GeminiChatCodec(model), HttpTransport(address, _PROVIDER, headers, http))
+
+
+class GeminiChatCodec:
+    """The language of the Gemini API; `model` is the name of the model to ask."""
+
+    framing: Framing = ServerSentEvents()
+
+    def __init__(self, model: str) -> None:
+        collection = next(filter(model.startswith, _COLLECTIONS), "")
+        name = quote(model.removeprefix(collection), safe="")
+        self._address = f"/{collection or 'models/'}{name}"
+        self._is_older = bool(_OLDER.search(model))
+        self._declaration = MadeOnce(_declaration)
+
+    def path(self, *, stream: bool) -> str:
+        """Return where to send a request."""
+        return f"{self._address}:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+
+    def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
+        """Return the JSON body that asks `request`; raises `ConfigurationError` for what Gemini does not have."""
+        turns = self._turns(request.messages)
+        body: dict[str, Any] = {"contents": [{"role": role, "parts": parts} for role, parts in turns if parts]}
+        if system := [{"text": each.text} for each in request.messages if isinstance(each, SystemMessage)]:
+            body["systemInstruction"] = {"parts": system}
+        if request.tools:
+            body["tools"] = [{"functionDeclarations": [self._declaration(tool) for tool in request.tools]}]
+            body.update(_tool_config(request.options))
+        if settings := _generation_config(request.options):
+            body["generationConfig"] = settings
+        return merged(body, request.options.extra)
+
+    def _turns(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Give the role and the parts of each turn: the results of a batch are one, in how many messages they are."""
+        given = set(_given_ids(messages))
+        for _, group in groupby(messages, key=type):
+            alike = list(group)
+            for message in alike:
+                if isinstance(message, UserMessage):
+                    yield "user", [_user_part(part) for part in message.parts]
+                elif isinstance(message, AssistantMessage):
+                    yield "model", self._answer(message)
+            results = [result for message in alike if isinstance(message, ToolMessage) for result in message.results]
+            yield "user", [self._result(result, result.call_id in given) for result in results]
+            yield "user", list(self._images_after(results))
+
+    def _answer(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        parts = _model_parts(message)
+        if message.provider != _PROVIDER and not self._is_older:  # of the calls of one answer, the first is signed
+            first = next((part for part in parts if "functionCall" in part), {})
+            first.setdefault("thoughtSignature", _NOT_SIGNED)
+        return parts
+
+    def _result(self, result: ToolResultPart, has_id: bool) -> dict[str, Any]:
+        """Return a result. Its text stays text: in an object, Gemini looks for references, and rounds large numbers."""
+        response = {"error" if result.is_error else "output": result.content}
+        said: dict[str, Any] = {"name": result.name, "response": response}
+        if has_id:
+            said["id"] = result.call_id
+        if result.images and not self._is_older:
+            said["parts"] = [_image(image) for image in result.images]
+        return {"functionResponse": said}
+
+    def _images_after(self, results: Iterable[ToolResultPart]) -> Iterator[dict[str, Any]]:
+        """Give the images of a batch as the user's, for models that refuse any in a result."""
+        for result in results:
+            if result.images and self._is_older:
+                yield {"text": f"Images returned by the tool {result.name}:"}
+                yield from map(_image, result.images)
+
+    def decode(self, body: bytes) -> ChatResponse:
+        """Return the answer a whole body stands for; raises `InvalidResponse`."""
+        events = read(Answer, body, "the answer", _PROVIDER).events
+        if not any(event.candidate or event.is_refusal for event in events):
+            raise InvalidResponse("the answer holds no candidate", provider=_PROVIDER)
+        decoder, fold = self.decoder(), ChunkFold()
+        for event in events:
+            for chunk in decoder.chunks_of(event):
+                fold.add(chunk)
+        return fold.response()
+
+    def decoder(self) -> GeminiChunkDecoder:
+        """Return a decoder for one streamed answer."""
+        return GeminiChunkDecoder()
+
+
+class GeminiChunkDecoder:
+    """Decodes one streamed answer, which is complete when it gives a finish reason, or why there is no answer."""
+
+    def __init__(self) -> None:
+        self._called = False
+        self._complete = False
+
+    def chunks(self, data: str) -> Iterable[ChatChunk]:
+        """Return the chunks an event's data stands for; raises `InvalidResponse`."""
+        return self.chunks_of(read(Event, data, "a chunk of the stream", _PROVIDER)) if data else ()
+
+    def chunks_of(self, event: Event) -> Iterator[ChatChunk]:
+        """Give the chunks an event stands for: one for each part, for their order is theirs."""
+        candidate = event.candidate
+        parts = candidate.parts if candidate else ()
+        self._called = self._called or any(part.function_call for part in parts)
+        for part in parts[:-1]:
+            yield _chunk(part)
+        said = candidate.finish_reason if candidate else None
+        about: dict[str, Any] = {
+            "usage": event.used(),
+            "finish_reason": self._finish_reason(said, event.is_refusal),
+            "id": event.response_id,
+            "model": event.model_version,
+        }
+        yield _chunk(parts[-1], **about) if parts else ChatChunk(**about)
+
+    def _finish_reason(self, said: str | None, is_refusal: bool) -> str | None:
+        """Return the reason in our terms; Gemini says `STOP` where it stopped to have its calls run."""
+        self._complete = self._complete or bool(said) or is_refusal
+        if not said:
+            return "content_filter" if is_refusal else None
+        found = _FINISH_REASONS.get(said, "error")
+        return "tool_call" if self._called and found == "stop" else found
+
+    def end(self) -> None:
+        """Raise `InvalidResponse` if the stream ended before the answer did."""
+        if not self._complete:
+            raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
+
+
+def _chunk(part: Part, **about: Any) -> ChatChunk:
+    """Return what a part stands for. Text without a signature is a piece of one, all else is whole."""
+    if part.is_text and not part.thought_signature:
+        text = part.text or ""
+        return ChatChunk(reasoning=text, **about) if part.thought else ChatChunk(text=text, **about)
+    return ChatChunk(parts=(_whole(part),), **about)
+
+
+def _whole(part: Part) -> TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart:
+    """Return a part as one of ours; an image that is no thought is one, other bytes go back as they came."""
+    signature = part.thought_signature
+    if (call := part.function_call) is not None:
+        return ToolCall(call.name or "", written(call.args or {}), call.id, signature=signature)
+    if (image := part.image) is not None:
+        return ImagePart(data=_bytes(image), media_type=image.mime_type, signature=signature)
+    if not part.is_text:
+        return ProviderPart(part.as_it_came())
+    if not part.thought:
+        return TextPart(part.text or "", signature=signature)
+    if part.text:
+        return ReasoningPart(part.text, signature=signature)
+    # a ReasoningPart without text would seal the thought before it, and be joined with that
+    return ProviderPart(written({"text": "", "thought": True, "thoughtSignature": signature}))
+
+
+def _bytes(blob: Blob) -> bytes:
+    try:
+        return base64.b64decode(blob.data, validate=True)
+    except ValueError:
+        pass
+    raise InvalidResponse("an image in the answer cannot be decoded", provider=_PROVIDER)
+
+
+# What is sent.
+
+
+def _given_ids(messages: Iterable[Message]) -> Iterator[str]:
+    """Give the ids of calls that Gemini made, as far as is known; of others it is not told."""
+    for message in messages:
+        if isinstance(message, AssistantMessage) and own(message, _PROVIDER):
+            yield from [call.id for call in message.tool_calls if call.id and not _is_made_up(call.id)]
+
+
+def _is_made_up(call_id: str) -> bool:
+    return call_id.startswith(MADE_UP_ID)
+
+
+def _user_part(part: TextPart | ImagePart) -> dict[str, Any]:
+    return _image(part) if isinstance(part, ImagePart) else {"text": part.text}
+
+
+def _model_parts(message: AssistantMessage) -> list[dict[str, Any]]:
+    """Return the parts of an answer as they came."""
+    parts = message.parts if own(message, _PROVIDER) else _without_seals(message)
+    said = [_said(part) for part in parts]
+    return [part for part in said if part.get("text") != "" or "thoughtSignature" in part]
+
+
+def _without_seals(message: AssistantMessage) -> Iterator[TextPart | ToolCall | ImagePart]:
+    """Give what another provider's answer says to everybody."""
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            yield TextPart(part.text)
+        elif isinstance(part, ToolCall):
+            yield ToolCall(part.name, part.arguments)
+        elif isinstance(part, ImagePart):
+            yield part.replace(signature=None)
+
+
+def _said(part: TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart) -> dict[str, Any]:
+    said: dict[str, Any]
+    match part:
+        case ProviderPart():
+            return dict(json.loads(part.data))
+        case ToolCall():
+            said = {"functionCall": _call(part)}
+        case ImagePart():
+            said = _image(part)
+        case ReasoningPart():
+            said = {"text": part.text, "thought": True}
+        case TextPart():
+            said = {"text": part.text}
+    return {**said, "thoughtSignature": part.signature} if part.signature else said
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    said = {"name": call.name, "args": arguments_object(call)}
+    return {**said, "id": call.id} if call.id and not _is_made_up(call.id) else said
+
+
+def _image(part: ImagePart) -> dict[str, Any]:
+    if part.url is None:
+        return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part)}}
+    kind = {"mimeType": part.media_type} if "media_type" in part.model_fields_set else {}
+    return {"fileData": {"fileUri": part.url, **kind}}
+
+
+def _declaration(definition: ToolDefinition) -> dict[str, Any]:
+    """Return a tool without references in its schema: Gemini takes some of them, and refuses others."""
+    try:
+        schema = _schema(definition.input_schema)
+    except ToolDefinitionError as error:
+        raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {error}") from None
+    return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
+
+
+def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return without(inlined(schema), ("$schema",))
+
+
+def _tool_config(options: ChatOptions) -> dict[str, Any]:
+    if options.parallel_tool_calls is False:
+        raise ConfigurationError("gcp.gemini cannot keep a model to one call an answer: drop parallel_tool_calls=False")
+    if options.tool_choice is None:
+        return {}
+    mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}.get(options.tool_choice)
+    chosen = {"mode": mode} if mode else {"mode": "ANY", "allowedFunctionNames": [options.tool_choice]}
+    return {"toolConfig": {"functionCallingConfig": chosen}}
+
+
+def _generation_config(options: ChatOptions) -> dict[str, Any]:
+    settings = {
+        "temperature": options.temperature,
+        "topP": options.top_p,
+        "maxOutputTokens": options.max_tokens,
+        "stopSequences": None if options.stop is None else list(options.stop),
+        "seed": options.seed,
+        "thinkingConfig": None if options.reasoning_effort is None else {"thinkingLevel": options.reasoning_effort},
+        **_held_to(options.output_schema),
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _held_to(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the settings that make an answer fit `schema`."""
+    if schema is None:
+        return {}
+    try:
+        return {"responseMimeType": "application/json", "responseJsonSchema": _schema(schema)}
+    except ToolDefinitionError as error:
+        raise ConfigurationError(f"gcp.gemini cannot be sent the output_schema: {error}") from None

@@ -1,0 +1,156 @@
+"""What Gemini's answers look like on the wire, as far as we read them; everything else in a body is ignored.
+
+Format: https://ai.google.dev/api/generate-content.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, model_validator
+from pydantic.alias_generators import to_camel
+
+from traced_tools.messages import Usage, sum_known
+from traced_tools.models.wire import Body, Wire, written
+
+_CAMEL = ConfigDict(alias_generator=to_camel)
+_WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
+"""Keeps what it does not know, so that a part can go back as it came."""
+
+
+class FunctionCall(Wire):
+    """A call; one without arguments may lack them, and only some models give ids."""
+
+    model_config = _CAMEL
+
+    name: str | None = None
+    args: dict[str, Any] | None = None
+    id: str | None = None
+
+
+class Blob(Wire):
+    """Bytes, in base64."""
+
+    model_config = _WHOLE
+
+    mime_type: str = ""
+    data: str = ""
+
+
+class Part(Wire):
+    """A part of an answer: a text, a call, bytes, or something else that only Gemini understands."""
+
+    model_config = _WHOLE
+
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: FunctionCall | None = None
+    inline_data: Blob | None = None
+
+    @property
+    def image(self) -> Blob | None:
+        """The bytes of an image that is no thought."""
+        found = None if self.thought else self.inline_data
+        return found if found and found.mime_type.startswith("image/") else None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, which a part with nothing in it but a signature counts as."""
+        return self.text is not None or not (self.inline_data or self.function_call or self.model_extra)
+
+    def as_it_came(self) -> str:
+        """Return the part as JSON text."""
+        return written(self.model_dump(by_alias=True, exclude_unset=True))
+
+
+class Content(Wire):
+    """What a candidate says; a filtered one says nothing."""
+
+    parts: tuple[Part, ...] | None = None
+
+
+class Candidate(Wire):
+    """One of the answers, or a piece of it."""
+
+    model_config = _CAMEL
+
+    content: Content | None = None
+    finish_reason: str | None = None
+    index: int | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the answer, or the next pieces of it."""
+        return (self.content.parts or ()) if self.content else ()
+
+
+class Used(Wire):
+    """Usage. In a stream it counts from the beginning; results of Google's own tools are no part of the prompt."""
+
+    model_config = _CAMEL
+
+    prompt_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+
+    def usage(self) -> Usage:
+        """Return this usage in our terms."""
+        return Usage(
+            input_tokens=sum_known(self.prompt_token_count, self.tool_use_prompt_token_count),
+            output_tokens=sum_known(self.candidates_token_count, self.thoughts_token_count),
+            cache_read_tokens=self.cached_content_token_count,
+            reasoning_tokens=self.thoughts_token_count,
+        )
+
+
+class PromptFeedback(Wire):
+    """Why there is no answer: Gemini would not read the prompt."""
+
+    model_config = _CAMEL
+
+    block_reason: str | None = None
+
+
+class Event(Body):
+    """A whole answer, or an event of a streamed one; they look alike."""
+
+    model_config = _CAMEL
+
+    candidates: tuple[Candidate, ...] | None = None
+    prompt_feedback: PromptFeedback | None = None
+    usage_metadata: Used | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The first of the answers, wherever it stands."""
+        for each in self.candidates or ():
+            if not each.index:
+                return each
+        return None
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether Gemini would not read the prompt."""
+        return bool(self.prompt_feedback and self.prompt_feedback.block_reason)
+
+    def used(self) -> Usage | None:
+        """Return the usage, if it is said."""
+        return self.usage_metadata.usage() if self.usage_metadata else None
+
+
+class Answer(Body):
+    """A whole answer: one event, or the list of them that a stream is without `alt=sse`."""
+
+    events: tuple[Event, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_events(cls, body: Any) -> dict[str, Any]:
+        events = body if isinstance(body, list) else [body]
+        errors = (event["error"] for event in events if isinstance(event, dict) and event.get("error"))
+        return {"events": events, "error": next(errors, None)}
