@@ -1,0 +1,169 @@
+"""Where an Ollama server is, the key it wants, and what is said over a connection."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.models import recorded
+from tests.models.loops import run
+from traced_tools import (
+    AuthenticationError,
+    ChatClient,
+    ConfigurationError,
+    InvalidRequest,
+    InvalidResponse,
+    ModelError,
+)
+from traced_tools.models import OllamaChatModel
+from traced_tools.testing import ReplayServer, Reply
+
+KEY = "the-key"
+SECRET = "the-secret-in-the-body"
+FINE = {"message": {"content": "fine"}, "done": True}
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OLLAMA_HOST", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def place(model: OllamaChatModel) -> tuple[str | None, int | None]:
+    return model.server_address, model.server_port
+
+
+def test_without_an_address_it_is_on_this_machine() -> None:
+    assert place(OllamaChatModel("m")) == ("127.0.0.1", 11434)
+    assert OllamaChatModel("m").provider == "ollama"
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "port"),
+    [
+        ("", "127.0.0.1", 11434),
+        ("127.0.0.1:8080", "127.0.0.1", 8080),
+        ("10.0.0.5", "10.0.0.5", 11434),
+        (":8080", "127.0.0.1", 8080),
+        ("gpu.example.org", "gpu.example.org", 11434),
+        ("gpu.example.org/ollama", "gpu.example.org", 11434),
+        ("http://gpu.example.org", "gpu.example.org", 80),
+        ("https://gpu.example.org/", "gpu.example.org", 443),
+        ("https://user:word@gpu.example.org", "gpu.example.org", 443),
+        (' "http://gpu.example.org:8080" ', "gpu.example.org", 8080),
+        ("::1", "::1", 11434),
+        ("[::1]", "::1", 11434),
+        ("[::1]:8080", "::1", 8080),
+    ],
+)
+def test_the_variable_may_leave_out_scheme_and_port(
+    monkeypatch: pytest.MonkeyPatch, host: str, address: str, port: int
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    assert place(OllamaChatModel("m")) == (address, port)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("0.0.0.0", "127.0.0.1"), ("http://0.0.0.0:11434", "127.0.0.1"), ("::", "::1"), ("[::]:11434", "::1")],
+)
+def test_a_server_that_listens_everywhere_is_reached_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, host: str, address: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    assert place(OllamaChatModel("m")) == (address, 11434)
+
+
+def test_an_address_that_is_passed_counts_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "10.0.0.5")
+    assert place(OllamaChatModel("m", base_url="http://127.0.0.1:1")) == ("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/api", "/api/"])
+def test_the_address_may_be_given_as_ollama_documents_it(ending: str) -> None:
+    with ReplayServer([Reply.json(FINE)]) as server, OllamaChatModel("m", base_url=server.url + ending) as model:
+        assert model.call(recorded.REQUEST).message.text == "fine"
+        assert server.requests[0].path == "/api/chat"
+
+
+@pytest.mark.parametrize("host", ["ftp://gpu.example.org", "not an address", "gpu:port"])
+def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    with pytest.raises(ConfigurationError, match="http"):
+        OllamaChatModel("m")
+
+
+def test_the_key_is_sent_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ReplayServer([Reply.json(FINE)] * 3) as server:
+        for settings in ({}, {"api_key": KEY}):
+            with OllamaChatModel("m", base_url=server.url, **settings) as model:
+                model.call(recorded.REQUEST)
+        monkeypatch.setenv("OLLAMA_API_KEY", KEY)
+        with OllamaChatModel("m", base_url=server.url) as model:
+            model.call(recorded.REQUEST)
+            assert KEY not in repr(model) + repr(vars(model))
+        assert [request.headers.get("Authorization") for request in server.requests] == [None, *[f"Bearer {KEY}"] * 2]
+
+
+@pytest.mark.parametrize("host", ["ollama.com", "https://ollama.com", "https://ollama.com/api"])
+def test_the_cloud_needs_a_key(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    with pytest.raises(ConfigurationError, match="OLLAMA_API_KEY"):
+        OllamaChatModel("m")
+    assert place(OllamaChatModel("m", api_key=KEY)) == ("ollama.com", 443)
+
+
+@pytest.mark.parametrize("wrong", [{"base_url": 1}, {"api_key": 1}, {"timeout": "1"}])
+def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        OllamaChatModel("m", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, InvalidRequest), (401, AuthenticationError), (404, InvalidRequest), (500, ModelError)]
+)
+def test_a_refusal_is_an_error_of_its_class_that_quotes_nothing(mode: str, status: int, kind: type[ModelError]) -> None:
+    with ReplayServer([Reply.json({"error": f"model '{SECRET}' not found"}, status)]) as server:
+        model = OllamaChatModel("m", base_url=server.url, retries=0)
+        with pytest.raises(ModelError) as caught:
+            run(mode, ChatClient(model).prompt("hi"), model)
+    assert (type(caught.value), caught.value.status_code, caught.value.code) == (kind, status, None)
+    assert SECRET not in str(caught.value) + repr(caught.value)
+
+
+def replies(mode: str, *messages: dict[str, Any]) -> list[Reply]:
+    """Return a server's answers; in a stream the end comes on a line of its own."""
+    end = {"done": True, "done_reason": "stop"}
+    if "stream" not in mode:
+        return [Reply.json({"message": message, **end}) for message in messages]
+    streams = [[{"message": message, "done": False}, {"message": {"content": ""}, **end}] for message in messages]
+    bodies = ["".join(f"{json.dumps(line)}\n" for line in lines).encode() for lines in streams]
+    return [Reply(body, content_type="application/x-ndjson") for body in bodies]
+
+
+@pytest.mark.parametrize("given", [{"id": "call_7"}, {}])
+def test_a_loop_runs_its_calls_and_sends_their_results(mode: str, given: dict[str, str]) -> None:
+    def weather(city: str) -> str:
+        return f"weather of {city}"
+
+    call = {**given, "function": {"name": "weather", "arguments": {"city": "Århus"}}}
+    with ReplayServer(replies(mode, {"tool_calls": [call]}, {"content": "It rains."})) as server:
+        model = OllamaChatModel("m", base_url=server.url, retries=0)
+        response = run(mode, ChatClient(model, tools=[weather]).prompt("hi"), model)
+        first, second = server.requests
+    assert (response.content, response.stop_reason, first.path) == ("It rains.", "answered", "/api/chat")
+    answered = {f"tool_call_{name}": value for name, value in given.items()}
+    assert second.json()["messages"][1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "weather of Århus", "tool_name": "weather", **answered},
+    ]
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_a_stream_that_is_something_else_is_an_invalid_response(mode: str) -> None:
+    with ReplayServer([Reply(b"<html>", content_type="text/html")]) as server:
+        model = OllamaChatModel("m", base_url=server.url, retries=0)
+        with pytest.raises(InvalidResponse, match="a stream was asked for and something else came"):
+            run(mode, ChatClient(model).prompt("hi"), model)

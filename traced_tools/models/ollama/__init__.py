@@ -1,0 +1,1 @@
+"""Ollama: its own chat and embeddings."""

@@ -1,0 +1,55 @@
+"""What Ollama's own API looks like on the wire, as far as we read it; everything else in a body is ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Base64Bytes
+
+from traced_tools.messages import Usage
+from traced_tools.models.wire import Body, Wire
+
+
+class Function(Wire):
+    """Name and arguments of a call; both are whole, in a stream too."""
+
+    name: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+class Call(Wire):
+    """A tool call; older servers give it no id."""
+
+    id: str | None = None
+    function: Function = Function()
+
+
+class Said(Wire):
+    """A message, or what a line of a stream adds to it."""
+
+    content: str | None = None
+    thinking: str | None = None
+    images: tuple[Base64Bytes, ...] | None = None
+    tool_calls: tuple[Call, ...] | None = None
+
+
+class Answer(Body):
+    """A whole answer, or a line of a streamed one, of which the last is `done`."""
+
+    model: str | None = None
+    message: Said = Said()
+    done: bool = False
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    prompt_eval_cached_count: int | None = None
+    eval_count: int | None = None
+
+    def used(self) -> Usage | None:
+        """Return the usage, if the body tells any; counts of zero are left out of it."""
+        if self.prompt_eval_count is None and self.eval_count is None:
+            return None
+        return Usage(
+            input_tokens=self.prompt_eval_count,
+            output_tokens=self.eval_count,
+            cache_read_tokens=self.prompt_eval_cached_count,
+        )
