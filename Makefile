@@ -2,13 +2,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AIMOCK := tests/npm/node_modules/.package-lock.json
 
 .PHONY: demo test bench picture lint format types clean
 
 demo: $(READY)  ## run the demo agent and show its trace
 	@$(BIN)/traced-tools demo
 
-test: $(READY)  ## run the tests
+test: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))  ## run the tests
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(READY)  ## measure, beside the bare OpenTelemetry SDK
@@ -34,5 +35,8 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(AIMOCK): tests/npm/package-lock.json  # the tests that drive it are skipped without it
+	-@npm ci --prefix tests/npm --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) tests/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
