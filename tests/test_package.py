@@ -21,7 +21,10 @@ MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = ("traced_tools", "traced_tools.events", "traced_tools.models", "traced_tools.testing")
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("_checks", "_ids", "_lazy", "_version", "errors", "messages", "options", "telemetry.declared", "telemetry.names"),
+    (
+        *("_checks", "_ids", "_lazy", "_version", "errors", "messages", "options"),
+        *("telemetry.declared", "telemetry.names", "telemetry.words"),
+    ),
     ("_attempt", "_flow", "_made_once", "_streams", "_steps", "_workers", "events", "telemetry"),
     ("tools", "models", "memory"),
     ("audit", "mcp"),

@@ -231,6 +231,7 @@ class ChatClientRequestSpec:
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
+        run.telemetry.make_current()
         with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
             run.trace_id = scope.trace_id
             try:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientResponse
-    from traced_tools.telemetry.names import StopReason
+    from traced_tools.telemetry.words import StopReason
 
 _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 

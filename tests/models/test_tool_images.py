@@ -15,10 +15,11 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.models import ChatRequest, OpenAIChatModel
-from traced_tools.models.openai import OpenAIChatCodec
+from traced_tools.models.openai.chat import OpenAIChatCodec
+from traced_tools.models.openai.servers import Server
 from traced_tools.testing import ReplayServer
 
-CODEC = OpenAIChatCodec("m", provider="openai", is_openai=False, stream_usage=True)
+CODEC = OpenAIChatCodec("m", Server("openai"))
 DOT = ImagePart(data=b"\x01", media_type="image/gif")
 MAP = ImagePart(url="https://example.org/map.png")
 SENT_DOT = {"type": "image_url", "image_url": {"url": "data:image/gif;base64,AQ=="}}

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel
 
 from tests.helpers import MARKER, MODES, Point, Recorder, Telemetry, context_of, everything, run
 from tests.support import PATIENCE
+from tests.telemetry.embedders import RemoteEmbedder
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -52,6 +53,7 @@ from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric, SpanType
 from traced_tools.telemetry.scope import Scope
+from traced_tools.telemetry.words import HOOKS
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
@@ -63,6 +65,7 @@ TIMES = {
     names.RUN_ID,
     names.TOOL_CALL_ID,
 }
+OPERATIONS = ("invoke_agent", "chat", "embeddings", "execute_tool")
 STREAMING = {names.REQUEST_STREAM, names.RESPONSE_TIME_TO_FIRST_CHUNK}
 STREAMING_METRICS = {names.TIME_TO_FIRST_CHUNK.name, names.TIME_PER_OUTPUT_CHUNK.name}
 
@@ -416,9 +419,7 @@ def assert_consistent(telemetry: Telemetry) -> None:
 
 def span_type(span: ReadableSpan) -> SpanType:
     word = span.name.split(" ")[0]
-    found = [
-        each for each in names.SPANS if each.name.split(" ")[0] in (word, "{hook}" if word in names.HOOKS else word)
-    ]
+    found = [each for each in names.SPANS if each.name.split(" ")[0] in (word, "{hook}" if word in HOOKS else word)]
     assert len(found) == 1, f"{span.name} is not in the table"
     return found[0]
 
@@ -433,10 +434,8 @@ def assert_declared_span(span: ReadableSpan) -> None:
     assert span.status.status_code is (StatusCode.ERROR if has_error else StatusCode.UNSET), span.name
     assert span.status.description is None
     assert list(span.events) == []
-    assert (names.OPERATION_NAME in attributes) is (word_of(span) in ("invoke_agent", "chat", "execute_tool")), (
-        span.name
-    )
-    assert span.kind is SpanKind.INTERNAL or (declared is names.CHAT_SPAN and span.kind is SpanKind.CLIENT)
+    assert (names.OPERATION_NAME in attributes) is (word_of(span) in OPERATIONS), span.name
+    assert span.kind is SpanKind.INTERNAL or (declared.kind == "client" and span.kind is SpanKind.CLIENT)
     assert span.instrumentation_scope is not None
     assert span.instrumentation_scope.name == names.SCOPE
 
@@ -673,7 +672,7 @@ def test_a_model_that_compares_by_value_is_traced_like_any_other(telemetry: Tele
 
 
 def hook_names(telemetry: Telemetry) -> set[str]:
-    return {span.name for span in telemetry.spans if word_of(span) in names.HOOKS}
+    return {span.name for span in telemetry.spans if word_of(span) in HOOKS}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -803,6 +802,7 @@ def runs_of_everything(telemetry: Telemetry) -> None:
     )
     run(guarded.prompt("?"), "call")
     run_of_a_stuck_tool(telemetry)
+    RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
     broken = ChatClient(ScriptedChatModel([]), advisors=[Broken("advise")], telemetry=telemetry.options)
     with pytest.raises(LookupError):
         run(broken.prompt("?"), "call")
@@ -845,7 +845,7 @@ def all_emitted() -> Telemetry:
 def test_every_span_of_the_table_is_emitted(all_emitted: Telemetry) -> None:
     emitted = {span_type(span).name for span in all_emitted.spans}
     assert emitted == {each.name for each in names.SPANS}
-    assert {word_of(span) for span in all_emitted.spans} >= set(names.HOOKS)
+    assert {word_of(span) for span in all_emitted.spans} >= set(HOOKS)
 
 
 def test_every_metric_of_the_table_is_emitted(all_emitted: Telemetry) -> None:
@@ -864,6 +864,7 @@ def test_every_attribute_of_the_table_is_emitted_where_it_is_declared(all_emitte
     # what only other endings show: each is seen by a test of its own above
     missing["iteration"] -= {names.ERROR_TYPE}
     missing["chat {model}"] -= {names.ERROR_TYPE}
+    missing["embeddings {model}"] -= {names.ERROR_TYPE}
     missing["refuse_tool {tool}"] -= {names.CONVERSATION_ID, names.TOOL_RESULT_CUT}
     missing["invoke_agent {agent}"] -= {names.ERROR_TYPE}
     assert missing == {each.name: set() for each in names.SPANS}

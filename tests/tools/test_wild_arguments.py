@@ -24,7 +24,7 @@ from traced_tools import (
     ToolMessage,
     ToolMetadata,
 )
-from traced_tools.telemetry import names
+from traced_tools.telemetry.words import REPAIRS
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.arguments import Bound
 from traced_tools.tools.callback import invocable
@@ -116,7 +116,7 @@ def test_whatever_a_model_writes_fits_or_is_told_why_not(text: str, wrapping: li
             assert result.problems
             assert (result.__cause__, result.__context__) == (None, None)
         else:
-            assert set(result.repairs) <= set(names.REPAIRS)
+            assert set(result.repairs) <= set(REPAIRS)
 
 
 @relaxed

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.events.types import Event
-from traced_tools.telemetry.names import Hook
 from traced_tools.telemetry.spans import hook_scope
+from traced_tools.telemetry.words import Hook
 from traced_tools.tools.execution import CallNext, ToolInvocation
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext

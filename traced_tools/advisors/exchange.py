@@ -10,8 +10,9 @@ from traced_tools.errors import LoopLimitExceeded
 from traced_tools.messages import AssistantMessage, FinishReason, Message, ToolCall, Usage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.options import NO_OPTIONS, ChatOptions
-from traced_tools.telemetry.names import CANCELLED, StopReason
+from traced_tools.telemetry.names import CANCELLED
 from traced_tools.telemetry.scope import error_type
+from traced_tools.telemetry.words import StopReason
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -124,7 +125,7 @@ class ChatClientResponse:
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls the last answer asks for; in a chunk, those it holds a piece of."""
         if self.delta is not None:
-            return self.delta.calls() if self.delta.tool_calls or self.delta.parts else ()
+            return self.delta.calls() if self.delta.has_calls else ()
         return () if self.chat_response is None else self.chat_response.tool_calls
 
     @property

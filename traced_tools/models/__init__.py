@@ -1,4 +1,4 @@
-"""Chat models: the protocol, and the providers."""
+"""Chat and embedding models: what they are, and the providers."""
 
 from __future__ import annotations
 
@@ -7,28 +7,58 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.models.anthropic.chat import AnthropicChatModel as AnthropicChatModel
     from traced_tools.models.base import ChatChunk as ChatChunk
     from traced_tools.models.base import ChatModel as ChatModel
     from traced_tools.models.base import ChatRequest as ChatRequest
     from traced_tools.models.base import ChatResponse as ChatResponse
     from traced_tools.models.base import ToolCallDelta as ToolCallDelta
-    from traced_tools.models.openai import OpenAIChatModel as OpenAIChatModel
+    from traced_tools.models.embedding import EmbeddingModel as EmbeddingModel
+    from traced_tools.models.embedding import EmbeddingResponse as EmbeddingResponse
+    from traced_tools.models.gemini.chat import GeminiChatModel as GeminiChatModel
+    from traced_tools.models.http.options import RetryPolicy as RetryPolicy
+    from traced_tools.models.http.options import Timeouts as Timeouts
+    from traced_tools.models.ollama.chat import OllamaChatModel as OllamaChatModel
+    from traced_tools.models.ollama.embedding import OllamaEmbeddingModel as OllamaEmbeddingModel
+    from traced_tools.models.openai.chat import OpenAIChatModel as OpenAIChatModel
+    from traced_tools.models.openai.embedding import OpenAIEmbeddingModel as OpenAIEmbeddingModel
+    from traced_tools.models.openai.responses import OpenAIResponsesModel as OpenAIResponsesModel
 
 _EXPORTS = {
+    "AnthropicChatModel": "traced_tools.models.anthropic.chat",
     "ChatChunk": "traced_tools.models.base",
     "ChatModel": "traced_tools.models.base",
     "ChatRequest": "traced_tools.models.base",
     "ChatResponse": "traced_tools.models.base",
     "ToolCallDelta": "traced_tools.models.base",
-    "OpenAIChatModel": "traced_tools.models.openai",
+    "RetryPolicy": "traced_tools.models.http.options",
+    "Timeouts": "traced_tools.models.http.options",
+    "EmbeddingModel": "traced_tools.models.embedding",
+    "EmbeddingResponse": "traced_tools.models.embedding",
+    "GeminiChatModel": "traced_tools.models.gemini.chat",
+    "OllamaChatModel": "traced_tools.models.ollama.chat",
+    "OllamaEmbeddingModel": "traced_tools.models.ollama.embedding",
+    "OpenAIChatModel": "traced_tools.models.openai.chat",
+    "OpenAIEmbeddingModel": "traced_tools.models.openai.embedding",
+    "OpenAIResponsesModel": "traced_tools.models.openai.responses",
 }
 
 __all__ = [
+    "AnthropicChatModel",
     "ChatChunk",
     "ChatModel",
     "ChatRequest",
     "ChatResponse",
+    "EmbeddingModel",
+    "EmbeddingResponse",
+    "GeminiChatModel",
+    "OllamaChatModel",
+    "OllamaEmbeddingModel",
     "OpenAIChatModel",
+    "OpenAIEmbeddingModel",
+    "OpenAIResponsesModel",
+    "RetryPolicy",
+    "Timeouts",
     "ToolCallDelta",
 ]
 

@@ -1,19 +1,20 @@
-"""The scopes of what a run waits for: a model call, a tool call."""
+"""The scopes of what is waited for: a model call, an embedding, a tool call."""
 
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from opentelemetry.trace import Span, SpanKind
 
 from traced_tools.telemetry import names
-from traced_tools.telemetry.run import RunTelemetry, bounded_error_type
+from traced_tools.telemetry.run import RunTelemetry, bounded_error_type, model_labels
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
 
 if TYPE_CHECKING:
-    from traced_tools.messages import ToolCall, Usage
+    from traced_tools.messages import ToolCall
     from traced_tools.models.base import ChatModel, ChatResponse
+    from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
     from traced_tools.options import ChatOptions
     from traced_tools.telemetry.metrics import Instruments
     from traced_tools.tools.callback import ToolCallback
@@ -33,33 +34,89 @@ _USAGE = (
     ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS),
     ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
 )
+_TOKENS = (("input_tokens", names.TOKEN_INPUT), ("output_tokens", names.TOKEN_OUTPUT))
+
+R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
 
 
-class ChatScope(Scope):
-    """One model call: `chat {model}`."""
+class ModelScope(Scope, Generic[R]):
+    """One call of a model: `{operation} {model}`.
 
+    Args:
+        run: the telemetry of the run it belongs to.
+        model: the model that is called.
+        labels: what every metric of calls to it carries.
+    """
+
+    _operation: str
+    _usage: tuple[tuple[str, str], ...]
+    _tokens: tuple[tuple[str, str], ...]
+    _response: R | None = None
+
+    def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
+        self.run = run
+        self._model = model
+        self._labels = labels
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        kind = SpanKind.INTERNAL if self._model.server_address is None else SpanKind.CLIENT
+        return f"{self._operation} {self._model.model}", kind, self._labels.copy()
+
+    def answered(self, response: R) -> None:
+        """Note what the model answered."""
+        self._response = response
+
+    def _final_attributes(self) -> Attributes:
+        attributes: Attributes = {}
+        if self._response is not None:
+            self._describe(self._response, attributes)
+        return attributes
+
+    def _describe(self, response: R, attributes: Attributes) -> None:
+        if response.model is not None:
+            attributes[names.RESPONSE_MODEL] = response.model
+        copy_set(response.usage, self._usage, attributes)
+
+    def _record(self, instruments: Instruments) -> None:
+        labels, response = self._ended_labels(), self._response
+        instruments.operation_duration.record(self.duration, labels, self._context)
+        if response is None or response.usage is None:
+            return
+        for field, kind in self._tokens:
+            if (count := getattr(response.usage, field)) is not None:
+                instruments.token_usage.record(count, {**labels, names.TOKEN_TYPE: kind}, self._context)
+
+    def _ended_labels(self) -> Attributes:
+        labels, response = self._labels.copy(), self._response
+        if response is not None and response.model is not None:
+            labels[names.RESPONSE_MODEL] = response.model
+        if self.error_type is not None:
+            labels[names.ERROR_TYPE] = self.error_type
+        return labels
+
+
+class ChatScope(ModelScope["ChatResponse"]):
+    """One call of a chat model: `chat {model}`."""
+
+    _operation, _usage, _tokens = names.CHAT, _USAGE, _TOKENS
     _streamed = False
     _first_chunk: float | None = None
     _last_chunk = 0
-    _response: ChatResponse | None = None
 
     def __init__(self, run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> None:
-        self.run = run
-        self._model = model
-        self._labels = run.model_labels(model)
+        super().__init__(run, model, run.chat_labels(model))
         self.clock = run.clock
         self._options = options
         self._iteration = iteration
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
-        run, model = self.run, self._model
-        attributes: Attributes = {**self._labels, names.AGENT_NAME: run.agent}
-        if run.conversation_id is not None:
-            attributes[names.CONVERSATION_ID] = run.conversation_id
+        name, kind, attributes = super()._opening()
+        attributes[names.AGENT_NAME] = self.run.agent
+        if self.run.conversation_id is not None:
+            attributes[names.CONVERSATION_ID] = self.run.conversation_id
         if self._iteration:
             attributes[names.ITERATION_INDEX] = self._iteration
-        kind = SpanKind.INTERNAL if model.server_address is None else SpanKind.CLIENT
-        return f"{names.CHAT} {model.model}", kind, attributes
+        return name, kind, attributes
 
     def streaming(self) -> None:
         """Note that the answer is asked for in chunks."""
@@ -76,48 +133,40 @@ class ChatScope(Scope):
             self.run.guarded(record, seconds, self._labels, self._context)
         self._last_chunk = now
 
-    def answered(self, response: ChatResponse) -> None:
-        """Note what the model answered."""
-        self._response = response
-
     def _final_attributes(self) -> Attributes:
-        attributes: Attributes = {}
+        attributes = super()._final_attributes()
         if self._streamed:
             attributes[names.REQUEST_STREAM] = True
         if self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._options.model_fields_set:
             copy_set(self._options, _REQUEST, attributes)
-        if self._response is not None:
-            self._describe(self._response, attributes)
         return attributes
 
     def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
+        super()._describe(response, attributes)
         if response.id is not None:
             attributes[names.RESPONSE_ID] = response.id
-        if response.model is not None:
-            attributes[names.RESPONSE_MODEL] = response.model
         if response.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (response.finish_reason,)
-        copy_set(response.usage, _USAGE, attributes)
 
     def _record(self, instruments: Instruments) -> None:
-        labels, response = self._labels.copy(), self._response
-        if response is not None and response.model is not None:
-            labels[names.RESPONSE_MODEL] = response.model
-        if self.error_type is not None:
-            labels[names.ERROR_TYPE] = self.error_type
-        instruments.operation_duration.record(self.duration, labels, self._context)
+        super()._record(instruments)
         if self._first_chunk is not None:
-            instruments.time_to_first_chunk.record(self._first_chunk, labels, self._context)
-        if response is not None and response.usage is not None:
-            self._record_tokens(instruments, response.usage, labels)
+            instruments.time_to_first_chunk.record(self._first_chunk, self._ended_labels(), self._context)
 
-    def _record_tokens(self, instruments: Instruments, usage: Usage, labels: Attributes) -> None:
-        counts = ((names.TOKEN_INPUT, usage.input_tokens), (names.TOKEN_OUTPUT, usage.output_tokens))
-        for kind, count in counts:
-            if count is not None:
-                instruments.token_usage.record(count, {**labels, names.TOKEN_TYPE: kind}, self._context)
+
+class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
+    """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
+
+    _operation, _usage, _tokens = names.EMBEDDINGS, _USAGE[:1], _TOKENS[:1]
+
+    def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
+        super().__init__(run, model, model_labels(self._operation, model))
+
+    def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
+        super()._describe(response, attributes)
+        attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
 
 
 class ToolScope(Scope):
@@ -285,3 +334,8 @@ def _unfinished(error_type: str | None) -> str:
 def chat_scope(run: RunTelemetry, model: ChatModel, options: ChatOptions, iteration: int) -> ChatScope:
     """Return the scope of a model call."""
     return ChatScope(run, model, options, iteration) if run.enabled else OFF
+
+
+def embeddings_scope(run: RunTelemetry, model: EmbeddingModel) -> EmbeddingsScope:
+    """Return the scope of one call of an embedding model."""
+    return EmbeddingsScope(run, model) if run.enabled else OFF

@@ -7,9 +7,10 @@ a release, hence without a schema URL); names that begin with `traced_tools.` ar
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from traced_tools.telemetry.declared import Attribute, AttributeType, Metric, SpanType
+from traced_tools.telemetry.words import DECISIONS, HOOKS, ITERATION_OUTCOMES, REPAIRS, STOP_REASONS, TOOL_OUTCOMES
 
 SCOPE: Final = "traced_tools"
 UNKNOWN_TOOL: Final = "_unknown"
@@ -27,9 +28,10 @@ def _attribute(name: str, kind: AttributeType, brief: str, values: tuple[str, ..
     return name
 
 
-# Closed lists of words.
+# Words; those of closed lists are in `words`.
 
 CHAT: Final = "chat"
+EMBEDDINGS: Final = "embeddings"
 EXECUTE_TOOL: Final = "execute_tool"
 REFUSE_TOOL: Final = "refuse_tool"
 INVOKE_AGENT: Final = "invoke_agent"
@@ -38,51 +40,10 @@ LOCAL: Final = "local"
 TOKEN_INPUT: Final = "input"
 TOKEN_OUTPUT: Final = "output"
 
-Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
-HOOKS: Final = get_args(Hook)
-
-StopReason = Literal[
-    "answered",
-    "return_direct",
-    "max_iterations",
-    "max_tool_calls",
-    "max_calls_per_tool",
-    "repeated_call",
-    "token_budget",
-    "deadline",
-    "awaiting_approval",
-    "advisor",
-    "cancelled",
-    "error",
-]
-STOP_REASONS: Final = get_args(StopReason)
-
-ToolOutcome = Literal["ok", "error", "timeout", "cancelled"]
-TOOL_OUTCOMES: Final = get_args(ToolOutcome)
-
-Decision = Literal[
-    "allowed",
-    "denied",
-    "approved",
-    "rejected",
-    "answered",
-    "limited",
-    "repeated",
-    "unknown_tool",
-    "invalid_arguments",
-]
-DECISIONS: Final = get_args(Decision)
-
-Repair = Literal["blank", "null", "string", "code_fence", "null_fields"]
-REPAIRS: Final = get_args(Repair)
-
-IterationOutcome = Literal["tool_calls", "answer", "error"]
-ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
-
 # Attributes of the conventions.
 
 OPERATION_NAME: Final = _attribute(
-    "gen_ai.operation.name", "string", "What is done.", (CHAT, EXECUTE_TOOL, INVOKE_AGENT)
+    "gen_ai.operation.name", "string", "What is done.", (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT)
 )
 PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "Who runs the model.")
 REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The model that was asked.")
@@ -103,6 +64,7 @@ USAGE_OUTPUT_TOKENS: Final = _attribute("gen_ai.usage.output_tokens", "int", "To
 USAGE_CACHE_READ_TOKENS: Final = _attribute("gen_ai.usage.cache_read.input_tokens", "int", "Tokens read from a cache.")
 USAGE_CACHE_WRITE_TOKENS: Final = _attribute("gen_ai.usage.cache_write.input_tokens", "int", "Tokens put in a cache.")
 USAGE_REASONING_TOKENS: Final = _attribute("gen_ai.usage.reasoning.output_tokens", "int", "Tokens spent on thinking.")
+EMBEDDINGS_DIMENSION_COUNT: Final = _attribute("gen_ai.embeddings.dimension.count", "int", "Length of each vector.")
 CONVERSATION_ID: Final = _attribute("gen_ai.conversation.id", "string", "The caller's conversation, when it gave one.")
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The client's name.")
 TOOL_NAME: Final = _attribute(
@@ -245,6 +207,22 @@ CHAT_SPAN: Final = SpanType(
         ERROR_TYPE,
     ),
 )
+EMBEDDINGS_SPAN: Final = SpanType(
+    "embeddings {model}",
+    "client",
+    "One call of an embedding model, however many texts it is given; INTERNAL for a model in this process.",
+    (
+        OPERATION_NAME,
+        PROVIDER_NAME,
+        REQUEST_MODEL,
+        SERVER_ADDRESS,
+        SERVER_PORT,
+        RESPONSE_MODEL,
+        EMBEDDINGS_DIMENSION_COUNT,
+        USAGE_INPUT_TOKENS,
+        ERROR_TYPE,
+    ),
+)
 EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
     "internal",
@@ -265,7 +243,15 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     "One tool call that was refused before it ran.",
     (*_ANY_TOOL, TOOL_QUEUE_TIME, TOOL_ARGUMENTS_REPAIRS, TOOL_RESULT_CUT),
 )
-SPANS: Final = (AGENT_SPAN, ITERATION_SPAN, HOOK_SPAN, CHAT_SPAN, EXECUTE_TOOL_SPAN, REFUSE_TOOL_SPAN)
+SPANS: Final = (
+    AGENT_SPAN,
+    ITERATION_SPAN,
+    HOOK_SPAN,
+    CHAT_SPAN,
+    EMBEDDINGS_SPAN,
+    EXECUTE_TOOL_SPAN,
+    REFUSE_TOOL_SPAN,
+)
 
 # Metrics.
 

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, ParamSpec
 from weakref import WeakKeyDictionary
@@ -24,6 +25,7 @@ from traced_tools.telemetry.scope import Attributes, SelfClock, copy_set, report
 
 if TYPE_CHECKING:
     from traced_tools.models.base import ChatModel
+    from traced_tools.models.embedding import EmbeddingModel
 
 P = ParamSpec("P")
 
@@ -72,7 +74,7 @@ class RunTelemetry:
     """
 
     __slots__ = (
-        "_model_labels",
+        "_chat_labels",
         "agent",
         "agent_label",
         "clock",
@@ -96,19 +98,18 @@ class RunTelemetry:
         self.agent_label = {names.AGENT_NAME: agent}
         self.enabled = self.tracer is not None or self.instruments is not None
         self.clock = SelfClock()
-        self._model_labels: dict[int, Attributes] = {}
+        self._chat_labels: dict[int, Attributes] = {}
 
-    def model_labels(self, model: ChatModel) -> Attributes:
-        """Return the labels every metric of calls to `model` carries; made once per run."""
-        labels = self._model_labels.get(id(model))
+    def chat_labels(self, model: ChatModel) -> Attributes:
+        """Return the labels every metric of the run's own calls to `model` carries; made once per run."""
+        labels = self._chat_labels.get(id(model))
         if labels is None:
-            labels = self._model_labels[id(model)] = {
-                names.OPERATION_NAME: names.CHAT,
-                names.PROVIDER_NAME: model.provider,
-                names.REQUEST_MODEL: model.model,
-            }
-            copy_set(model, _SERVER, labels)
+            labels = self._chat_labels[id(model)] = model_labels(names.CHAT, model)
         return labels
+
+    def make_current(self) -> None:
+        """Have `telemetry_here` return this from now on, in this context: to be called inside the run's own."""
+        _OF_RUN.set(self)
 
     def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call what emits telemetry; what it raises is counted and goes no further."""
@@ -123,6 +124,31 @@ class RunTelemetry:
         if self.instruments is not None:
             with suppress(Exception):
                 self.instruments.telemetry_failures.add(1)
+
+
+_OF_RUN: ContextVar[RunTelemetry | None] = ContextVar("traced_tools_telemetry_of_run", default=None)
+
+
+def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
+    """Return the telemetry of what is called by hand, in a run or outside one.
+
+    Args:
+        options: what to emit, and where to; None for that of the run this is called in, else the global providers.
+    """
+    expect("telemetry", options, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+    of_run = _OF_RUN.get() if options is None else None
+    return of_run or RunTelemetry(options or TelemetryOptions(), agent="")
+
+
+def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
+    """Return the labels that every metric of calls to `model` carries."""
+    labels: Attributes = {
+        names.OPERATION_NAME: operation,
+        names.PROVIDER_NAME: model.provider,
+        names.REQUEST_MODEL: model.model,
+    }
+    copy_set(model, _SERVER, labels)
+    return labels
 
 
 _TRACERS: WeakKeyDictionary[trace.TracerProvider, trace.Tracer | None] = WeakKeyDictionary()

@@ -14,6 +14,7 @@ from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
     from traced_tools.telemetry.metrics import Instruments
+    from traced_tools.telemetry.words import Hook
     from traced_tools.tools.limits import LoopLimits
     from traced_tools.tools.run import Totals
 
@@ -133,7 +134,7 @@ class HookScope(Scope):
     def __init__(
         self,
         run: RunTelemetry,
-        hook: names.Hook,
+        hook: Hook,
         advisor: Advisor,
         iteration: int,
         implemented: bool,
@@ -179,7 +180,7 @@ def iteration_scope(run: RunTelemetry, index: int) -> IterationScope:
 
 def hook_scope(
     run: RunTelemetry,
-    hook: names.Hook,
+    hook: Hook,
     advisor: Advisor,
     iteration: int,
     *,

@@ -195,7 +195,9 @@ Attributes = Mapping[str, AttributeValue]
 
 def _tokens(attributes: Attributes) -> Iterator[str]:
     read, written = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
-    if read is not None or written is not None:
+    if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # which writes none
+        yield from _counted(read, "token")
+    elif read is not None or written is not None:
         yield f"{'?' if read is None else read} -> {'?' if written is None else written} tokens"
 
 

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from traced_tools._made_once import MadeOnce
 from traced_tools.errors import InvalidArguments
-from traced_tools.telemetry.names import Repair
+from traced_tools.telemetry.words import Repair
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.fields import is_optional
 from traced_tools.tools.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck

@@ -19,9 +19,10 @@ from traced_tools._steps import Pause
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.messages import ToolCall
 from traced_tools.telemetry.calls import ToolScope
-from traced_tools.telemetry.names import TIMEOUT, Decision
+from traced_tools.telemetry.names import TIMEOUT
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
+from traced_tools.telemetry.words import Decision
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import Collected
 from traced_tools.tools.result import ToolResult

@@ -11,7 +11,7 @@ from typing import Literal
 
 from traced_tools._checks import expect, expect_positive
 from traced_tools.messages import ToolCall, Usage, UsageSum
-from traced_tools.telemetry.names import StopReason
+from traced_tools.telemetry.words import StopReason
 from traced_tools.tools.arguments import unwrapped
 
 _COUNTS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens")

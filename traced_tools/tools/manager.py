@@ -13,8 +13,8 @@ from traced_tools._flow import Flow, acall, call
 from traced_tools._steps import Batch, perform
 from traced_tools._workers import WorkerPool, using
 from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
-from traced_tools.telemetry.names import Decision, StopReason
 from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.telemetry.words import Decision, StopReason
 from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import ToolExecution
@@ -307,6 +307,7 @@ class ToolCallingManager:
     async def _executed(
         self, run: RunContext, messages: Sequence[Message], response: Answer, tools: ToolSelection
     ) -> ToolExecutionResult:
+        run.telemetry.make_current()
         return await self.execute(run, messages, response, await tools.tool_set())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from traced_tools.messages import ImagePart, Message, ToolResultPart, encodable
-from traced_tools.telemetry.names import Decision, ToolOutcome
+from traced_tools.telemetry.words import Decision, ToolOutcome
 from traced_tools.tools.conversion import ToolContent, shortened
 
 

@@ -1,0 +1,122 @@
+"""What goes back to each server of chat completions of what was said before, by it or by another."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.models.openai.completions import codec_of, decoded, encoded
+from traced_tools import (
+    AssistantMessage,
+    ImagePart,
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.models.base import MADE_UP_ID
+from traced_tools.models.openai.chat import OpenAIChatCodec
+from traced_tools.models.openai.servers import server_of
+
+REFERENCE = {"type": "reference", "reference_ids": [1]}
+CALLED = (
+    ReasoningPart("hm", signature="seal"),
+    TextPart("I look"),
+    ProviderPart(json.dumps(REFERENCE)),
+    ToolCall("f", "{}", "abcdefgh1"),
+)
+PLAINLY = {
+    "role": "assistant",
+    "content": "I look",
+    "tool_calls": [{"id": "abcdefgh1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+}
+
+
+def said(provider: str | None, by: str | None, parts: Any = CALLED) -> Any:
+    """Return how an answer of `by` goes back to the server of `provider`."""
+    return encoded(AssistantMessage(parts, provider=by), codec=codec_of(provider))["messages"][0]
+
+
+@pytest.mark.parametrize("provider", [None, "openai", "groq", "huggingface", "x_ai"])
+def test_most_servers_get_neither_reasoning_nor_what_only_they_understand(provider: str | None) -> None:
+    assert said(provider, provider) == PLAINLY
+
+
+@pytest.mark.parametrize("by", ["deepseek", None])
+def test_deepseek_gets_its_reasoning_back(by: str | None) -> None:
+    assert said("deepseek", by) == {**PLAINLY, "reasoning_content": "hm"}
+
+
+def test_deepseek_gets_an_empty_reasoning_for_an_answer_of_another_or_without_any() -> None:
+    assert said("deepseek", "openai") == {**PLAINLY, "reasoning_content": ""}
+    assert said("deepseek", "deepseek", CALLED[1:])["reasoning_content"] == ""
+
+
+def test_openrouter_gets_the_details_of_its_reasoning_back_as_they_came() -> None:
+    kept = [{"type": "reasoning.encrypted", "data": "x", "index": 0}, {"type": "reasoning.summary", "summary": "s"}]
+    answer = decoded(codec_of("openrouter"), content="hi", reasoning="s", reasoning_details=kept).message
+    back = encoded(answer, codec=codec_of("openrouter"))["messages"][0]
+    assert back == {"role": "assistant", "content": "hi", "reasoning_details": kept}
+    assert said("openrouter", "anthropic") == PLAINLY
+
+
+def test_mistral_gets_its_content_back_in_its_order() -> None:
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    content = [thought, {"type": "text", "text": "I look"}, REFERENCE]
+    assert said("mistral_ai", "mistral_ai") == {**PLAINLY, "content": content}
+    assert said("mistral_ai", "openai") == PLAINLY
+    assert said("mistral_ai", "mistral_ai", CALLED[1:2]) == {"role": "assistant", "content": "I look"}
+
+
+def test_a_name_of_ones_own_for_a_known_server_still_marks_what_is_its_own() -> None:
+    codec = OpenAIChatCodec("m", server_of("https://api.deepseek.com", "mine"), provider="mine")
+    body = encoded(AssistantMessage(CALLED, provider="mine"), codec=codec)
+    assert body["messages"][0]["reasoning_content"] == "hm"
+
+
+def results(*ids: str, images: tuple[ImagePart, ...] = ()) -> ToolMessage:
+    return ToolMessage([ToolResultPart(call_id=each, name="f", content="done", images=images) for each in ids])
+
+
+@pytest.mark.parametrize("given", ["call_PTLP8xhu3uwZk4l3nlnrrJha", f"{MADE_UP_ID}0123", "0", "abc-efgh1"])
+def test_mistral_gets_ids_of_its_own_kind_for_calls_of_others(given: str) -> None:
+    messages = (AssistantMessage(tool_calls=[ToolCall("f", "{}", given)]), results(given))
+    called, result = encoded(*messages, codec=codec_of("mistral_ai"))["messages"]
+    sent = called["tool_calls"][0]["id"]
+    assert len(sent) == 9 and sent.isalnum() and sent.isascii()
+    assert result["tool_call_id"] == sent
+    assert said("mistral_ai", "openai")["tool_calls"][0]["id"] == "abcdefgh1"
+    assert encoded(*messages)["messages"][1]["tool_call_id"] == given
+
+
+def test_the_user_does_not_follow_a_result_at_mistral() -> None:
+    image = ImagePart(url="http://x/y.png")
+    conversation = (
+        AssistantMessage(tool_calls=[ToolCall("f", "{}", "abcdefgh1"), ToolCall("f", "{}", "abcdefgh2")]),
+        results("abcdefgh1", images=(image,)),
+        results("abcdefgh2"),
+        UserMessage("and now?"),
+    )
+    plain, bridged = (encoded(*conversation, codec=codec_of(each))["messages"] for each in (None, "mistral_ai"))
+    assert [each["role"] for each in plain] == ["assistant", "tool", "tool", "user", "user"]
+    assert [each["role"] for each in bridged] == ["assistant", "tool", "tool", "assistant", "user", "user"]
+    assert bridged[3] == {"role": "assistant", "content": "OK"}
+    assert encoded(codec=codec_of("mistral_ai"))["messages"] == []
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"a": 1'])
+def test_arguments_that_are_no_object_go_back_in_one_that_every_server_can_read(arguments: str) -> None:
+    (call,) = said(None, None, [ToolCall("f", arguments, "a")])["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == ({"invalid_arguments": arguments} if arguments else {})
+
+
+def test_images_of_an_answer_do_not_go_back() -> None:
+    assert said("openrouter", "openrouter", [TextPart("see"), ImagePart(data=b"1")]) == {
+        "role": "assistant",
+        "content": "see",
+    }

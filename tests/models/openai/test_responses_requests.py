@@ -1,0 +1,373 @@
+"""What is sent to the Responses API: conversations, tools, options, and answers that go back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from traced_tools import (
+    AssistantMessage,
+    ChatOptions,
+    ConfigurationError,
+    ImagePart,
+    ProviderPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolDefinition,
+    ToolDefinitionError,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.models import ChatRequest, OpenAIResponsesModel
+from traced_tools.models.openai.responses import OpenAIResponsesCodec
+
+SECRET = "the-secret-key"
+CODEC = OpenAIResponsesCodec("m", provider="openai")
+WEATHER = ToolDefinition(name="weather", description="Get it.", input_schema={"type": "object"})
+DOT = ImagePart(data=b"\x01", media_type="image/gif")
+SENT_DOT = {"type": "input_image", "image_url": "data:image/gif;base64,AQ==", "detail": "auto"}
+SENT_CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Oslo"}'}
+STATELESS = {"store": False}
+
+
+def encoded(
+    *messages: Any, tools: tuple[ToolDefinition, ...] = (), stream: bool = False, **options: Any
+) -> dict[str, Any]:
+    return CODEC.encode(ChatRequest(messages, tools, ChatOptions(**options)), stream=stream)
+
+
+def items(*messages: Any, **options: Any) -> list[dict[str, Any]]:
+    return list(encoded(*messages, **options)["input"])
+
+
+def call(signature: str | None = None) -> ToolCall:
+    return ToolCall("weather", {"city": "Oslo"}, "c1", signature=signature)
+
+
+def test_each_message_becomes_items() -> None:
+    assert items(
+        SystemMessage("be brief"),
+        UserMessage("hi"),
+        AssistantMessage("looking", reasoning="hm", tool_calls=[call()]),
+        ToolMessage([ToolResultPart(call_id="c1", name="weather", content="no such city", is_error=True)]),
+        SystemMessage("be kind"),
+    ) == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "looking"},
+        SENT_CALL,
+        {"type": "function_call_output", "call_id": "c1", "output": "no such city"},
+        {"role": "system", "content": "be kind"},
+    ]
+
+
+def test_images_are_sent_by_address_or_as_data() -> None:
+    parts = [TextPart("what is it?"), ImagePart(url="https://example.org/a.png"), DOT]
+    (user,) = items(UserMessage(parts))
+    assert user["content"] == [
+        {"type": "input_text", "text": "what is it?"},
+        {"type": "input_image", "image_url": "https://example.org/a.png", "detail": "auto"},
+        SENT_DOT,
+    ]
+
+
+def test_several_texts_of_the_user_are_one() -> None:
+    assert items(UserMessage([TextPart("a"), TextPart("b")])) == [{"role": "user", "content": "ab"}]
+
+
+def test_images_of_a_result_are_in_it() -> None:
+    results = [
+        ToolResultPart(call_id="c1", name="draw", content="drawn", images=(DOT,)),
+        ToolResultPart(call_id="c2", name="draw", content="nothing"),
+    ]
+    assert items(ToolMessage(results)) == [
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [{"type": "input_text", "text": "drawn"}, SENT_DOT],
+        },
+        {"type": "function_call_output", "call_id": "c2", "output": "nothing"},
+    ]
+
+
+def test_options_that_are_set_are_sent_and_no_others() -> None:
+    assert encoded(UserMessage("hi")) == {"model": "m", "input": [{"role": "user", "content": "hi"}]}
+    body = encoded(
+        UserMessage("hi"),
+        tools=(WEATHER,),
+        stream=True,
+        temperature=0.0,
+        top_p=0.5,
+        max_tokens=9,
+        tool_choice="weather",
+        parallel_tool_calls=False,
+        reasoning_effort="low",
+        extra={"user": "u"},
+    )
+    assert {name: body[name] for name in body.keys() - {"model", "input", "tools"}} == {
+        "stream": True,
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "max_output_tokens": 9,
+        "tool_choice": {"type": "function", "name": "weather"},
+        "parallel_tool_calls": False,
+        "reasoning": {"effort": "low"},
+        "user": "u",
+    }
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_a_tool_choice_by_word_is_sent_as_it_is(choice: str) -> None:
+    assert encoded(UserMessage("hi"), tools=(WEATHER,), tool_choice=choice)["tool_choice"] == choice
+
+
+def test_a_tool_choice_without_tools_is_not_sent() -> None:
+    body = encoded(UserMessage("hi"), tool_choice="required", parallel_tool_calls=True)
+    assert body.keys() == {"model", "input"}
+
+
+@pytest.mark.parametrize("option", [{"stop": ("x",)}, {"seed": 1}])
+def test_an_option_that_the_api_does_not_have_is_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"openai has no option {next(iter(option))}"):
+        encoded(UserMessage("hi"), **option)
+
+
+def test_extra_fields_join_what_is_an_object_or_a_list() -> None:
+    body = encoded(
+        UserMessage("hi"),
+        tools=(WEATHER,),
+        reasoning_effort="low",
+        output_schema={"type": "object"},
+        extra={
+            "reasoning": {"summary": "auto"},
+            "text": {"verbosity": "low"},
+            "tools": [{"type": "web_search"}],
+            "include": ["reasoning.encrypted_content"],
+            "store": False,
+            "model": "n",
+        },
+    )
+    assert body["reasoning"] == {"effort": "low", "summary": "auto"}
+    assert body["text"].keys() == {"format", "verbosity"}
+    assert [tool["type"] for tool in body["tools"]] == ["function", "web_search"]
+    assert (body["include"], body["store"], body["model"]) == (["reasoning.encrypted_content"], False, "n")
+
+
+ANSWER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def test_an_answer_is_held_to_a_schema_strictly_where_that_means_the_same() -> None:
+    body = encoded(UserMessage("hi"), output_schema={**ANSWER, "title": "A city"})
+    exact = {**ANSWER, "additionalProperties": False}
+    assert body["text"] == {"format": {"type": "json_schema", "name": "A_city", "schema": exact, "strict": True}}
+    loose = {"type": "object", "properties": {"city": {"type": "string"}}}
+    body = encoded(UserMessage("hi"), output_schema=loose)
+    assert body["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": loose, "strict": False}}
+
+
+LEAF = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/Leaf"}, "size": {"type": "integer", "default": 1}},
+    "required": ["root"],
+    "$defs": {"Leaf": LEAF},
+}
+PLANT = ToolDefinition(name="plant", description="Do.", input_schema=TREE)
+
+
+def sent_tool(definition: ToolDefinition, **settings: bool) -> dict[str, Any]:
+    codec = OpenAIResponsesCodec("m", provider="openai", **settings)
+    (tool,) = codec.encode(ChatRequest((UserMessage("hi"),), (definition,)), stream=False)["tools"]
+    return dict(tool)
+
+
+def test_a_tool_is_sent_as_it_is_and_says_that_it_is_not_strict() -> None:
+    expected = {"type": "function", "name": "plant", "description": "Do.", "parameters": TREE, "strict": False}
+    assert sent_tool(PLANT) == expected
+
+
+def test_strict_tools_are_sent_with_schemas_of_strict_mode() -> None:
+    sent = sent_tool(PLANT, strict_tools=True)
+    assert sent["strict"] is True
+    assert (sent["parameters"]["required"], sent["parameters"]["additionalProperties"]) == (["root", "size"], False)
+
+
+def test_definitions_are_written_out_for_servers_that_follow_no_reference() -> None:
+    sent = sent_tool(PLANT, inline_definitions=True)
+    assert (sent["parameters"]["properties"]["root"], sent["strict"]) == (LEAF, False)
+
+
+def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
+    request = ChatRequest((UserMessage("hi"),), (PLANT, WEATHER))
+    first, second = (CODEC.encode(request, stream=False)["tools"] for _ in range(2))
+    assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("settings", [{"strict_tools": True}, {"inline_definitions": True}])
+def test_a_schema_that_cannot_be_sent_is_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
+    schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}, "more": {}}}
+    with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
+        sent_tool(ToolDefinition(name="plant", input_schema=schema), **settings)
+    assert caught.value.__cause__ is None
+
+
+# Answers that go back.
+
+THOUGHTS = [
+    ReasoningPart("First.", id="rs_1"),
+    ReasoningPart("Then.", id="rs_1", signature="xyz"),
+    ReasoningPart("", id="rs_2", signature="abc"),
+]
+SENT_THOUGHTS = [
+    {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}],
+        "encrypted_content": "xyz",
+    },
+    {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "abc"},
+]
+BARE = ReasoningPart("", id="rs_1")
+SENT_BARE = {"type": "reasoning", "id": "rs_1", "summary": []}
+RECORD = ProviderPart('{"type": "message", "id": "msg_1", "phase": "commentary"}')
+SENT_TEXT = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "I look.", "annotations": []}],
+    "phase": "commentary",
+}
+ANSWERED = [TextPart("I look."), RECORD, call('{"id": "fc_1", "namespace": "maps"}')]
+
+
+def answered(*parts: Any, provider: str | None = "openai") -> AssistantMessage:
+    return AssistantMessage(parts, provider=provider)
+
+
+def test_reasoning_goes_back_as_one_item_per_id_and_ties_what_follows_by_their_ids() -> None:
+    sent_call = {**SENT_CALL, "id": "fc_1", "namespace": "maps"}
+    assert items(answered(*THOUGHTS, *ANSWERED)) == [*SENT_THOUGHTS, SENT_TEXT, sent_call]
+    assert items(answered(BARE, *ANSWERED)) == [SENT_BARE, SENT_TEXT, sent_call]
+
+
+def test_ids_stay_behind_where_no_reasoning_is_sent() -> None:
+    message = {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"}
+    assert items(answered(*ANSWERED)) == [message, {**SENT_CALL, "namespace": "maps"}]
+    assert items(answered(ReasoningPart("hm"), *ANSWERED)) == [message, {**SENT_CALL, "namespace": "maps"}]
+
+
+def test_a_server_that_stores_nothing_gets_only_the_reasoning_that_is_whole() -> None:
+    untied = [
+        {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"},
+        {**SENT_CALL, "namespace": "maps"},
+    ]
+    assert items(answered(*THOUGHTS, *ANSWERED), extra=STATELESS) == [*SENT_THOUGHTS, *untied]
+    assert items(answered(BARE, *ANSWERED), extra=STATELESS) == untied
+
+
+def test_reasoning_that_has_no_id_goes_back_without_one() -> None:
+    expected = {"type": "reasoning", "summary": [], "encrypted_content": "xyz"}
+    assert items(answered(ReasoningPart("", signature="xyz"))) == [expected]
+
+
+def test_parts_that_only_the_provider_understands_go_back_as_they_came() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "action": {"query": "Oslo"}}
+    thought = {"type": "reasoning", "id": "1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+    parts = [
+        ReasoningPart("hm"),
+        ProviderPart(str(thought).replace("'", '"')),
+        ProviderPart(str(search).replace("'", '"')),
+    ]
+    assert items(answered(*parts, call())) == [thought, search, SENT_CALL]
+
+
+def test_what_another_provider_sealed_is_not_sent() -> None:
+    message = answered(*THOUGHTS, *ANSWERED, ProviderPart('{"type": "new"}'), provider="anthropic")
+    assert items(message) == [{"role": "assistant", "content": "I look."}, SENT_CALL]
+
+
+def test_what_nobody_is_named_for_is_sent() -> None:
+    assert items(answered(*THOUGHTS, provider=None)) == SENT_THOUGHTS
+
+
+def test_a_record_without_its_text_is_left_out() -> None:
+    assert items(answered(RECORD)) == []
+    assert items(answered(call(), RECORD)) == [SENT_CALL]
+
+
+def test_images_in_answers_are_left_out() -> None:
+    assert items(answered(TextPart("a dot"), DOT)) == [{"role": "assistant", "content": "a dot"}]
+
+
+@pytest.mark.parametrize("signature", ["no JSON", "[1]", '"text"', "[" * 100_000])
+def test_a_signature_that_is_not_of_this_api_is_left_out(signature: str) -> None:
+    assert items(answered(call(signature), provider=None)) == [SENT_CALL]
+
+
+def test_arguments_that_are_no_object_stand_in_one() -> None:
+    (sent,) = items(AssistantMessage(tool_calls=[ToolCall("weather", '{"city": ', "c1")]))
+    assert sent["arguments"] == '{"invalid_arguments": "{\\"city\\": "}'
+
+
+# The model.
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_environment")
+def test_a_known_server_without_its_key_is_refused_and_says_what_to_set() -> None:
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        OpenAIResponsesModel("gpt-5-mini")
+    with pytest.raises(ConfigurationError, match="DEEPSEEK_API_KEY"):
+        OpenAIResponsesModel("deepseek-v4-flash", base_url="https://api.deepseek.com")
+
+
+@pytest.mark.usefixtures("no_environment")
+def test_the_provider_is_told_by_the_address_unless_it_is_given() -> None:
+    def provider(base_url: str, **given: str) -> str:
+        return OpenAIResponsesModel("m", base_url=base_url, api_key="k", **given).provider
+
+    assert provider("http://127.0.0.1:1/v1") == "openai"
+    assert provider("https://api.deepseek.com") == "deepseek"
+    assert provider("https://api.deepseek.com", provider="mine") == "mine"
+
+
+@pytest.mark.parametrize(
+    "address", ["not an address", "ftp://example.org", "http://", "https://example.org/v1/responses"]
+)
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="base_url"):
+        OpenAIResponsesModel("m", base_url=address)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": 1},
+        {"base_url": 1},
+        {"api_key": 1},
+        {"provider": 1},
+        {"strict_tools": 1},
+        {"inline_definitions": "yes"},
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        OpenAIResponsesModel(**{"model": "m", "base_url": "http://127.0.0.1:1", **wrong})
+
+
+def test_the_environment_names_server_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8123/v1/")
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    model = OpenAIResponsesModel("m")
+    assert (model.server_address, model.server_port, model.provider) == ("127.0.0.1", 8123, "openai")
+    assert SECRET not in repr(model) + repr(vars(model))

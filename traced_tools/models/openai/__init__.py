@@ -1,0 +1,1 @@
+"""OpenAI, and the servers that speak its languages: chat completions, responses, embeddings."""

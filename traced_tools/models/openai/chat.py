@@ -1,0 +1,315 @@
+"""OpenAI's chat completions, and every server that speaks them.
+
+Format: https://platform.openai.com/docs/api-reference/chat. The codec decides by what it sees and not by what a server
+claims: some give no finish reason, some put usage on a chunk of its own, some send a whole call in one delta.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from io import StringIO
+from itertools import count
+from typing import Any, Unpack
+
+from traced_tools._checks import expect
+from traced_tools._made_once import MadeOnce
+from traced_tools.errors import ConfigurationError, InvalidResponse
+from traced_tools.messages import AssistantMessage, ProviderPart, ToolCall
+from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
+from traced_tools.models.encoding import merged
+from traced_tools.models.folding import ChunkFold
+from traced_tools.models.http.framing import Framing, ServerSentEvents
+from traced_tools.models.http.model import HttpChatModel
+from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.transport import HttpTransport
+from traced_tools.models.openai.chat_messages import messages_for
+from traced_tools.models.openai.chat_wire import Answer, Call, Completion, Function, read_completion
+from traced_tools.models.openai.common import address_of, headers_of, sent_output_schema, sent_schema
+from traced_tools.models.openai.servers import Server, server_of
+from traced_tools.options import ChatOptions
+from traced_tools.tools.definition import ToolDefinition
+
+_PATH = "/chat/completions"
+_NOTHING, _NAMELESS = Answer(), Function()
+_DONE = "[DONE]"
+_FINISH_REASONS = {
+    "stop": "stop",
+    "eos": "stop",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "model_length": "length",
+    "tool_calls": "tool_call",
+    "function_call": "tool_call",
+    "content_filter": "content_filter",
+}
+
+
+class OpenAIChatModel(HttpChatModel):
+    """A model behind OpenAI's chat completions, or behind a server that speaks them (vLLM, Ollama, Groq, a gateway).
+
+    DeepSeek, Groq, Hugging Face's router, Mistral, OpenRouter, Perplexity and xAI are known by their address: each gets
+    its own key and no other's, and is asked in its own way.
+
+    `ChatOptions.output_schema` is held strictly where strict mode says the same. A schema with fields that may be left
+    out, or one that strict mode cannot express, is sent as it is, and how well it is kept is up to the server.
+
+    Args:
+        model: the model's name, such as `gpt-5-mini`.
+        base_url: where the API is; by default `OPENAI_BASE_URL`, else OpenAI.
+        api_key: by default the variable of the server there: `OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GROQ_API_KEY`,
+            `HF_TOKEN`, `MISTRAL_API_KEY`, `OPENROUTER_API_KEY`, `PERPLEXITY_API_KEY` or `XAI_API_KEY`; these servers
+            need one. Any other server gets `OPENAI_API_KEY`, if there is one.
+        provider: who runs the model, for telemetry (`gen_ai.provider.name`); by default told by the address, else
+            `openai`. Behind a gateway, the name of a known provider says that it is to be asked in that one's way.
+        stream_usage: ask for usage on streams; False for servers that refuse the field.
+        strict_tools: have OpenAI hold the model to each tool's input schema. What is optional in it may then be null,
+            and a tool whose schema strict mode cannot express raises `ToolDefinitionError` when it is offered.
+        inline_definitions: write out what `$ref` leads to in schemas, for servers that do not follow it.
+        **http: how to reach it, as in `HttpOptions`.
+
+    Raises:
+        ConfigurationError: for an address that is none, or a known server without its key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        provider: str | None = None,
+        stream_usage: bool = True,
+        strict_tools: bool = False,
+        inline_definitions: bool = False,
+        **http: Unpack[HttpOptions],
+    ) -> None:
+        expect("model", model, str, "a str")
+        expect("provider", provider, (str, type(None)), "a str or None")
+        expect("stream_usage", stream_usage, bool, "True or False")
+        expect("strict_tools", strict_tools, bool, "True or False")
+        expect("inline_definitions", inline_definitions, bool, "True or False")
+        address = address_of(base_url, _PATH)
+        codec = OpenAIChatCodec(
+            model,
+            server_of(address, provider),
+            provider=provider,
+            stream_usage=stream_usage,
+            strict_tools=strict_tools,
+            inline_definitions=inline_definitions,
+        )
+        super().__init__(model, codec, HttpTransport(address, codec.provider, headers_of(api_key, address), http))
+
+
+class OpenAIChatCodec:
+    """The language of chat completions, as `server` speaks it; see `OpenAIChatModel` for the other arguments."""
+
+    framing: Framing = ServerSentEvents()
+
+    def __init__(
+        self,
+        model: str,
+        server: Server,
+        *,
+        provider: str | None = None,
+        stream_usage: bool = True,
+        strict_tools: bool = False,
+        inline_definitions: bool = False,
+    ) -> None:
+        self.provider = provider or server.provider
+        self._model = model
+        self._server = server
+        self._messages = messages_for(server, self.provider)
+        self._stream_usage = stream_usage and server.stream_options
+        self._strict_tools = strict_tools
+        self._inline_definitions = inline_definitions
+        self._tool = MadeOnce(self._made_tool)
+
+    def path(self, *, stream: bool) -> str:
+        """Return where to send a request."""
+        return _PATH
+
+    def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
+        """Return the JSON body that asks `request`; raises `ConfigurationError` for what the server does not have."""
+        body: dict[str, Any] = {"model": self._model, "messages": self._messages.of(request.messages)}
+        if request.tools:
+            body["tools"] = [self._tool(definition) for definition in request.tools]
+        body.update(self._options(request.options, has_tools=bool(request.tools)))
+        if stream:
+            body["stream"] = True
+            if self._stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        return merged(body, request.options.extra)
+
+    def _options(self, options: ChatOptions, *, has_tools: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            self._server.max_tokens: options.max_tokens,
+            "stop": None if options.stop is None else list(options.stop),
+            self._server.seed: options.seed,
+        }
+        if has_tools:
+            fields["tool_choice"] = _tool_choice(options.tool_choice)
+            fields["parallel_tool_calls"] = options.parallel_tool_calls
+        if options.reasoning_effort is not None:
+            fields |= self._server.effort(options.reasoning_effort)
+        if options.output_schema is not None:
+            fields["response_format"] = self._response_format(options.output_schema)
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def _made_tool(self, definition: ToolDefinition) -> dict[str, Any]:
+        schema = sent_schema(definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions)
+        function = {"name": definition.name, "description": definition.description, "parameters": schema}
+        return {"type": "function", "function": {**function, "strict": True} if self._strict_tools else function}
+
+    def _response_format(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._server.output_schema:
+            raise ConfigurationError(f"{self.provider} cannot hold an answer to a schema: drop output_schema")
+        described = sent_output_schema(schema, inline_definitions=self._inline_definitions)
+        return {"type": "json_schema", "json_schema": described}
+
+    def decode(self, body: bytes) -> ChatResponse:
+        """Return the answer a whole body stands for; raises `InvalidResponse`."""
+        answer = read_completion(body, "the answer", self.provider)
+        if answer.choice is None or answer.choice.message is None:
+            raise InvalidResponse("the answer holds no message", provider=self.provider)
+        return ChatResponse(
+            _message(answer.choice.message),
+            usage=answer.used(),
+            finish_reason=_finish_reason(answer.choice.finish_reason),
+            id=answer.id,
+            model=answer.model,
+        )
+
+    def decoder(self) -> OpenAIChunkDecoder:
+        """Return a decoder for one streamed answer."""
+        return OpenAIChunkDecoder(self.provider)
+
+
+class OpenAIChunkDecoder:
+    """Decodes one streamed answer. It is complete when it says `[DONE]` or has given a finish reason."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._places = count(-1, -1)
+        self._details: list[_Detail] = []
+        self._begun = self._complete = self._done = False
+
+    def chunks(self, data: str) -> Iterable[ChatChunk]:
+        """Return the chunks an event's data stands for; raises `InvalidResponse`."""
+        if self._done or not data:
+            return
+        if data.strip() == _DONE:
+            self._complete = self._done = True
+            if details := self._ended_details():
+                yield ChatChunk(parts=details)
+        else:
+            yield from self._chunks(read_completion(data, "a chunk of the stream", self._provider))
+
+    def _chunks(self, event: Completion) -> Iterable[ChatChunk]:
+        choice = event.choice
+        if choice is None:
+            yield ChatChunk(usage=event.used(), id=event.id, model=event.model)
+            return
+        self._begun = True
+        self._complete = self._complete or bool(choice.finish_reason)
+        answer = choice.delta or _NOTHING
+        self._add_details(answer.reasoning_details or ())
+        *before, last = answer.said()
+        yield from before
+        yield ChatChunk(
+            last.text,
+            last.reasoning,
+            tuple([self._call(call) for call in answer.calls]),
+            (*last.parts, *self._ended_details()) if choice.finish_reason else last.parts,
+            event.used(),
+            _finish_reason(choice.finish_reason),
+            event.id,
+            event.model,
+        )
+
+    def _call(self, call: Call) -> ToolCallDelta:
+        """Return a piece of a call. One without index and id is known by its name alone: each name begins another."""
+        function = call.function or _NAMELESS
+        begins = call.index is None and not call.id and function.name
+        return ToolCallDelta(next(self._places) if begins else call.index, call.id, function.name, function.text)
+
+    def _add_details(self, details: Iterable[Mapping[str, Any]]) -> None:
+        for detail in details:
+            if not self._details or not self._details[-1].goes_on_in(detail):
+                self._details.append(_Detail())
+            self._details[-1].add(detail)
+
+    def _ended_details(self) -> tuple[ProviderPart, ...]:
+        ended = tuple([detail.part() for detail in self._details])
+        self._details.clear()
+        return ended
+
+    def end(self) -> None:
+        """Raise `InvalidResponse` if the stream ended before the answer did."""
+        if not self._complete:
+            raise InvalidResponse("the stream ended before the answer did", provider=self._provider)
+        if not self._begun:
+            raise InvalidResponse("the stream holds no answer", provider=self._provider)
+
+
+class _Detail:
+    """A detail of reasoning, which only the provider behind OpenRouter understands; streamed, its texts are in pieces.
+
+    Format: https://openrouter.ai/docs/guides/best-practices/reasoning-tokens#reasoning_details-array-structure
+    """
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._texts: dict[str, StringIO] = {}
+
+    def goes_on_in(self, piece: Mapping[str, Any]) -> bool:
+        """Return whether `piece` belongs to this detail: both are of one kind of text, and nothing tells them apart."""
+        is_text = piece.get("type") in ("reasoning.text", "reasoning.summary")
+        return is_text and not any(self._differs(name, piece) for name in ("type", "index", "id"))
+
+    def _differs(self, name: str, piece: Mapping[str, Any]) -> bool:
+        known, given = self._fields.get(name), piece.get(name)
+        return known is not None and given is not None and known != given
+
+    def add(self, piece: Mapping[str, Any]) -> None:
+        """Take in a piece, or the whole."""
+        for name, value in piece.items():
+            if name in ("text", "summary") and isinstance(value, str):
+                self._texts.setdefault(name, StringIO()).write(value)
+            elif value is not None:
+                self._fields[name] = value
+
+    def part(self) -> ProviderPart:
+        """Return the whole; its fields are sorted, so that it is the same whichever way it came."""
+        texts = {name: text.getvalue() for name, text in self._texts.items()}
+        return ProviderPart(json.dumps({**self._fields, **texts}, ensure_ascii=False, sort_keys=True))
+
+
+def _message(answer: Answer) -> AssistantMessage:
+    fold = ChunkFold()
+    for chunk in answer.said():
+        fold.add(chunk)
+    return AssistantMessage([*fold.response().message.parts, *_whole_parts(answer)])
+
+
+def _whole_parts(answer: Answer) -> Iterator[ToolCall | ProviderPart]:
+    for call in answer.calls:
+        function = call.function or _NAMELESS
+        yield ToolCall(function.name or "", function.text or "{}", call.id)
+    for detail in answer.reasoning_details or ():
+        whole = _Detail()
+        whole.add(detail)
+        yield whole.part()
+
+
+def _finish_reason(reason: str | None) -> str | None:
+    return _FINISH_REASONS.get(reason, "error") if reason else None
+
+
+def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:
+    if choice is None or choice in ("auto", "none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}

@@ -1,0 +1,174 @@
+"""A conversation as servers of chat completions read it, and what single servers want differently.
+
+Reasoning, and parts that only their provider understands, go back to the servers whose documentation asks for them and
+to no other: many refuse a request that holds a field they do not know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from itertools import groupby, pairwise
+from typing import Any
+
+from traced_tools.messages import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    ProviderPart,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from traced_tools.models.encoding import own
+from traced_tools.models.openai.common import arguments_text, image_url
+from traced_tools.models.openai.servers import Server
+
+
+class Messages:
+    """Writes conversations as most servers read them.
+
+    Format: https://platform.openai.com/docs/api-reference/chat/create#chat-create-messages.
+
+    Args:
+        provider: who reads them; what another provider sealed is left out.
+    """
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+
+    def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
+        """Return the messages to send. A result is text only, so a batch's images follow it as the user's."""
+        found: list[dict[str, Any]] = []
+        for _, group in groupby(conversation, key=type):
+            alike = list(group)
+            found += [each for message in alike for each in self._of_one(message)]
+            batches = [message for message in alike if isinstance(message, ToolMessage)]
+            if images := [part for batch in batches for part in self._images(batch)]:
+                found.append({"role": "user", "content": images})
+        return found
+
+    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return what the model said: its text and its calls."""
+        calls = [self._call(call) for call in message.tool_calls]
+        said = {"role": "assistant", "content": message.text or (None if calls else "")}
+        return {**said, "tool_calls": calls} if calls else said
+
+    def call_id(self, given: str) -> str:
+        """Return the id that a call goes by."""
+        return given
+
+    def _of_one(self, message: Message) -> Iterator[dict[str, Any]]:
+        match message:
+            case SystemMessage():
+                yield {"role": "system", "content": message.text}
+            case UserMessage():
+                yield {"role": "user", "content": _user_content(message)}
+            case AssistantMessage():
+                yield self.assistant(message)
+            case ToolMessage():
+                for result in message.results:
+                    yield {"role": "tool", "tool_call_id": self.call_id(result.call_id), "content": result.content}
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        function = {"name": call.name, "arguments": arguments_text(call)}
+        return {"id": self.call_id(call.id or ""), "type": "function", "function": function}
+
+    def _images(self, message: ToolMessage) -> Iterator[dict[str, Any]]:
+        for result in message.results:
+            if result.images:
+                yield _text(f"Images returned by the tool call {self.call_id(result.call_id)}:")
+                yield from map(_image, result.images)
+
+
+class DeepSeekMessages(Messages):
+    """For DeepSeek: once tools were called, thinking mode refuses answers that come back without their reasoning.
+
+    An empty one will do, for messages of another model. https://api-docs.deepseek.com/guides/thinking_mode
+    """
+
+    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return what the model said, with its reasoning."""
+        reasoning = message.reasoning if own(message, self._provider) else ""
+        return {**super().assistant(message), "reasoning_content": reasoning}
+
+
+class OpenRouterMessages(Messages):
+    """For OpenRouter, whose `reasoning_details` hold what the provider behind it wants back.
+
+    https://openrouter.ai/docs/guides/best-practices/reasoning-tokens#preserving-reasoning
+    """
+
+    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return what the model said, with the details of its reasoning."""
+        said = super().assistant(message)
+        details = [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
+        return {**said, "reasoning_details": details} if details and own(message, self._provider) else said
+
+
+class MistralMessages(Messages):
+    """For Mistral: reasoning and references stand in the content, ids are short, and the user never follows a result.
+
+    https://docs.mistral.ai/capabilities/reasoning and https://docs.mistral.ai/capabilities/function_calling
+    """
+
+    def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
+        """Return the messages to send, with a word of the model's between a result and what the user says next."""
+        found = super().of(conversation)
+        bridged = found[:1]
+        for before, after in pairwise(found):
+            if (before["role"], after["role"]) == ("tool", "user"):
+                bridged.append({"role": "assistant", "content": "OK"})
+            bridged.append(after)
+        return bridged
+
+    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return what the model said, with its reasoning and references at their places."""
+        said = super().assistant(message)
+        has_more = any(isinstance(part, ReasoningPart | ProviderPart) for part in message.parts)
+        return {**said, "content": list(_chunks(message))} if has_more and own(message, self._provider) else said
+
+    def call_id(self, given: str) -> str:
+        """Return the id if it is one of Mistral's, nine letters and digits, else one made of it."""
+        return given if _MISTRAL_ID.fullmatch(given) else sha256(given.encode()).hexdigest()[:9]
+
+
+_KINDS = {"deepseek": DeepSeekMessages, "mistral_ai": MistralMessages, "openrouter": OpenRouterMessages}
+
+
+def messages_for(server: Server, provider: str) -> Messages:
+    """Return what writes conversations for `server`; `provider` is the name its own messages bear."""
+    return _KINDS.get(server.provider, Messages)(provider)
+
+
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+def _chunks(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+    for part in message.parts:
+        match part:
+            case TextPart():
+                yield _text(part.text)
+            case ReasoningPart(text=str(text)) if text:
+                yield {"type": "thinking", "thinking": [_text(text)]}
+            case ProviderPart():
+                yield json.loads(part.data)
+
+
+def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, TextPart) for part in message.parts):
+        return message.text
+    return [_image(part) if isinstance(part, ImagePart) else _text(part.text) for part in message.parts]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _image(part: ImagePart) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": image_url(part)}}

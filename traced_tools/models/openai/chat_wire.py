@@ -1,0 +1,224 @@
+"""What chat completions look like on the wire, as far as we read them; everything else in a body is ignored."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict
+
+from traced_tools.errors import InvalidResponse
+from traced_tools.messages import ImagePart, ProviderPart, Usage
+from traced_tools.models.base import ChatChunk
+from traced_tools.models.wire import Body, Wire, code_of, read, written
+
+
+class Function(Wire):
+    """Name and arguments of a call; a delta may hold a piece of either. Some servers send arguments as an object."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON text."""
+        return written(self.arguments) if isinstance(self.arguments, dict) else self.arguments or ""
+
+
+class Call(Wire):
+    """A tool call, or a delta of one."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+
+
+class ImageUrl(Wire):
+    """Where an image is; mostly in the address itself."""
+
+    url: str | None = None
+
+
+class Piece(Wire):
+    """A piece of a content that is a list: text, reasoning (Mistral), an image, or what only its provider knows."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    thinking: str | tuple[Piece, ...] | None = None
+    image_url: str | ImageUrl | None = None
+
+    def chunk(self) -> ChatChunk:
+        """Return what it says."""
+        if self.type == "thinking":
+            return ChatChunk(reasoning=self._thoughts())
+        if url := self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url:
+            return ChatChunk(parts=(_image(url),))
+        if self.text or self.refusal or self.type == "text":
+            return ChatChunk(text=self.text or self.refusal or "")
+        return ChatChunk(parts=(ProviderPart(written(self.model_dump(exclude_unset=True))),))
+
+    def _thoughts(self) -> str:
+        if isinstance(self.thinking, tuple):
+            return "".join([piece.text or "" for piece in self.thinking])
+        return self.thinking or ""
+
+
+class Answer(Wire):
+    """A message, or a delta of one. Reasoning goes by several names, and the call of old had a field of its own."""
+
+    content: str | tuple[Piece, ...] | None = None
+    refusal: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    reasoning_details: tuple[dict[str, Any], ...] | None = None
+    images: tuple[Piece, ...] | None = None
+    tool_calls: tuple[Call, ...] | None = None
+    function_call: Function | None = None
+
+    def said(self) -> list[ChatChunk]:
+        """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
+        plain = ChatChunk(self._text(), self._thoughts())
+        pieces = [piece.chunk() for piece in self._pieces()]
+        return [plain, *pieces] if plain.text or plain.reasoning or not pieces else pieces
+
+    def _text(self) -> str:
+        text = self.content if isinstance(self.content, str) else None
+        return text or self.refusal or ""
+
+    def _thoughts(self) -> str:
+        return self.reasoning or self.reasoning_content or "".join(map(_text_of, self.reasoning_details or ()))
+
+    def _pieces(self) -> tuple[Piece, ...]:
+        return (*(self.content if isinstance(self.content, tuple) else ()), *(self.images or ()))
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls, or pieces of them."""
+        calls, old = self.tool_calls or (), self.function_call
+        return (*calls, Call(function=old)) if old is not None and (old.name or old.arguments) else calls
+
+
+class TokenDetails(Wire):
+    """Of which: read from a cache, written to one, spent on thinking."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+_NO_DETAILS = TokenDetails()
+
+
+class Used(Wire):
+    """Usage. Mistral and DeepSeek have names of their own for what was cached, Perplexity one for thinking."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
+    num_cached_tokens: int | None = None
+    prompt_cache_hit_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    def usage(self) -> Usage:
+        """Return this usage in our terms."""
+        read, written = self.prompt_tokens_details or _NO_DETAILS, self.completion_tokens_details or _NO_DETAILS
+        reasoning = _first(written.reasoning_tokens, self.reasoning_tokens)
+        return Usage(
+            input_tokens=self.prompt_tokens,
+            output_tokens=self._output(reasoning),
+            cache_read_tokens=_first(read.cached_tokens, self.num_cached_tokens, self.prompt_cache_hit_tokens),
+            cache_write_tokens=read.cache_write_tokens,
+            reasoning_tokens=reasoning,
+        )
+
+    def _output(self, reasoning: int | None) -> int | None:
+        """Return all output. xAI counts thinking beside it and not in it, which only the total shows."""
+        if self.completion_tokens is None or reasoning is None:
+            return self.completion_tokens
+        output = self.completion_tokens + reasoning
+        return output if self.total_tokens == (self.prompt_tokens or 0) + output else self.completion_tokens
+
+
+class VendorUsage(Wire):
+    """Groq's own place for usage on streams."""
+
+    usage: Used | None = None
+
+
+class Choice(Wire):
+    """A choice of an answer, whole (`message`) or in pieces (`delta`). OpenRouter tells here what failed behind it."""
+
+    index: int | None = None
+    message: Answer | None = None
+    delta: Answer | None = None
+    finish_reason: str | None = None
+    error: Any = None
+
+
+class Completion(Body):
+    """An answer, or an event of a streamed one, in which usage may come with no choice at all.
+
+    A body that is itself an error object, as Mistral and older vLLM send, has its `type` and `code` here.
+    """
+
+    object: str | None = None
+    type: str | None = None
+    code: Any = None
+    id: str | None = None
+    model: str | None = None
+    choices: tuple[Choice, ...] | None = None
+    usage: Used | None = None
+    x_groq: VendorUsage | None = None
+
+    @property
+    def choice(self) -> Choice | None:
+        """The first choice; nobody asked for others."""
+        for choice in self.choices or ():
+            if not choice.index:
+                return choice
+        return None
+
+    def used(self) -> Usage | None:
+        """Return the usage, wherever it stands."""
+        used = self.usage or (self.x_groq and self.x_groq.usage)
+        return used.usage() if used else None
+
+
+def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
+    """Return `body` as `read` does; raises `InvalidResponse` wherever in it an error stands, too."""
+    found = read(Completion, body, what, provider)
+    choice = found.choice
+    if found.object == "error":
+        raise InvalidResponse(f"{what} is an error object", provider=provider, code=code_of(dict(found)))
+    if choice is not None and choice.error:
+        raise InvalidResponse(f"{what} holds an error object", provider=provider, code=code_of(choice.error))
+    return found
+
+
+def _first(*counts: int | None) -> int | None:
+    return next((count for count in counts if count is not None), None)
+
+
+def _text_of(detail: Mapping[str, Any]) -> str:
+    """Return what a person can read of a detail of reasoning."""
+    text = detail.get("text") or detail.get("summary")
+    return text if isinstance(text, str) else ""
+
+
+def _image(url: str) -> ImagePart:
+    """Return the image at `url`; one that is in the address itself as bytes."""
+    head, _, data = url.partition(",")
+    kind = head.removeprefix("data:").removesuffix(";base64")
+    if head == f"data:{kind};base64":
+        try:
+            return ImagePart(data=base64.b64decode(data, validate=True), media_type=kind or "image/png")
+        except binascii.Error:
+            pass  # it is then for others to make sense of
+    return ImagePart(url=url)

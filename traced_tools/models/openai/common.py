@@ -1,0 +1,112 @@
+"""What OpenAI's APIs share: the address, the key, how schemas, calls and images are sent."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from traced_tools._checks import expect
+from traced_tools.errors import ConfigurationError, ToolDefinitionError
+from traced_tools.messages import ImagePart, ToolCall
+from traced_tools.models.encoding import arguments_object, base64_of
+from traced_tools.models.http.keys import key_of, needed_key
+from traced_tools.models.openai.servers import known_server
+from traced_tools.models.wire import written
+from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.dialects import inlined, strict
+from traced_tools.tools.naming import wire_name
+
+OPENAI = "https://api.openai.com/v1"
+
+
+def address_of(base_url: str | None, path: str) -> str:
+    """Return the address that was given, else that of the environment, else OpenAI's, without a slash at its end.
+
+    Raises:
+        ConfigurationError: if it ends with `path`, which is the codec's to add.
+    """
+    expect("base_url", base_url, (str, type(None)), "a str or None")
+    address = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
+    if address.endswith(path):
+        raise ConfigurationError(f"base_url must be the API's base, such as {OPENAI}: drop {path}")
+    return address
+
+
+def headers_of(api_key: str | None, address: str) -> dict[str, str]:
+    """Return the headers that hold the key of the server at `address`: a known one gets its own and no other's.
+
+    Raises:
+        ConfigurationError: for a known server without a key.
+    """
+    server = known_server(address)
+    key = needed_key(api_key, server.key) if server else key_of(api_key, "OPENAI_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def sent_schema(definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool) -> dict[str, Any]:
+    """Return the input schema of a tool as it is sent; raises `ToolDefinitionError` that names the tool."""
+    schema = definition.input_schema
+    try:
+        schema = inlined(schema) if inline_definitions else schema
+        return strict(schema) if strict_tools else schema
+    except ToolDefinitionError as error:
+        problem = error
+    raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {problem}")
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments as the model wrote them; servers refuse a conversation in which they are no JSON object."""
+    try:
+        is_object = isinstance(json.loads(call.arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return call.arguments if is_object else written(arguments_object(call))
+
+
+def image_url(image: ImagePart) -> str:
+    """Return the address of an image; that of bytes is a `data:` address (RFC 2397)."""
+    return image.url or f"data:{image.media_type};base64,{base64_of(image)}"
+
+
+def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -> dict[str, Any]:
+    """Return what an answer's schema is sent as: its name, the schema, and whether it is held strictly.
+
+    It is where strict mode says the same; else the schema is sent as it is.
+
+    Raises:
+        ConfigurationError: for a schema whose references lead nowhere.
+    """
+    try:
+        given = inlined(schema) if inline_definitions else dict(schema)
+    except ToolDefinitionError as error:
+        raise ConfigurationError(f"output_schema cannot be sent: {error}") from None
+    exact = _exact(given)
+    name = wire_name(str(given.get("title") or "answer"))
+    return {"name": name, "schema": exact or given, "strict": exact is not None}
+
+
+def _exact(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema in strict mode if it means the same there: a field that may be left out would become null."""
+    try:
+        exact = strict(schema)
+    except ToolDefinitionError:
+        return None
+    return None if _has_optional_fields(schema) else exact
+
+
+def _has_optional_fields(schema: Any) -> bool:
+    match schema:
+        case {"properties": dict() as fields} if not _requires(schema, fields):
+            return True
+        case dict():
+            return any(map(_has_optional_fields, schema.values()))
+        case list():
+            return any(map(_has_optional_fields, schema))
+    return False
+
+
+def _requires(schema: Mapping[str, Any], fields: Iterable[str]) -> bool:
+    required = schema.get("required")
+    return all(isinstance(required, list) and name in required for name in fields)

@@ -1,0 +1,286 @@
+"""What the Responses API looks like on the wire, as far as we read it; everything else in a body is ignored.
+
+An answer is a list of items. Each says what it is as parts of a message: as a whole, or, where its text has been
+streamed, what is left to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Base64Bytes, Discriminator, Tag, model_validator
+
+from traced_tools.messages import ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
+from traced_tools.models.base import ToolCallDelta
+from traced_tools.models.wire import Body, Wire, written
+
+Part = TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart
+
+
+class Item(Wire):
+    """An item of an answer: of a kind that only the server understands, unless a subclass reads it."""
+
+    raw: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_raw(cls, value: Any) -> Any:
+        return {**value, "raw": value} if isinstance(value, dict) else value
+
+    def fields(self, *names: str) -> dict[str, Any]:
+        """Return those of these fields that say something."""
+        return {name: self.raw[name] for name in names if self.raw.get(name)}
+
+    def parts(self) -> Iterator[Part]:
+        """Give the whole item."""
+        yield ProviderPart(written(self.raw))
+
+    def rest(self) -> Iterator[Part]:
+        """Give what is left to say of an item whose text has been streamed."""
+        yield from self.parts()
+
+
+class Piece(Wire):
+    """A piece of an item's content: a text, or the reason of a refusal."""
+
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def words(self) -> str:
+        """What it says."""
+        return self.text or self.refusal or ""
+
+
+class Message(Item):
+    """A message; its text is followed by the record of what else it is, which a stream tells when the text is over."""
+
+    content: tuple[Piece, ...] | None = None
+
+    def parts(self) -> Iterator[Part]:
+        """Give the text and the record, nothing if there is no text."""
+        if text := "".join(piece.words for piece in self.content or ()):
+            yield TextPart(text)
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Part]:
+        """Give the record."""
+        if fields := self.fields("id", "phase"):
+            yield ProviderPart(written({"type": "message", **fields}))
+
+
+class FunctionCall(Item):
+    """A tool call. Some servers send arguments as an object."""
+
+    call_id: str | None = None
+    name: str = ""
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON text."""
+        return written(self.arguments) if isinstance(self.arguments, dict) else self.arguments or "{}"
+
+    @property
+    def signature(self) -> str | None:
+        """What else it is, as JSON text."""
+        fields = self.fields("id", "namespace")
+        return written(fields) if fields else None
+
+    def delta(self, index: int | None, arguments: str = "") -> ToolCallDelta:
+        """Return a piece of this call, the `index`th item."""
+        return ToolCallDelta(index, self.call_id, self.name, arguments, self.signature)
+
+    def parts(self) -> Iterator[Part]:
+        """Give the call."""
+        yield ToolCall(self.name, self.text, self.call_id, signature=self.signature)
+
+    def rest(self) -> Iterator[Part]:
+        """Give nothing: who it is was said when it began."""
+        return iter(())
+
+
+class Reasoning(Item):
+    """Thoughts: summarized, encrypted, or, as DeepSeek and vLLM give them, in the open as `content`.
+
+    Open thoughts go back as the item they came in, so they are followed by it; the others as their parts.
+    """
+
+    id: str | None = None
+    summary: tuple[Piece, ...] | None = None
+    content: tuple[Piece, ...] | None = None
+    encrypted_content: str | None = None
+
+    def parts(self) -> Iterator[Part]:
+        """Give a part for each summary, the last one with the encrypted thoughts; or the open thoughts."""
+        if self.content:
+            yield from [ReasoningPart(piece.words) for piece in (*(self.summary or ()), *self.content)]
+            yield from super().parts()
+            return
+        *first, last = [piece.words for piece in self.summary or ()] or [""]
+        yield from [ReasoningPart(text, id=self.id) for text in first]
+        yield self._last(last)
+
+    def rest(self) -> Iterator[Part]:
+        """Give what ends the thoughts before."""
+        if self.content:
+            yield from super().parts()
+        else:
+            yield self._last("")
+
+    def _last(self, text: str) -> ReasoningPart:
+        return ReasoningPart(text, id=self.id, signature=self.encrypted_content or None)
+
+
+class GeneratedImage(Item):
+    """The record of an image the server has made."""
+
+    result: Base64Bytes | None = None
+    output_format: str = "png"
+
+    def parts(self) -> Iterator[Part]:
+        """Give the image to look at, and the record to send back."""
+        if self.result:
+            yield ImagePart(data=self.result, media_type=f"image/{self.output_format}")
+        yield from super().parts()
+
+
+_KINDS = ("message", "function_call", "reasoning", "image_generation_call")
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    return kind if kind in _KINDS else "other"
+
+
+AnyItem = Annotated[
+    Annotated[Message, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[Reasoning, Tag("reasoning")]
+    | Annotated[GeneratedImage, Tag("image_generation_call")]
+    | Annotated[Item, Tag("other")],
+    Discriminator(_kind),
+]
+
+
+class TokenDetails(Wire):
+    """Of which: read from a cache, spent on thinking."""
+
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class Used(Wire):
+    """Usage."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
+
+    def usage(self) -> Usage:
+        """Return this usage in our terms."""
+        read, written = self.input_tokens_details, self.output_tokens_details
+        return Usage(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cache_read_tokens=None if read is None else read.cached_tokens,
+            reasoning_tokens=None if written is None else written.reasoning_tokens,
+        )
+
+
+class IncompleteDetails(Wire):
+    """Why an answer ends early."""
+
+    reason: str | None = None
+
+
+class Response(Body):
+    """An answer, whole or as far as a stream has come."""
+
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    incomplete_details: IncompleteDetails | None = None
+    output: tuple[AnyItem, ...] | None = None
+    usage: Used | None = None
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return all that is said in it."""
+        return tuple(part for item in self.output or () for part in item.parts())
+
+    def used(self) -> Usage | None:
+        """Return the usage, if the server tells it."""
+        return self.usage.usage() if self.usage else None
+
+
+class Event(Body):
+    """An event of a stream, of a kind that says nothing to us unless a subclass reads it."""
+
+    type: str = ""
+
+
+class Failure(Event):
+    """The end of a stream that has failed."""
+
+    code: Any = None
+
+
+class Delta(Event):
+    """A piece of an item's text."""
+
+    output_index: int | None = None
+    delta: str
+
+
+class TextDelta(Delta):
+    """A piece of the answer, or of the reason of a refusal."""
+
+
+class ArgumentsDelta(Delta):
+    """A piece of a call's arguments."""
+
+
+class ReasoningDelta(Delta):
+    """A piece of one of the summaries, or of one of the open thoughts."""
+
+    item_id: str | None = None
+    summary_index: int | None = None
+    content_index: int | None = None
+
+
+class ItemAdded(Event):
+    """An item begins."""
+
+    output_index: int | None = None
+    item: AnyItem
+
+
+class ItemDone(Event):
+    """An item is complete, and here in full."""
+
+    output_index: int | None = None
+    item: AnyItem
+
+
+class Ended(Event):
+    """The answer is complete, or as complete as it will be, and here in full."""
+
+    response: Response
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    "response.output_item.added": ItemAdded,
+    "response.output_item.done": ItemDone,
+    "response.output_text.delta": TextDelta,
+    "response.refusal.delta": TextDelta,
+    "response.function_call_arguments.delta": ArgumentsDelta,
+    "response.reasoning_summary_text.delta": ReasoningDelta,
+    "response.reasoning_text.delta": ReasoningDelta,
+    "response.completed": Ended,
+    "response.incomplete": Ended,
+    "response.failed": Ended,
+    "error": Failure,
+}
+"""The events that are read; all others repeat what these say, or tell of progress."""

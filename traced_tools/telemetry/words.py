@@ -1,0 +1,46 @@
+"""The closed lists of words that telemetry tells: values of attributes, and types for the code that chooses them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
+HOOKS: Final = get_args(Hook)
+
+StopReason = Literal[
+    "answered",
+    "return_direct",
+    "max_iterations",
+    "max_tool_calls",
+    "max_calls_per_tool",
+    "repeated_call",
+    "token_budget",
+    "deadline",
+    "awaiting_approval",
+    "advisor",
+    "cancelled",
+    "error",
+]
+STOP_REASONS: Final = get_args(StopReason)
+
+ToolOutcome = Literal["ok", "error", "timeout", "cancelled"]
+TOOL_OUTCOMES: Final = get_args(ToolOutcome)
+
+Decision = Literal[
+    "allowed",
+    "denied",
+    "approved",
+    "rejected",
+    "answered",
+    "limited",
+    "repeated",
+    "unknown_tool",
+    "invalid_arguments",
+]
+DECISIONS: Final = get_args(Decision)
+
+Repair = Literal["blank", "null", "string", "code_fence", "null_fields"]
+REPAIRS: Final = get_args(Repair)
+
+IterationOutcome = Literal["tool_calls", "answer", "error"]
+ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
