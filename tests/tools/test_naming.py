@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.fixtures import bfcl_queries, bfcl_tools, livemcp_tools
 from traced_tools.tools.naming import wire_name
 
-ACCEPTED = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ACCEPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 NAMES = st.text(min_size=1, max_size=80) | st.from_regex(r"[a-z./ -]{1,80}", fullmatch=True)
 
 
-@pytest.mark.parametrize("name", ["weather", "get_weather-2", "A", "_", "-", "___", "x" * 64])
+@pytest.mark.parametrize("name", ["weather", "get_weather-2", "A", "_", "_-", "___", "x" * 64])
 def test_a_name_that_providers_accept_stays_as_it_is(name: str) -> None:
     assert wire_name(name) == name
 
@@ -28,6 +28,8 @@ def test_a_name_that_providers_accept_stays_as_it_is(name: str) -> None:
         ("a..b", "a__b"),
         ("weather\n", "weather_"),
         ("." * 63 + "a", "_" * 63 + "a"),
+        ("3d_render", "_3d_render"),
+        ("-", "_-"),
     ],
 )
 def test_each_other_character_becomes_an_underscore(name: str, wire: str) -> None:

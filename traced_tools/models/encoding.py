@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from traced_tools.messages import AssistantMessage, ImagePart, ToolCall
+from traced_tools.tools.arguments import unwrapped
 
 
 def own(message: AssistantMessage, provider: str) -> bool:
@@ -18,10 +19,12 @@ def own(message: AssistantMessage, provider: str) -> bool:
 def arguments_object(call: ToolCall) -> dict[str, Any]:
     """Return the arguments of `call` as an object, for providers that take nothing else.
 
-    Arguments that are no JSON object stand in one as text, so that the model sees its own mistake.
+    They are taken out of what they are wrapped in, as for the tool. Arguments that are no JSON object stand in one as
+    text, so that the model sees its own mistake.
     """
+    text, _ = unwrapped(call.arguments)
     try:
-        found = json.loads(call.arguments or "{}")
+        found = json.loads(text)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # numbers and text that JSON cannot hold
     except (ValueError, RecursionError):
         found = None

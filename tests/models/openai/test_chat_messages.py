@@ -109,10 +109,19 @@ def test_the_user_does_not_follow_a_result_at_mistral() -> None:
     assert encoded(codec=codec_of("mistral_ai"))["messages"] == []
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", "null", '{"a": 1'])
+@pytest.mark.parametrize("arguments", ["{", "[1]", '{"a": 1'])
 def test_arguments_that_are_no_object_go_back_in_one_that_every_server_can_read(arguments: str) -> None:
     (call,) = said(None, None, [ToolCall("f", arguments, "a")])["tool_calls"]
-    assert json.loads(call["function"]["arguments"]) == ({"invalid_arguments": arguments} if arguments else {})
+    assert json.loads(call["function"]["arguments"]) == {"invalid_arguments": arguments}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mended"),
+    [("", {}), ("null", {}), ('"{\\"a\\": 1}"', {"a": 1}), ('```json\n{"a": 1}\n```', {"a": 1})],
+)
+def test_arguments_that_were_mended_for_the_tool_go_back_mended(arguments: str, mended: dict[str, int]) -> None:
+    (call,) = said(None, None, [ToolCall("f", arguments, "a")])["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == mended
 
 
 def test_images_of_an_answer_do_not_go_back() -> None:

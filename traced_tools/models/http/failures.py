@@ -52,7 +52,7 @@ def failure_in(error: Exception, provider: str, address: str) -> ModelError:
 def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:
     """Return the error that an answer of another status than success stands for."""
     status, said = response.status_code, _said(body)
-    hint = "; is base_url right?" if status in (404, 405) or status < 400 else ""
+    hint = "; are base_url and the model's name right?" if status in (404, 405) or status < 400 else ""
     error = _error(said)
     return _error_class(status)(
         f"the request failed{hint}",
