@@ -94,6 +94,17 @@ def test_messages_are_sent_as_system_then_conversation_then_user(mode: str) -> N
     assert sent(model).messages == (SystemMessage("first"), *conversation, UserMessage("last"))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_conversation_that_is_gone_on_with_holds_the_systems_words_once(mode: str) -> None:
+    model = ScriptedChatModel(["one", "two", "three"])
+    client = ChatClient(model, system="be brief")
+    first = run(client.prompt("1"), mode)
+    second = run(client.prompt("2", messages=first.messages), mode)
+    run(client.prompt("3", messages=second.messages), mode)
+    roles = [message.role for message in model.requests[-1].messages]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+
+
 def test_the_systems_words_of_a_request_stand_instead_of_the_clients() -> None:
     model = ScriptedChatModel(["x"] * 3)
     client = ChatClient(model, system="the client's")

@@ -366,3 +366,25 @@ def test_reading_a_broken_message_with_a_type_adapter_never_quotes_it() -> None:
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(UserMessage).validate_json(json.dumps({"role": "user", "parts": MARKER}))
     assert MARKER not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("begins", "kind"),
+    [
+        (b"\x89PNG\r\n", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
+        (b"", "image/png"),
+    ],
+)
+def test_what_an_image_is_is_told_by_how_it_begins(begins: bytes, kind: str) -> None:
+    assert ImagePart(data=begins).media_type == kind
+    assert ImagePart(data=begins, media_type="image/avif").media_type == "image/avif"
+    assert ImagePart.model_validate_json(ImagePart(data=begins).model_dump_json()) == ImagePart(data=begins)
+
+
+@pytest.mark.parametrize("media_type", ["png", "", "image/", "image/png; a=b\n"])
+def test_what_is_no_media_type_is_refused(media_type: str) -> None:
+    with pytest.raises(ValueError, match="media_type"):
+        ImagePart(data=b"x", media_type=media_type)

@@ -137,7 +137,8 @@ class ChatClient:
 
         Args:
             user: what the user says: a text, parts, or a message.
-            messages: the conversation so far; sent after `system` and before `user`.
+            messages: the conversation so far, such as the `messages` of a response; sent after `system`, unless it
+                begins with that already, and before `user`.
             system: instructions, instead of the client's.
             tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s (asked when a run
                 begins), and names that the client's resolver knows, nested at will; instead of the client's.
@@ -260,7 +261,8 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     expect("messages", messages, Iterable, "a sequence of messages")
     middle = tuple(messages)
     expect_each("messages", middle, MESSAGE_TYPES, "a SystemMessage, UserMessage, AssistantMessage or ToolMessage")
-    before = () if system is None else (SystemMessage(system),)
+    # a conversation that is gone on with begins with the words it was sent with
+    before = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
     conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
         raise ValueError("prompt needs something to send: give user=, messages= or system=")

@@ -7,11 +7,12 @@ conversation with `dump_messages` and `load_messages`). A `repr` shows shape, ne
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 FinishReason = str
 """`stop`, `length`, `tool_call`, `content_filter` or `error`: the list of the OpenTelemetry GenAI conventions."""
@@ -72,16 +73,27 @@ class TextPart(Value):
 
 
 class ImagePart(Value):
-    """An image, by address (`url`) or as bytes (`data` with its `media_type`, such as `image/png`).
+    """An image, by address or as bytes.
 
-    `signature` is the provider's seal on an image of its own, if it set one, and goes back with it.
+    Args:
+        url: its address.
+        data: its bytes.
+        media_type: what they are; by default JPEG, GIF or WebP if they begin like one, else `image/png`.
+        signature: the provider's seal on an image of its own, if it set one; goes back with it.
     """
 
     type: Literal["image"] = "image"
     url: str | None = Field(default=None, repr=False)
     data: bytes | None = Field(default=None, repr=False)
-    media_type: str = "image/png"
+    media_type: str = Field(default="image/png", pattern=r"^[\w.+-]+/[\w.+-]+$")
     signature: Signature = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tell_media_type(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and "media_type" not in fields and isinstance(data := fields.get("data"), bytes):
+            return {**fields, "media_type": image_type(data) or "image/png"}
+        return fields
 
     def model_post_init(self, context: Any) -> None:
         """Check that there is one image."""
@@ -221,7 +233,7 @@ class AssistantMessage(Value):
 
     def __init__(
         self,
-        content: str | Sequence[TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart] = (),
+        content: str | Sequence[AssistantPart] = (),
         *,
         reasoning: str = "",
         tool_calls: Iterable[ToolCall] = (),
@@ -257,6 +269,13 @@ class ToolMessage(Value):
     def __init__(self, results: Sequence[ToolResultPart], **data: Any) -> None:
         super().__init__(results=tuple(results), **data)
 
+
+_IMAGES = {
+    "image/png": rb"\x89PNG\r\n\x1a\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/gif": rb"GIF8[79]a",
+    "image/webp": rb"RIFF.{4}WEBP",
+}
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
@@ -338,6 +357,11 @@ class UsageSum:
             self._sum = _sum_of(self._added if self._sum is None else [self._sum, *self._added])
             self._added.clear()
         return self._sum
+
+
+def image_type(data: bytes) -> str | None:
+    """Return what image `data` is by how it begins (https://mimesniff.spec.whatwg.org), None if it is none."""
+    return next((kind for kind, start in _IMAGES.items() if re.match(start, data, re.DOTALL)), None)
 
 
 def encodable(text: str) -> str:

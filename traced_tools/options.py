@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from traced_tools.messages import Value
+
+
+def _schema(value: object) -> object:
+    if isinstance(value, type):
+        raise ValueError("must be a JSON Schema; of a pydantic model that is Model.model_json_schema()")
+    return value
+
 
 FrozenMapping = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType), PlainSerializer(dict)]
 
@@ -37,7 +44,7 @@ class ChatOptions(Value):
     tool_choice: Literal["auto", "none", "required"] | str | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
-    output_schema: FrozenMapping | None = Field(default=None, repr=False)
+    output_schema: Annotated[FrozenMapping | None, BeforeValidator(_schema)] = Field(default=None, repr=False)
     extra: FrozenMapping = Field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def merged(self, other: ChatOptions | None) -> ChatOptions:

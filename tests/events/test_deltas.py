@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import MARKER, Telemetry, context_of, run
-from traced_tools import Advisor, ChatClient, ToolCall
+from traced_tools import Advisor, AdvisorChainError, ChatClient, ToolCall
 from traced_tools.events import Event, TextDelta, ToolArgumentsDelta
 from traced_tools.models import OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
@@ -117,6 +117,16 @@ def test_an_error_of_an_advisor_that_watches_passes_through(mode: str) -> None:
 
     with pytest.raises(KeyError, match="mine"):
         run(ChatClient(ScriptedChatModel(["hi"]), advisors=[Broken()]).prompt("go"), mode)
+
+
+@pytest.mark.parametrize("method", ["on_event", "on_chunk"])
+def test_an_async_method_where_nothing_is_awaited_is_refused(method: str) -> None:
+    async def waits(self: Advisor, told: object) -> None:
+        """Never called."""
+
+    advisor = type("Waiting", (Advisor,), {"name": "waiting", "order": 400, method: waits})()
+    with pytest.raises(AdvisorChainError, match=f"{method} of Waiting must be a plain method"):
+        ChatClient(ScriptedChatModel(["hi"]), advisors=[advisor])
 
 
 def test_events_are_json_and_back_and_their_repr_shows_no_content() -> None:

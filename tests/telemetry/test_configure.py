@@ -504,7 +504,7 @@ with trace.get_tracer("application").start_as_current_span("job"):
     )
     inside, block = done.stderr.split("inside\n")
     assert inside == ""
-    assert block.splitlines()[0].startswith("job ")
+    assert block.splitlines()[1].startswith("job ")
     assert [line[:16] for line in block.splitlines() if "invoke_agent" in line] == [
         "├─ invoke_agent ",
         "└─ invoke_agent ",
@@ -523,7 +523,7 @@ run()
 print("after", file=sys.stderr)
 """
     )
-    assert done.stderr.startswith("invoke_agent assistant") and done.stderr.endswith("after\n")
+    assert done.stderr.lstrip().startswith("invoke_agent assistant") and done.stderr.endswith("after\n")
 
 
 def test_a_closed_stderr_does_not_fail_a_run() -> None:

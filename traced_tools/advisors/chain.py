@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -90,7 +91,7 @@ class AdvisorChain:
                 for on_event in self._on_event:
                     on_event(event)
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
-        if chunk.text:
+        if delta.visible_text:
             request.run.streamed.add(request.iteration)
         for on_chunk in self._on_chunk:
             seen = on_chunk(chunk)
@@ -105,12 +106,20 @@ def check_advisors(advisors: Iterable[object]) -> None:
     for index, advisor in enumerate(advisors):
         expect(f"advisors[{index}]", advisor, Advisor, "an Advisor")
         _check_named(advisor)
+        _check_plain(advisor)
 
 
 def _check_named(advisor: object) -> None:
     name, order = getattr(advisor, "name", None), getattr(advisor, "order", None)
     if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
         raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")
+
+
+def _check_plain(advisor: Any) -> None:
+    """Refuse an `async` method where nothing is awaited: what it does would silently not be done."""
+    for method in ("on_chunk", "on_event"):
+        if overrides(advisor, Advisor, method) and inspect.iscoroutinefunction(getattr(advisor, method)):
+            raise AdvisorChainError(f"{method} of {type(advisor).__name__} must be a plain method: drop `async`")
 
 
 def _check_answer(model: ChatModel, response: ChatResponse) -> None:

@@ -332,7 +332,8 @@ class _Console(SpanProcessor):
 
 def _print_trees(spans: list[ReadableSpan]) -> None:
     if spans and sys.stderr is not None:
-        sys.stderr.write("".join(f"{render_text(tree)}\n" for tree in build_trees(spans)))
+        # on a line of its own: the application may have printed an answer without its end
+        sys.stderr.write("".join(f"\n{render_text(tree)}\n" for tree in build_trees(spans)))
 
 
 class InMemoryTelemetry:

@@ -7,7 +7,6 @@ its own serializers run, and its fields have their aliases, as in the schema of 
 from __future__ import annotations
 
 import io
-import re
 import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set, ValuesView
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json, to_jsonable_python
 
 from traced_tools._checks import expect, expect_each
-from traced_tools.messages import ImagePart, TextPart, encodable
+from traced_tools.messages import ImagePart, TextPart, encodable, image_type
 
 MOST_ITEMS = 1_000
 """How many items of an iterator are collected."""
@@ -24,12 +23,6 @@ MOST_ITEMS = 1_000
 _DATA = frozenset({bool, dict, float, int})
 _PARTS = (str, TextPart, ImagePart)
 _COLLECTIONS = (Sequence, Set, ValuesView)
-_SIGNATURES = {
-    "image/png": rb"\x89PNG\r\n\x1a\n",
-    "image/jpeg": rb"\xff\xd8\xff",
-    "image/gif": rb"GIF8[79]a",
-    "image/webp": rb"RIFF.{4}WEBP",
-}
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B")
 _NEAREST_PNG_MODE = {"PA": "RGBA", "RGBa": "RGBA", "La": "LA", "I": "I;16"}
 
@@ -173,10 +166,8 @@ def _named(image: ImagePart) -> str:
 
 
 def _content_of_bytes(data: bytes) -> ToolContent:
-    for media_type, signature in _SIGNATURES.items():
-        if re.match(signature, data, re.DOTALL):
-            return _joined([ImagePart(data=data, media_type=media_type)])
-    return ToolContent(_text(data))
+    media_type = image_type(data)
+    return ToolContent(_text(data)) if media_type is None else _joined([ImagePart(data=data, media_type=media_type)])
 
 
 def _text(data: bytes) -> str:
