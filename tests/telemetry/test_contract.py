@@ -49,12 +49,12 @@ from traced_tools import (
     tool,
 )
 from traced_tools.advisors.base import AdviseNext
-from traced_tools.models import ChatModel, ChatRequest, ChatResponse
+from traced_tools.models import ChatModel, ChatRequest, ChatResponse, OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric, SpanType
 from traced_tools.telemetry.scope import Scope
 from traced_tools.telemetry.words import HOOKS
-from traced_tools.testing import ScriptedChatModel
+from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
 MODEL_TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": tuple}
@@ -803,11 +803,24 @@ def runs_of_everything(telemetry: Telemetry) -> None:
     run(guarded.prompt("?"), "call")
     run_of_a_stuck_tool(telemetry)
     RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
+    run_that_is_sent_again(telemetry)
     broken = ChatClient(ScriptedChatModel([]), advisors=[Broken("advise")], telemetry=telemetry.options)
     with pytest.raises(LookupError):
         run(broken.prompt("?"), "call")
     lost = TelemetryOptions(Telemetry(sampler=BrokenSampler()).tracer_provider, telemetry.meter_provider)
     run(ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"), "call")
+
+
+def run_that_is_sent_again(telemetry: Telemetry) -> None:
+    """Ask a provider that is busy at first, for words and for vectors."""
+    busy = Reply.json({}, 429, {"Retry-After": "0"})
+    said = Reply.json({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+    vectors = Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})
+    with ReplayServer([busy, said, busy, vectors]) as server:
+        with OpenAIChatModel("m", base_url=server.url, retries=1) as model:
+            run(ChatClient(model, telemetry=telemetry.options).prompt("?"), "call")
+        with OpenAIEmbeddingModel("m", base_url=server.url, retries=1) as embedder:
+            embedder.embed(["one"], telemetry=telemetry.options)
 
 
 def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
@@ -904,7 +917,7 @@ def test_the_table_is_consistent_with_itself() -> None:
         assert (metric.instrument == "histogram") is bool(metric.boundaries), metric.name
         assert list(metric.boundaries) == sorted(metric.boundaries)
         assert not metric.name.endswith((".total", "_total"))
-    pattern = re.compile(r"(gen_ai|traced_tools|server|error)(\.[a-z][a-z_]*)+")
+    pattern = re.compile(r"(gen_ai|traced_tools|server|error|http)(\.[a-z][a-z_]*)+")
     assert all(pattern.fullmatch(name) for name in [*names.ATTRIBUTES, *names.METRICS])
     assert all(each.brief for each in [*names.SPANS, *names.ATTRIBUTES.values(), *names.METRICS.values()])
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import select
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -198,3 +200,34 @@ def test_a_client_gets_the_error_it_would_get_from_a_broken_server(
 def test_a_server_that_falls_silent_is_a_timeout(client: httpx.Client, answer: Reply | Piece) -> None:
     with ReplayServer([answer]) as server, pytest.raises(httpx.ReadTimeout):
         client.post(server.url, timeout=0.05)
+
+
+class PatientGate(Gate):
+    """Says when it is waited for again, which is after a look at whether the client is still there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.reached.is_set():
+            self.again.set()
+        return super().wait(timeout)
+
+
+def test_a_delay_ends_however_many_files_are_open() -> None:
+    gate = PatientGate()
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        with ExitStack() as opened:
+            for _ in range(1100):  # past the last number that select can wait for
+                opened.enter_context(open(os.devnull))
+            with ReplayServer([Reply.json("fine", delay=gate)]) as server, connect(server) as connection:
+                connection.sendall(LAST_POST)
+                assert gate.again.wait(PATIENCE)
+                gate.set()
+                assert b'"fine"' in read_all(connection)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -179,3 +180,9 @@ def test_nothing_is_printed_or_logged(capfd: pytest.CaptureFixture[str], caplog:
             connection.sendall(POST[:20])
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("replies", [5, {"a": 1}, None])
+def test_what_is_no_sequence_of_replies_is_refused(replies: Any) -> None:
+    with pytest.raises(TypeError, match="replies must be a sequence of replies or a function"):
+        ReplayServer(replies)

@@ -48,6 +48,7 @@ OPERATION_NAME: Final = _attribute(
 PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "Who runs the model.")
 REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The model that was asked.")
 REQUEST_STREAM: Final = _attribute("gen_ai.request.stream", "boolean", "Set, to true, when the answer was streamed.")
+RESEND_COUNT: Final = _attribute("http.request.resend_count", "int", "How often it was sent again, if it was.")
 REQUEST_TEMPERATURE: Final = _attribute("gen_ai.request.temperature", "double", "Sampling temperature asked for.")
 REQUEST_TOP_P: Final = _attribute("gen_ai.request.top_p", "double", "Nucleus sampling mass asked for.")
 REQUEST_MAX_TOKENS: Final = _attribute("gen_ai.request.max_tokens", "int", "The most tokens the answer may have.")
@@ -190,6 +191,7 @@ CHAT_SPAN: Final = SpanType(
         REQUEST_MODEL,
         SERVER_ADDRESS,
         SERVER_PORT,
+        RESEND_COUNT,
         REQUEST_STREAM,
         REQUEST_TEMPERATURE,
         REQUEST_TOP_P,
@@ -217,6 +219,7 @@ EMBEDDINGS_SPAN: Final = SpanType(
         REQUEST_MODEL,
         SERVER_ADDRESS,
         SERVER_PORT,
+        RESEND_COUNT,
         RESPONSE_MODEL,
         EMBEDDINGS_DIMENSION_COUNT,
         USAGE_INPUT_TOKENS,

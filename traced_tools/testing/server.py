@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import select
 import socket
 import socketserver
 import struct
@@ -19,6 +18,7 @@ from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self
 
+from traced_tools._checks import expect
 from traced_tools.testing.reply import Delay, Fault, Piece, Reply, on_the_wire
 
 _TICK = 0.02
@@ -74,9 +74,9 @@ class ReplayServer:
     raises what a function or a generator of yours has raised meanwhile.
 
     Args:
-        replies: one per request, in order, or a function that is given the request and returns its reply. In place of a
-            reply may stand what breaks with HTTP, and then the connection ends: `bytes` that are sent as they are, a
-            `Fault` or a `Delay`.
+        replies: one per request, in order, or a function that is given the request and returns its reply; requests that
+            none is left for get a 500 with the code `no_reply_left`. In place of a reply may stand what breaks with
+            HTTP, and then the connection ends: `bytes` that are sent as they are, a `Fault` or a `Delay`.
 
     Attributes:
         requests: what it got, in order.
@@ -84,6 +84,8 @@ class ReplayServer:
     """
 
     def __init__(self, replies: Sequence[Reply | Piece] | Callable[[Received], Reply | Piece]) -> None:
+        if not callable(replies):
+            expect("replies", replies, Sequence, "a sequence of replies or a function")
         self.requests: list[Received] = []
         self._replies = replies
         self._lock = threading.Lock()
@@ -204,8 +206,17 @@ class _Connection(BaseHTTPRequestHandler):
         ready, seconds = (until, math.inf) if isinstance(until, threading.Event) else (threading.Event(), until)
         latest = time.monotonic() + seconds
         while not ready.wait(min(_TICK, latest - time.monotonic())) and time.monotonic() < latest:
-            if select.select([self.connection], [], [], 0)[0] and not self.connection.recv(1, socket.MSG_PEEK):
+            if self._client_is_gone():
                 raise ConnectionAbortedError
+
+    def _client_is_gone(self) -> bool:
+        self.connection.setblocking(False)
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        finally:
+            self.connection.setblocking(True)
 
     def _end(self, fault: Fault) -> None:
         self.close_connection = True

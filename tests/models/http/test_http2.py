@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.models import recorded
+from tests.models import loops
 from tests.support import MODES, PATIENCE
 from traced_tools import ChatClient
 from traced_tools.models import OpenAIChatModel
@@ -74,5 +74,5 @@ def test_http2_is_spoken_when_asked_for(
     address, certificate = server
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     model = OpenAIChatModel("m", base_url=address, http2=http2, retries=0)
-    assert recorded.run(ChatClient(model).prompt("hi"), mode, model).content == "fine"
+    assert loops.run(mode, ChatClient(model).prompt("hi"), model).content == "fine"
     assert SEEN[-1] == version

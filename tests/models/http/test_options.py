@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,21 +11,29 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.models import recorded
+from tests.models import loops
 from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES
 from traced_tools import ChatClient, ConfigurationError, ModelError, ModelTimeout, UserMessage
-from traced_tools.models import ChatRequest, OpenAIChatModel
+from traced_tools.models import (
+    AnthropicChatModel,
+    ChatRequest,
+    GeminiChatModel,
+    OllamaChatModel,
+    OpenAIChatModel,
+    OpenAIResponsesModel,
+)
 from traced_tools.models.http.options import RetryPolicy, Timeouts
-from traced_tools.testing import Received, ReplayServer, Reply
+from traced_tools.testing import Delay, Received, ReplayServer, Reply, capture_telemetry
 
 REQUEST = ChatRequest((UserMessage("hi"),))
 FINE = {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}
 FINE_STREAM = [{"choices": [{"delta": {"content": "fine"}, "finish_reason": "stop"}]}, "[DONE]"]
 SECRET = "sk-the-secret-key"
+CHAT_MODELS = (OpenAIChatModel, OpenAIResponsesModel, AnthropicChatModel, GeminiChatModel, OllamaChatModel)
 
 
 def ask(mode: str, model: OpenAIChatModel) -> str:
-    return recorded.run(ChatClient(model).prompt("hi"), mode, model).content
+    return loops.run(mode, ChatClient(model).prompt("hi"), model).content
 
 
 def fine(mode: str) -> Reply:
@@ -32,7 +41,7 @@ def fine(mode: str) -> Reply:
 
 
 def sent(request: Received, name: str) -> str | None:
-    return httpx.Headers(dict(request.headers)).get(name)
+    return request.headers.get(name)
 
 
 # Time-outs.
@@ -41,7 +50,7 @@ def sent(request: Received, name: str) -> str | None:
 def test_a_number_is_the_wait_for_a_connection_and_for_each_piece() -> None:
     with pytest.raises(ValueError, match="timeout"):
         OpenAIChatModel("m", base_url="http://127.0.0.1", timeout=0)
-    with pytest.raises(TypeError, match="seconds or a Timeouts"):
+    with pytest.raises(TypeError, match="seconds, a Timeouts or None"):
         OpenAIChatModel("m", base_url="http://127.0.0.1", timeout="soon")  # type: ignore[arg-type]
 
 
@@ -78,13 +87,59 @@ def test_a_retry_that_cannot_begin_before_the_total_time_out_is_not_waited_for(m
     assert caught.value.status_code == 503
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_limit_an_answer_may_take_its_time(mode: str) -> None:
+    with ReplayServer([fine(mode)]) as server:
+        assert ask(mode, OpenAIChatModel("m", base_url=server.url, timeout=None)) == "fine"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_time_out_says_what_the_limits_are(mode: str) -> None:
+    with ReplayServer([Delay(math.inf)]) as server:
+        model = OpenAIChatModel("m", base_url=server.url, timeout=Timeouts(connect=3, read=0.05, total=9))
+        with pytest.raises(ModelTimeout, match=r"no answer in time \(connect 3 s, read 0\.05 s, total 9 s\)"):
+            ask(mode, model)
+
+
+# Failed connections.
+
+
+@pytest.mark.parametrize("mode", BLOCKING_MODES)
+def test_a_connection_that_is_refused_says_so(mode: str) -> None:
+    with ReplayServer([]) as gone:
+        url = gone.url
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1:\d+ failed \(ConnectError, ECONNREFUSED\)"):
+        ask(mode, OpenAIChatModel("m", base_url=url, retries=0))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_proxy_of_the_environment_that_is_none_is_a_configuration_error(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"junk://{SECRET}")
+    with pytest.raises(ConfigurationError, match="HTTP_PROXY") as caught:
+        ask(mode, OpenAIChatModel("m", base_url="http://provider.test/v1"))
+    assert SECRET not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
 # Retries.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_span_says_how_often_a_request_was_sent_again(mode: str) -> None:
+    busy = Reply.json({}, 503, {"Retry-After": "0"})
+    with ReplayServer([busy, busy, fine(mode)]) as server, capture_telemetry() as captured:
+        model = OpenAIChatModel("m", base_url=server.url)
+        loops.run(mode, ChatClient(model, telemetry=captured.options).prompt("hi"), model)
+    (chat,) = [span for span in captured.spans if span.name == "chat m"]
+    assert dict(chat.attributes or {})["http.request.resend_count"] == 2
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_retry_policy_says_how_often_and_how_soon(mode: str) -> None:
     with ReplayServer([Reply.json({}, 503), Reply.json({}, 503), Reply.json({}, 503), fine(mode)]) as server:
-        model = OpenAIChatModel("m", base_url=server.url, retries=RetryPolicy(attempts=3, first_delay=0.001))
+        model = OpenAIChatModel("m", base_url=server.url, retries=RetryPolicy(retries=3, first_delay=0.001))
         assert ask(mode, model) == "fine"
         assert len(server.requests) == 4
 
@@ -214,7 +269,7 @@ def test_what_does_not_reach_a_client_of_ones_own_is_refused(other: dict[str, An
 
 
 def test_an_argument_that_is_none_is_named_beside_those_there_are() -> None:
-    with pytest.raises(TypeError, match=r"no argument time_out; there are timeout, retries"):
+    with pytest.raises(TypeError, match=r"no argument time_out; beside its own a model takes timeout, retries"):
         OpenAIChatModel("m", base_url="http://127.0.0.1", time_out=3)  # type: ignore[call-arg]
 
 
@@ -248,3 +303,33 @@ def test_neither_key_nor_proxy_nor_headers_show_in_what_is_printed_or_raised(mod
     assert SECRET not in repr(model) + str(caught.value) + repr(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("address", ["", "http://127.0.0.1/v1?key=1", "http://127.0.0.1/v1#here"])
+@pytest.mark.parametrize("kind", CHAT_MODELS)
+def test_an_address_that_is_blank_or_more_than_one_is_refused(kind: Any, address: str) -> None:
+    with pytest.raises(ConfigurationError, match="base_url must be an http"):
+        kind("m", base_url=address, api_key="k")
+
+
+@pytest.mark.parametrize("kind", CHAT_MODELS)
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_model_without_a_name_is_refused(kind: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="name of a model"):
+        kind(name, base_url="http://127.0.0.1", api_key="k")
+
+
+def test_what_is_no_request_is_refused() -> None:
+    model = OpenAIChatModel("m", base_url="http://127.0.0.1")
+    with pytest.raises(TypeError, match="request must be a ChatRequest, not str"):
+        model.call("hello")  # type: ignore[arg-type]
+
+
+def test_a_provider_behind_a_gateway_gets_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-1")
+    with ReplayServer([Reply.json(FINE)] * 2) as server:
+        for provider in ("groq", None):
+            with OpenAIChatModel("m", base_url=server.url, provider=provider) as model:
+                model.call(REQUEST)
+        assert [sent(request, "Authorization") for request in server.requests] == ["Bearer gsk-1", f"Bearer {SECRET}"]

@@ -12,6 +12,8 @@ import pytest
 from traced_tools import (
     AuthenticationError,
     ChatClient,
+    ChatOptions,
+    ConfigurationError,
     InvalidRequest,
     InvalidResponse,
     ModelError,
@@ -119,12 +121,17 @@ def test_after_the_last_attempt_the_error_is_raised(mode: str) -> None:
 
 def test_the_wait_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
-    policy = RetryPolicy(attempts=3, first_delay=0.5)
+    policy = RetryPolicy(retries=3, first_delay=0.5)
     failure = ModelError("busy", retryable=True)
     assert [policy.delay(attempt, failure) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
     assert policy.delay(0, RateLimited("busy", retryable=True, retry_after=7.0)) == 7.0
     assert policy.delay(0, RateLimited("busy", retryable=True, retry_after=3600.0)) is None
     assert policy.delay(0, ModelError("wrong", retryable=False)) is None
+
+
+def test_the_wait_stops_growing_however_many_attempts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
+    assert RetryPolicy(retries=5_000).delay(4_999, ModelError("busy", retryable=True)) == 8.0
 
 
 @pytest.mark.parametrize("value", ["1", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "-5"])
@@ -143,8 +150,9 @@ def test_a_server_that_does_not_answer_is_a_timeout_and_not_asked_again(mode: st
         released.wait(10)
         yield b""
 
-    with ReplayServer([Reply(silent()), fine(mode)]) as server:
-        with pytest.raises((ModelTimeout, InvalidResponse)) as caught:
+    content_type = "text/event-stream" if "stream" in mode else "application/json"
+    with ReplayServer([Reply(silent(), content_type=content_type), fine(mode)]) as server:
+        with pytest.raises(ModelTimeout) as caught:
             ask(server.url, mode, timeout=0.2, retries=2)
         released.set()
         assert len(server.requests) == 1
@@ -285,3 +293,20 @@ def test_each_event_loop_has_connections_of_its_own() -> None:
                 return (await model.acall(REQUEST)).message.text
 
         assert [asyncio.run(ask_once()), asyncio.run(ask_once())] == ["fine", "fine"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), b"bytes", object()])
+def test_options_that_json_cannot_hold_are_an_error_that_quotes_nothing(value: Any) -> None:
+    request = ChatRequest((UserMessage("secret words"),), options=ChatOptions(extra={"custom": value}))
+    with OpenAIChatModel("m", base_url="http://127.0.0.1:1") as model:
+        with pytest.raises(ConfigurationError, match="cannot be written as JSON") as caught:
+            model.call(request)
+    assert caught.value.__context__ is None
+
+
+def test_text_that_utf_8_cannot_hold_is_sent_with_a_question_mark() -> None:
+    with ReplayServer([Reply.json(FINE)]) as server, OpenAIChatModel("m", base_url=server.url) as model:
+        model.call(ChatRequest((UserMessage("hi"),), options=ChatOptions(stop=("\ud83c.",))))
+        (request,) = server.requests
+    assert request.json()["stop"] == ["?."]
+    assert request.headers["content-type"] == "application/json"

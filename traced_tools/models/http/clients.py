@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 import os
 import ssl
 import threading
 from collections.abc import AsyncGenerator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import httpx
@@ -17,6 +18,7 @@ import httpx
 from traced_tools.errors import ConfigurationError
 from traced_tools.models.http.options import HttpOptions
 
+C = TypeVar("C", httpx.Client, httpx.AsyncClient)
 _LoopClient = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
 
 
@@ -41,7 +43,7 @@ class Clients:
             raise _one_sided("client", "blocking code")
         with self._lock:
             if self._client is None:
-                self._client = httpx.Client(verify=_certificates(self._settings["http2"]), **self._settings)
+                self._client = _made(httpx.Client, self._settings)
             return self._client
 
     async def of_loop(self) -> httpx.AsyncClient:
@@ -52,9 +54,9 @@ class Clients:
             raise _one_sided("async_client", "asyncio")
         loop = asyncio.get_running_loop()
         if loop not in self._async_clients:
-            for closed in [each for each in self._async_clients if each.is_closed()]:
-                del self._async_clients[closed]
-            client = httpx.AsyncClient(verify=_certificates(self._settings["http2"]), **self._settings)
+            for closed in [each for each in list(self._async_clients) if each.is_closed()]:
+                self._async_clients.pop(closed, None)  # threads with loops of their own do the same
+            client = _made(httpx.AsyncClient, self._settings)
             # an event loop that ends (`asyncio.run`) closes its async generators, and this one closes the client
             keeper = self._open_while(loop, client)
             self._async_clients[loop] = (client, keeper)
@@ -90,6 +92,12 @@ class Clients:
         self._client, self._async_clients = None, {}
 
 
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+"""As many connections as there are threads and tasks that ask: an answer takes long, a stream as long as its reader."""
+
+for _revealing in map(logging.getLogger, ("hpack", "httpcore.socks")):  # at DEBUG they write keys and passwords
+    _revealing.setLevel(max(_revealing.level, logging.INFO))
+
 _ALL: WeakSet[Clients] = WeakSet()
 
 
@@ -107,10 +115,21 @@ def _settings(options: HttpOptions) -> dict[str, Any]:
     http2 = options.get("http2", False)
     if http2 and importlib.util.find_spec("h2") is None:
         raise ConfigurationError("http2=True needs the extra http2: pip install 'traced_tools[http2]'")
-    settings: dict[str, Any] = {"http2": http2}
+    settings: dict[str, Any] = {"http2": http2, "limits": _LIMITS}
     if "proxy" in options:
         settings["proxy"] = _checked_proxy(options["proxy"])
     return settings
+
+
+def _made(kind: type[C], settings: dict[str, Any]) -> C:
+    """Return a client; raises `ConfigurationError` for what the environment names and httpx cannot use, unquoted."""
+    try:
+        return kind(verify=_certificates(settings["http2"]), **settings)
+    except OSError:
+        problem = "the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read"
+    except (ValueError, httpx.InvalidURL, ImportError):
+        problem = "a proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names, or NO_PROXY, cannot be used; see proxy="
+    raise ConfigurationError(problem)
 
 
 def _certificates(http2: bool) -> ssl.SSLContext:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import email.utils
+import errno
 import json
 import re
+import ssl
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -19,34 +25,82 @@ from traced_tools.errors import (
     ModelTimeout,
     RateLimited,
 )
+from traced_tools.models.http.options import Timeouts
 from traced_tools.models.wire import code_of
 
-FAILURES = (httpx.HTTPError, httpx.StreamError, SSEError, UnicodeDecodeError)
-"""What httpx raises while it sends and reads."""
 
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+def _unwrapped() -> Iterator[type[Exception]]:
+    """Give what httpx lets through from below it, as far as that is installed."""
+    yield ssl.SSLError
+    for module, name in (("h2.exceptions", "H2Error"), ("socksio.exceptions", "SOCKSError")):
+        with suppress(ImportError):
+            yield getattr(import_module(module), name)
+
+
+_UNWRAPPED: tuple[type[Exception], ...] = tuple(_unwrapped())
+FAILURES: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.StreamError, SSEError, UnicodeDecodeError, *_UNWRAPPED)
+"""What is raised while httpx sends and reads."""
+
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.WriteError)
+_CUT: tuple[type[Exception], ...] = (httpx.NetworkError, httpx.ProtocolError, *_UNWRAPPED)
+_CLOSED = re.compile(r"Server disconnected|<ConnectionTerminated|<StreamReset .*(REFUSED_STREAM|error_code:7\b)")
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 
-def failure_in(error: Exception, provider: str, address: str) -> ModelError:
-    """Return the error for what went wrong while an answer was read; it says what happened and quotes nothing.
+def failure_in(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
+    """Return the error for what went wrong before an answer began; it says what happened and quotes nothing.
 
     To be raised after the `except` and not inside it: httpx's own errors hold the request, and with it the key.
     """
     unsent = isinstance(error, _UNSENT)
     if isinstance(error, httpx.TimeoutException):
-        return ModelTimeout("no answer in time", provider=provider, retryable=unsent)
+        what = "connection" if unsent else "answer"
+        return ModelTimeout(f"no {what} in time ({_limits(timeouts)})", provider=provider, retryable=unsent)
     if isinstance(error, SSEError):
         return InvalidResponse("a stream was asked for and something else came", provider=provider)
-    if str(error).startswith("Server disconnected"):  # mostly a kept connection that the server has just closed
+    if _CLOSED.match(str(error)) or _is_reset(error):  # mostly a kept connection that the server has just closed
         return ModelError("the server closed the connection", provider=provider, retryable=True)
     if isinstance(error, httpx.RemoteProtocolError):
-        return InvalidResponse("the answer was cut short", provider=provider)
+        return InvalidResponse("what came back is no HTTP answer", provider=provider)
     if isinstance(error, httpx.DecodingError | UnicodeDecodeError):
         return InvalidResponse("the answer's bytes cannot be decoded", provider=provider)
-    problem = f"the connection to {address} failed ({type(error).__name__})"
+    problem = f"the connection to {address} failed ({_cause(error)})"
     return ModelError(problem, provider=provider, retryable=unsent)
+
+
+def _is_reset(error: Exception) -> bool:
+    return isinstance(error, httpx.ReadError) and _cause(error).endswith("ECONNRESET")
+
+
+def cut_in(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
+    """Return the error for what went wrong once an answer had begun; as `failure_in`."""
+    if isinstance(error, _CUT):
+        return InvalidResponse(f"the answer was cut short ({_cause(error)})", provider=provider)
+    return failure_in(error, provider, address, timeouts)
+
+
+def _limits(timeouts: Timeouts) -> str:
+    limits = asdict(timeouts)
+    return ", ".join(f"{name} {seconds:g} s" for name, seconds in limits.items() if seconds is not None)
+
+
+def _cause(error: BaseException) -> str:
+    """Return what kind of error it is, and what the system calls the one that led to it."""
+    kind = type(error).__name__
+    system = next((each for each in _chain(error) if isinstance(each, OSError) and each.errno), None)
+    if system is None:
+        return kind
+    # OpenSSL counts its errors in a way of its own
+    name = system.reason if isinstance(system, ssl.SSLError) else errno.errorcode.get(system.errno or 0)
+    return f"{kind}, {name or type(system).__name__}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Give `error` and those it came from; the last may be the caller's, who handles them."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any, Final, Protocol, cast
 
@@ -27,11 +28,11 @@ class Answer:
     """
 
     def __init__(self, response: httpx.Response, deadline: float | None, provider: str) -> None:
+        _check_compression(response.headers, provider)
+        response.stream = _Arriving(response.stream, _Limit(deadline, provider))
         self.headers = response.headers
         self._response = response
-        self._deadline = deadline
-        self._provider = provider
-        self._size = 0
+        self._counted = _Limit(deadline, provider).counted
 
     def pieces(self) -> Iterator[bytes]:
         """Give the body, piece by piece."""
@@ -46,25 +47,63 @@ class Answer:
     def iter_text(self) -> Iterator[str]:
         """Give the body as text, piece by piece."""
         decoder = _utf8()
-        for piece in self.pieces():
-            if text := decoder.decode(piece):
+        for piece in self._response.iter_bytes():
+            if text := decoder.decode(self._counted(piece)):
                 yield text
 
     async def aiter_text(self) -> AsyncGenerator[str]:
         """Give the body as text, piece by piece."""
         decoder = _utf8()
-        async with aclosing(self.apieces()) as pieces:
-            async for piece in pieces:
-                if text := decoder.decode(piece):
-                    yield text
+        async for piece in self._response.aiter_bytes():
+            if text := decoder.decode(self._counted(piece)):
+                yield text
 
-    def _counted(self, piece: bytes) -> bytes:
+
+class _Arriving(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body as it comes off the connection, in which there may be no end of what decompresses to nothing."""
+
+    def __init__(self, stream: Any, limit: _Limit) -> None:
+        self._stream = stream
+        self._limit = limit
+
+    def __iter__(self) -> Iterator[bytes]:
+        return map(self._limit.counted, self._stream)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            yield self._limit.counted(piece)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        # httpcore's pool would for ever count a connection as taken whose task is cancelled while it gives it back
+        await asyncio.shield(self._stream.aclose())
+
+
+class _Limit:
+    """Counts bytes until they are too many for an answer, or too late."""
+
+    def __init__(self, deadline: float | None, provider: str) -> None:
+        self._deadline = deadline
+        self._provider = provider
+        self._size = 0
+
+    def counted(self, piece: bytes) -> bytes:
+        """Return `piece`; raises `InvalidResponse` or `ModelTimeout`."""
         self._size += len(piece)
         if self._size > MOST_BYTES:
             raise InvalidResponse(f"the answer is larger than {MOST_BYTES} bytes", provider=self._provider)
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise ModelTimeout("the answer was not complete in time", provider=self._provider)
+            raise ModelTimeout("the answer was not complete in time (total)", provider=self._provider)
         return piece
+
+
+def _check_compression(headers: httpx.Headers, provider: str) -> None:
+    """Raise `InvalidResponse` for what one read may blow up to more than any memory holds; gzip is at most 1:1032."""
+    ways = headers.get_list("content-encoding", split_commas=True)
+    if len(ways) > 1 or {way.strip().lower() for way in ways} & {"br", "zstd"}:
+        raise InvalidResponse("the answer is compressed in another way than gzip or deflate", provider=provider)
 
 
 def _utf8() -> Any:

@@ -8,23 +8,18 @@ from traced_tools._checks import expect
 from traced_tools.errors import ConfigurationError
 
 
-def key_of(given: str | None, *variables: str) -> str:
+def key_of(given: str | None, *variables: str, needed: bool) -> str:
     """Return the key that was given, else that of the first variable that holds one, else nothing.
 
     Raises:
-        ConfigurationError: for a key that cannot stand in a header; it is not quoted.
+        ConfigurationError: for a key that cannot stand in a header, which is not quoted, and for none where one is
+            `needed`.
     """
     expect("api_key", given, (str, type(None)), "a str or None")
     key = given if given is not None else next(filter(None, map(os.environ.get, variables)), "")
     key = key.strip()  # a key from a file ends in a line feed
-    if not (key.isascii() and key.isprintable()):
+    if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigurationError(f"the API key (api_key= or {variables[0]}) holds characters that no key has")
-    return key
-
-
-def needed_key(given: str | None, *variables: str) -> str:
-    """Return the key as `key_of` does; raises `ConfigurationError` when there is none."""
-    key = key_of(given, *variables)
-    if not key:
+    if needed and not key:
         raise ConfigurationError(f"there is no API key: set {' or '.join(variables)}, or pass api_key=")
     return key

@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from traced_tools._checks import expect
+from traced_tools.errors import ConfigurationError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.names import WireNames
+from traced_tools.models.wire import Characters, whole_characters
 
 
 class HttpModel:
@@ -23,6 +25,8 @@ class HttpModel:
 
     def __init__(self, model: str, transport: HttpTransport) -> None:
         expect("model", model, str, "a str")
+        if not model.strip():
+            raise ConfigurationError("model must be the name of a model, not an empty text")
         self.model = model
         self.provider = transport.provider
         url = transport.url
@@ -67,23 +71,23 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def call(self, request: ChatRequest) -> ChatResponse:
         """Answer `request`, blocking; raises `ModelError`."""
-        names = WireNames(request)
+        names = self._names(request)
         path, body = self._sent(names, stream=False)
-        return names.response(self._codec.decode(self._transport.call(path, body))).sealed_by(self.provider)
+        return self._answer(names, self._transport.call(path, body))
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Answer `request` on asyncio; raises `ModelError`."""
-        names = WireNames(request)
+        names = self._names(request)
         path, body = self._sent(names, stream=False)
-        return names.response(self._codec.decode(await self._transport.acall(path, body))).sealed_by(self.provider)
+        return self._answer(names, await self._transport.acall(path, body))
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
         """Answer `request` in chunks; raises `ModelError`."""
-        names, decoder = WireNames(request), self._codec.decoder()
+        names, decoder, characters = self._names(request), self._codec.decoder(), Characters()
         events = self._transport.stream(*self._sent(names, stream=True), self._codec.framing)
         try:
             for data in events:
-                for chunk in decoder.chunks(data):
+                for chunk in decoder.chunks(characters.whole(data)):
                     yield names.chunk(chunk)
         finally:
             events.close()
@@ -91,15 +95,22 @@ class HttpChatModel(HttpModel, ChatModel):
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
-        names, decoder = WireNames(request), self._codec.decoder()
+        names, decoder, characters = self._names(request), self._codec.decoder(), Characters()
         events = self._transport.astream(*self._sent(names, stream=True), self._codec.framing)
         try:
             async for data in events:
-                for chunk in decoder.chunks(data):
+                for chunk in decoder.chunks(characters.whole(data)):
                     yield names.chunk(chunk)
         finally:
             await events.aclose()
         decoder.end()
+
+    def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
+        return names.response(self._codec.decode(whole_characters(body))).sealed_by(self.provider)
+
+    def _names(self, request: ChatRequest) -> WireNames:
+        expect("request", request, ChatRequest, "a ChatRequest")
+        return WireNames(request)
 
     def _sent(self, names: WireNames, *, stream: bool) -> tuple[str, dict[str, Any]]:
         return self._codec.path(stream=stream), self._codec.encode(names.request, stream=stream)

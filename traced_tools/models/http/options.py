@@ -13,6 +13,8 @@ from traced_tools._checks import expect, expect_positive, expect_whole
 from traced_tools.errors import ConfigurationError, ModelError
 
 _LONGEST_WAIT = 60.0
+"""What a server may ask for; a caller who would wait longer is told so instead."""
+_LONGEST_DELAY = 8.0
 
 
 @dataclass(frozen=True)
@@ -20,21 +22,19 @@ class Timeouts:
     """How long to wait, in seconds.
 
     Args:
-        connect: for a connection, one from the pool included.
+        connect: for a connection, one from the pool included; None for no limit, as of the others.
         read: for the answer to begin, and for each further piece of it.
         total: for the whole answer, retries included. It is looked at when a piece arrives, so a call may outlast it by
-            one wait of `read`. None: no limit but the others.
+            one wait of `read`.
     """
 
-    connect: float = 10.0
-    read: float = 120.0
+    connect: float | None = 10.0
+    read: float | None = 120.0
     total: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("connect", "read"):
+        for name in ("connect", "read", "total"):
             expect_positive(name, getattr(self, name))
-        if self.total is not None:
-            expect_positive("total", self.total)
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,16 @@ class RetryPolicy:
     """When to send a request again: connections that failed before it was sent, and statuses that ask for patience.
 
     Args:
-        attempts: further attempts after the first.
-        first_delay: seconds before the second attempt; doubles each time, less a random quarter.
+        retries: further attempts after the first.
+        first_delay: seconds before the second attempt; doubles each time up to 8 seconds, less a random quarter.
     """
 
-    attempts: int = 2
+    retries: int = 2
     first_delay: float = 0.5
 
     def __post_init__(self) -> None:
-        expect_whole("attempts", self.attempts, 0)
+        expect_whole("retries", self.retries, 0)
+        expect("first_delay", self.first_delay, (int, float), "a number of seconds")
         expect_positive("first_delay", self.first_delay)
 
     def delay(self, attempt: int, failure: ModelError) -> float | None:
@@ -58,11 +59,12 @@ class RetryPolicy:
 
         What `Retry-After` says is honoured; when it says more than a minute, the caller is told and not kept waiting.
         """
-        if attempt >= self.attempts or not failure.retryable:
+        if attempt >= self.retries or not failure.retryable:
             return None
         if failure.retry_after is not None:
             return failure.retry_after if failure.retry_after <= _LONGEST_WAIT else None
-        longest: float = min(self.first_delay * 2**attempt, 8.0)
+        doubled: float = self.first_delay * 2 ** min(attempt, 99)  # far beyond the longest, and still a float
+        longest = min(doubled, _LONGEST_DELAY)
         return longest * random.uniform(0.75, 1.0)
 
 
@@ -70,17 +72,19 @@ class HttpOptions(TypedDict, total=False):
     """The keyword arguments that all models behind HTTP share.
 
     Args:
-        timeout: a `Timeouts`, or the seconds to wait for a connection and for each further piece of an answer.
+        timeout: a `Timeouts`, or the seconds to wait for a connection and for each further piece of an answer; None for
+            no limit.
         retries: a `RetryPolicy`, or the number of further attempts; 2 by default.
         headers: sent with each request, for gateways; they win over the model's own.
         proxy: address of an HTTP or SOCKS proxy; by default what `HTTPS_PROXY` and its like say.
-        http2: speak HTTP/2 with servers that can; needs the extra `http2`.
+        http2: speak HTTP/2 with servers that can; needs the extra `http2`. Calls then share a connection: a time-out of
+            one fails the others on it, and a stream that is left goes on at the server, for httpx cannot reset it.
         client: an `httpx.Client` of one's own for blocking code, with its proxies, certificates and limits. It is not
             closed with the model.
         async_client: the same for asyncio; it serves one event loop.
     """
 
-    timeout: float | Timeouts
+    timeout: float | Timeouts | None
     retries: int | RetryPolicy
     headers: Mapping[str, str]
     proxy: str
@@ -90,7 +94,7 @@ class HttpOptions(TypedDict, total=False):
 
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "timeout": ((int, float, Timeouts), "seconds or a Timeouts"),
+    "timeout": ((int, float, Timeouts, type(None)), "seconds, a Timeouts or None"),
     "retries": ((int, RetryPolicy), "a whole number or a RetryPolicy"),
     "headers": ((Mapping,), "a mapping of names to values"),
     "proxy": ((str,), "a str"),
@@ -104,7 +108,7 @@ def check_options(options: HttpOptions) -> None:
     """Raise `TypeError` or `ConfigurationError` for an option that is none, or that does not go with another."""
     for name, value in options.items():
         if name not in _KINDS:
-            raise TypeError(f"there is no argument {name}; there are {', '.join(_KINDS)}")
+            raise TypeError(f"there is no argument {name}; beside its own a model takes {', '.join(_KINDS)}")
         expect(name, value, *_KINDS[name])
     if options.keys() & {"client", "async_client"} and options.keys() & {"proxy", "http2"}:
         raise ConfigurationError("proxy= and http2= do not reach a client of your own; give them to the client itself")
@@ -125,4 +129,4 @@ def retries_of(options: HttpOptions) -> RetryPolicy:
     if isinstance(retries, RetryPolicy):
         return retries
     expect_whole("retries", retries, 0)
-    return RetryPolicy(attempts=retries)
+    return RetryPolicy(retries)

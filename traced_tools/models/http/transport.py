@@ -5,24 +5,32 @@ Sending with its retries is a flow, so it is written once.
 
 from __future__ import annotations
 
-import math
+import base64
+import json
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing, suppress
 from typing import Any, TypeVar
 
 import httpx
+from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from traced_tools._flow import Step, acall, call
 from traced_tools._steps import Pause
-from traced_tools.errors import ConfigurationError, ModelError, ModelTimeout
+from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.http.clients import Clients
-from traced_tools.models.http.failures import FAILURES, failure_in, refusal
+from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
 from traced_tools.models.http.framing import Answer, Framing
 from traced_tools.models.http.options import HttpOptions, check_options, retries_of, timeouts_of
+from traced_tools.telemetry import names
 
 T = TypeVar("T")
+
+_HEADERS = {"Accept-Encoding": "gzip, deflate"}
+"""httpx would ask for whatever this installation can decompress, some of which expands without limit."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 """Only `traceparent` and `tracestate` travel to a provider: baggage may hold what is none of its business."""
@@ -45,10 +53,10 @@ class HttpTransport:
         check_options(options)
         self.url = _checked_url(base_url)
         self.provider = provider
-        self.address = self.url.netloc.decode().rpartition("@")[2]
+        self.address = self.url.netloc.decode()
         self.clients = Clients(options)
         self._base = str(self.url).rstrip("/")
-        self._headers = _merged(headers, options.get("headers", {}))
+        self._headers = _merged({**_HEADERS, **headers, **_credentials(base_url)}, options.get("headers", {}))
         self._timeouts = timeouts_of(options)
         self._retries = retries_of(options)
 
@@ -75,7 +83,7 @@ class HttpTransport:
         try:
             yield from pieces(Answer(response, deadline, self.provider))
         except FAILURES as error:
-            failure = failure_in(error, self.provider, self.address)
+            failure = cut_in(error, self.provider, self.address, self._timeouts)
         finally:
             response.close()
         if failure is not None:
@@ -92,7 +100,7 @@ class HttpTransport:
                 async for piece in arriving:
                     yield piece
         except FAILURES as error:
-            failure = failure_in(error, self.provider, self.address)
+            failure = cut_in(error, self.provider, self.address, self._timeouts)
         finally:
             await response.aclose()
         if failure is not None:
@@ -108,7 +116,7 @@ class HttpTransport:
             try:
                 return await _Send(self, path, body, deadline)
             except FAILURES as error:
-                failure = failure_in(error, self.provider, self.address)
+                failure = failure_in(error, self.provider, self.address, self._timeouts)
             except ModelError as error:
                 failure = error
             delay = self._retries.delay(attempt, failure)
@@ -116,27 +124,31 @@ class HttpTransport:
                 raise failure
             await Pause(delay)
             attempt += 1
+            trace.get_current_span().set_attribute(names.RESEND_COUNT, attempt)
 
     def request(
         self, client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any], deadline: float | None
     ) -> httpx.Request:
         """Return the request that carries `body`, and the current span as its parent."""
-        headers = dict(self._headers)
+        headers = {"content-type": "application/json", **self._headers}
         _PROPAGATOR.inject(headers)
         return client.build_request(
-            "POST", self._base + path, json=body, headers=headers, timeout=self._timeout(deadline)
+            "POST", self._base + path, content=_json(body), headers=headers, timeout=self._timeout(deadline)
         )
 
     def _timeout(self, deadline: float | None) -> httpx.Timeout:
-        left = math.inf if deadline is None else deadline - time.monotonic()
-        if left <= 0:
-            raise ModelTimeout("no answer in time", provider=self.provider)
-        connect, read = min(self._timeouts.connect, left), min(self._timeouts.read, left)
+        connect, read = self._timeouts.connect, self._timeouts.read
+        if deadline is not None:
+            left = max(deadline - time.monotonic(), 0.001)
+            connect, read = min(connect or left, left), min(read or left, left)
         return httpx.Timeout(read, connect=connect, pool=connect)
 
 
 class _Send(Step[httpx.Response]):
-    """Send a request and return the open answer; raises the `ModelError` of an answer that is a refusal."""
+    """Send a request and return the open answer; raises the `ModelError` of an answer that is a refusal.
+
+    A client of the caller's may follow redirects by default: not here, or they would take the key to another server.
+    """
 
     __slots__ = ("_body", "_deadline", "_path", "_transport")
 
@@ -149,25 +161,24 @@ class _Send(Step[httpx.Response]):
     def run(self) -> httpx.Response:
         client = self._transport.clients.blocking()
         request = self._transport.request(client, self._path, self._body, self._deadline)
-        response = client.send(request, stream=True)
+        response = client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
-        try:
+        said = b""
+        with closing(response), suppress(*FAILURES, ModelError):  # the status says enough
             said = b"".join(self._answer(response).pieces())
-        finally:
-            response.close()
         raise refusal(response, said, self._transport.provider)
 
     async def arun(self) -> httpx.Response:
         client = await self._transport.clients.of_loop()
         request = self._transport.request(client, self._path, self._body, self._deadline)
-        response = await client.send(request, stream=True)
+        response = await client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
-        try:
-            said = b"".join([piece async for piece in self._answer(response).apieces()])
-        finally:
-            await response.aclose()
+        said = b""
+        async with aclosing(response):
+            with suppress(*FAILURES, ModelError):  # the status says enough
+                said = b"".join([piece async for piece in self._answer(response).apieces()])
         raise refusal(response, said, self._transport.provider)
 
     def _answer(self, response: httpx.Response) -> Answer:
@@ -177,6 +188,8 @@ class _Send(Step[httpx.Response]):
 def _merged(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return `headers` with `own` on top, in whatever case their names are written."""
     for name, value in own.items():
+        if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
+            raise ConfigurationError(f"headers must have names as in RFC 9110, 5.1; {name!r} is none")
         if not (isinstance(value, str) and value.isascii() and value.isprintable()):
             raise ConfigurationError(f"headers must have printable ASCII texts as values; that of {name} is none")
     merged = httpx.Headers(headers)
@@ -184,11 +197,36 @@ def _merged(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str
     return dict(merged.items())
 
 
+def _json(body: Mapping[str, Any]) -> bytes:
+    """Return `body` as JSON, with `?` for what UTF-8 cannot hold; raises `ConfigurationError` that quotes nothing."""
+    try:
+        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = error if isinstance(error, TypeError) else "a number is not finite, or it is nested too deeply"
+    else:
+        return text.encode("utf-8", "replace")
+    raise ConfigurationError(f"the request cannot be written as JSON: {problem}")
+
+
+def _credentials(url: str) -> dict[str, str]:
+    """Return the header for the name and password in an address; httpx logs the whole address of each request."""
+    parsed = httpx.URL(url)
+    if not parsed.userinfo:
+        return {}
+    both = f"{parsed.username}:{parsed.password}"
+    return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
+
+
 def _checked_url(url: str) -> httpx.URL:
+    """Return the address without a name and password."""
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError):
+        parsed.raw_host.decode().encode("idna")  # or a label that is empty or too long would fail at each request
+    except (httpx.InvalidURL, TypeError, UnicodeError):
         parsed = httpx.URL("")
-    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query:
-        raise ConfigurationError("base_url must be an http:// or https:// address, such as http://127.0.0.1:8000/v1")
-    return parsed
+    known = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) < 2**16
+    if not known or "?" in str(parsed) or parsed.fragment:
+        raise ConfigurationError(
+            "base_url must be an http:// or https:// address without a query, such as http://127.0.0.1:8000/v1"
+        )
+    return parsed.copy_with(userinfo=b"")
