@@ -388,3 +388,14 @@ def test_what_an_image_is_is_told_by_how_it_begins(begins: bytes, kind: str) -> 
 def test_what_is_no_media_type_is_refused(media_type: str) -> None:
     with pytest.raises(ValueError, match="media_type"):
         ImagePart(data=b"x", media_type=media_type)
+
+
+@pytest.mark.parametrize("parameters", ["", ";charset=utf-8"])
+def test_an_address_that_holds_the_bytes_is_taken_apart(parameters: str) -> None:
+    image = ImagePart(url=f"data:image/gif{parameters};base64,R0lGODlh")
+    assert (image.url, image.data, image.media_type) == (None, b"GIF89a", "image/gif")
+
+
+@pytest.mark.parametrize("url", ["data:image/gif,plain", "data:;base64,AA==", "data:image/gif;base64,A", "https://example.org/cat.png"])
+def test_any_other_address_stays_an_address(url: str) -> None:
+    assert ImagePart(url=url).url == url

@@ -7,12 +7,13 @@ conversation with `dump_messages` and `load_messages`). A `repr` shows shape, ne
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+
+from traced_tools._images import image_in, image_type
 
 FinishReason = str
 """`stop`, `length`, `tool_call`, `content_filter` or `error`: the list of the OpenTelemetry GenAI conventions."""
@@ -76,7 +77,7 @@ class ImagePart(Value):
     """An image, by address or as bytes.
 
     Args:
-        url: its address.
+        url: its address; one that holds the bytes (`data:`, RFC 2397) is taken apart.
         data: its bytes.
         media_type: what they are; by default JPEG, GIF or WebP if they begin like one, else `image/png`.
         signature: the provider's seal on an image of its own, if it set one; goes back with it.
@@ -90,8 +91,13 @@ class ImagePart(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _tell_media_type(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and "media_type" not in fields and isinstance(data := fields.get("data"), bytes):
+    def _taken_apart(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        url, data = fields.get("url"), fields.get("data")
+        if isinstance(url, str) and data is None and (found := image_in(url)):
+            return {**fields, "url": None, "media_type": found[0], "data": found[1]}
+        if isinstance(data, bytes) and "media_type" not in fields:
             return {**fields, "media_type": image_type(data) or "image/png"}
         return fields
 
@@ -270,13 +276,6 @@ class ToolMessage(Value):
         super().__init__(results=tuple(results), **data)
 
 
-_IMAGES = {
-    "image/png": rb"\x89PNG\r\n\x1a\n",
-    "image/jpeg": rb"\xff\xd8\xff",
-    "image/gif": rb"GIF8[79]a",
-    "image/webp": rb"RIFF.{4}WEBP",
-}
-
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 
@@ -357,11 +356,6 @@ class UsageSum:
             self._sum = _sum_of(self._added if self._sum is None else [self._sum, *self._added])
             self._added.clear()
         return self._sum
-
-
-def image_type(data: bytes) -> str | None:
-    """Return what image `data` is by how it begins (https://mimesniff.spec.whatwg.org), None if it is none."""
-    return next((kind for kind, start in _IMAGES.items() if re.match(start, data, re.DOTALL)), None)
 
 
 def encodable(text: str) -> str:

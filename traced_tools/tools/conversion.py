@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json, to_jsonable_python
 
 from traced_tools._checks import expect, expect_each
-from traced_tools.messages import ImagePart, TextPart, encodable, image_type
+from traced_tools._images import image_type
+from traced_tools.messages import ImagePart, TextPart, encodable
 
 MOST_ITEMS = 1_000
 """How many items of an iterator are collected."""

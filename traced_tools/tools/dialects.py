@@ -1,6 +1,6 @@
-"""The dialects of JSON Schema that models' servers read: one without references, and OpenAI's strict mode.
+"""The dialects of JSON Schema that models' servers read: without references, with one object, and OpenAI's strict mode.
 
-Both are made of a tool's input schema, which is not changed. What a dialect cannot say raises `ToolDefinitionError`,
+All are made of a tool's input schema, which is not changed. What a dialect cannot say raises `ToolDefinitionError`,
 whose text names the place: the fields that lead there (`order.lines[].price`), from the definition that it is in.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,36 @@ def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     with _refusing_great_depth():
         return References(schema, inline=True).rewritten()
+
+
+def one_object(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `schema` with a root as OpenAI and Anthropic take it: an object with fields, not one of several.
+
+    Where it is one of several, all their fields are named; which of them go together is told in the description, and
+    left to the check of the arguments.
+
+    Raises:
+        ToolDefinitionError: for a root that leads nowhere, and for a schema that grows too large.
+    """
+    resolved = schema if _CHOOSING.isdisjoint(schema) else inlined(schema)
+    whole = {"type": "object", "properties": {}, **resolved}
+    choices = {key: whole[key] for key in sorted(_CHOOSING & whole.keys())}
+    if not choices:
+        return whole
+    branches = [each for value in choices.values() if isinstance(value, list) for each in value]
+    fields = _fields_of_any([whole, *branches])
+    return {**without(whole, _CHOOSING), "properties": fields, **_description(whole, choices)}
+
+
+def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, list[Any]] = {}
+    for schema in schemas:
+        match schema:
+            case {"properties": dict() as fields}:
+                for name, field in fields.items():
+                    known = found.setdefault(name, [])
+                    known += [] if field in known else [field]
+    return {name: known[0] if len(known) == 1 else {"anyOf": known} for name, known in found.items()}
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,6 +100,8 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 _ALL_TYPES = (*_TYPES.values(), "object", "array")
 _NULL = {"type": "null"}
 _DEEPEST = 10
+_CHOOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"})
+"""What may not stand at the root of a tool's schema, strict or not."""
 
 
 def _arguments(root: dict[str, Any]) -> dict[str, Any]:
