@@ -8,7 +8,7 @@ from typing import Any
 from tests import support
 from tests.support import BLOCKING_MODES
 from traced_tools import ChatClientRequestSpec, ChatClientResponse
-from traced_tools.models import OpenAIChatModel
+from traced_tools.models.http.model import HttpChatModel
 from traced_tools.testing import Reply
 
 
@@ -29,7 +29,7 @@ def replies(mode: str, name: str, arguments: str, closing: str) -> list[Reply]:
     ]
 
 
-def run(mode: str, spec: ChatClientRequestSpec, model: OpenAIChatModel) -> ChatClientResponse:
+def run(mode: str, spec: ChatClientRequestSpec, model: HttpChatModel) -> ChatClientResponse:
     """Run `spec` in `mode`, close the model's connections, and return the aggregated response."""
     if mode in BLOCKING_MODES:
         with model:

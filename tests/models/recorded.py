@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,9 +10,8 @@ from typing import Any, Protocol, Unpack
 
 import httpx
 
-from tests import support
 from tests.fixtures import Exchange
-from tests.support import BLOCKING_MODES
+from tests.models.loops import run
 from traced_tools import (
     ChatClientRequestSpec,
     ChatClientResponse,
@@ -43,6 +42,14 @@ def ask(model_at: ModelAt, reply: Reply, *, streamed: bool) -> ChatResponse:
     """Ask a server that gives one reply, the way it was asked when it was recorded."""
     with ReplayServer([reply]) as server, model_at(server.url) as model:
         return folded(model) if streamed else without_made_up_ids(model.call(REQUEST))
+
+
+def check_answer(response: ChatResponse, exchange: Exchange) -> None:
+    """Assert what holds of every recorded answer: the calls it is known for, else a text, and its names."""
+    assert len(response.tool_calls) == exchange.tool_calls
+    assert all(call.name and isinstance(json.loads(call.arguments), dict) for call in response.tool_calls)
+    assert response.tool_calls or response.message.text
+    assert response.id and response.model
 
 
 def folded(model: HttpChatModel) -> ChatResponse:
@@ -135,21 +142,8 @@ def replayed(
     """
     with ReplayServer([*(exchange.reply() for exchange in loop), closing]) as server:
         model = model_at(server.url)
-        response = run(specification(model), mode, model)
+        response = run(mode, specification(model), model)
         return response, [request.json() for request in server.requests]
-
-
-def run(spec: ChatClientRequestSpec, mode: str, model: HttpChatModel) -> ChatClientResponse:
-    """Run `spec` in `mode` and close the model."""
-    if mode in BLOCKING_MODES:
-        with model:
-            return support.run(mode, spec)
-
-    async def on_asyncio() -> ChatClientResponse:
-        async with model:
-            return await support.arun(mode, spec)
-
-    return asyncio.run(on_asyncio())
 
 
 def mode_of(loop: Sequence[Exchange], colour: str) -> str:

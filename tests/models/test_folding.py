@@ -112,17 +112,19 @@ def test_an_id_that_comes_late_does_not_begin_another_call() -> None:
 def test_each_piece_comes_back_with_the_call_it_belongs_to() -> None:
     fold = ChunkFold()
     fold.add(ChatChunk(tool_calls=(ToolCallDelta(7, "a", "f", "{"),)))
-    told = fold.add(ChatChunk(tool_calls=(ToolCallDelta(7, None, None, "}"),)))
-    assert told.tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
-    whole = fold.add(ChatChunk(parts=(ToolCall("g", "{}"),)))
-    (call,) = whole.calls()
+    piece = ChatChunk(tool_calls=(ToolCallDelta(7, None, None, "}"),))
+    fold.add(piece)
+    assert fold.told(piece).tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
+    whole = ChatChunk(parts=(ToolCall("g", "{}"),))
+    fold.add(whole)
+    (call,) = fold.told(whole).calls()
     assert call == fold.response().tool_calls[1]
     assert call.id
 
 
 def test_a_chunk_without_calls_comes_back_as_it_is() -> None:
     chunk = ChatChunk(text="a")
-    assert ChunkFold().add(chunk) is chunk
+    assert ChunkFold().told(chunk) is chunk
 
 
 def test_of_usage_ids_and_reasons_the_last_word_counts() -> None:

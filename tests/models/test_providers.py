@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.models import recorded
+from tests.models import loops, recorded
 from tests.models.samples import CITIES, CLOSING, REASONING, SAMPLES, TEXT, USAGE, Answer, Sample, calls
 from tests.support import MODES
 from traced_tools import (
@@ -60,7 +60,7 @@ def test_a_loop_runs_to_its_end(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.asking, mode), reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url)
         with capture_telemetry() as captured:
-            response = recorded.run(specification(model, captured), mode, model)
+            response = loops.run(mode, specification(model, captured), model)
     assert response.content == CLOSING
     assert response.stop_reason == "answered"
     assert response.finish_reason == "stop"
@@ -76,7 +76,7 @@ def test_a_loop_runs_to_its_end(sample: Sample, mode: str) -> None:
 def test_the_answer_is_the_same_message_in_every_mode(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.asking, mode), reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url)
-        response = recorded.run(specification(model), mode, model)
+        response = loops.run(mode, specification(model), model)
     _, asked, results, closing = response.messages
     assert asked.role == "assistant"
     assert closing.role == "assistant"
@@ -109,7 +109,7 @@ def test_the_second_request_is_the_same_whether_the_first_answer_was_streamed(sa
     for each in ("call", mode):
         with ReplayServer([reply(sample, sample.asking, each), reply(sample, sample.closing, each)]) as server:
             model = sample.model_at(server.url)
-            recorded.run(specification(model), each, model)
+            loops.run(each, specification(model), model)
             bodies.append(server.requests[1].json())
     for body in bodies:
         body.pop("stream", None)
@@ -124,7 +124,7 @@ def test_the_pieces_of_each_calls_arguments_join_to_its_arguments(sample: Sample
     watching = Watching()
     with ReplayServer([reply(sample, sample.asking, mode), reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url)
-        response = recorded.run(specification(model, advisors=[watching]), mode, model)
+        response = loops.run(mode, specification(model, advisors=[watching]), model)
     joined: dict[str, str] = {}
     for event in watching.events:
         if isinstance(event, ToolArgumentsDelta):
@@ -141,7 +141,7 @@ def test_a_stream_that_ends_before_the_answer_does_is_an_invalid_response(sample
     with ReplayServer([reply(sample, events, mode)]) as server:
         model = sample.model_at(server.url)
         with pytest.raises(InvalidResponse, match="ended before the answer did"):
-            recorded.run(specification(model), mode, model)
+            loops.run(mode, specification(model), model)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -153,7 +153,7 @@ def test_an_answer_whose_connection_breaks_is_a_model_error(sample: Sample, mode
     with ReplayServer([Reply([body[: len(body) // 2], fault], content_type=content_type)]) as server:
         model = sample.model_at(server.url)
         with pytest.raises(ModelError) as caught:
-            recorded.run(specification(model), mode, model)
+            loops.run(mode, specification(model), model)
     assert caught.value.__context__ is None
 
 
@@ -176,7 +176,7 @@ def test_each_status_is_an_error_of_its_class(sample: Sample, mode: str, status:
     with ReplayServer([Reply.json({"error": {"message": "secret words"}}, status)]) as server:
         model = sample.model_at(server.url)
         with pytest.raises(ModelError) as caught:
-            recorded.run(specification(model), mode, model)
+            loops.run(mode, specification(model), model)
     assert type(caught.value) is kind
     assert (caught.value.status_code, caught.value.provider) == (status, model.provider)
     assert "secret" not in str(caught.value)
@@ -187,7 +187,7 @@ def test_a_provider_that_is_busy_is_asked_again(sample: Sample, mode: str) -> No
     busy = Reply.json({"error": {"message": "busy"}}, 429, {"Retry-After": "0"})
     with ReplayServer([busy, reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url, retries=1)
-        assert recorded.run(specification(model), mode, model).content == CLOSING
+        assert loops.run(mode, specification(model), model).content == CLOSING
         first, second = server.requests
     assert first.body == second.body
 
@@ -197,7 +197,7 @@ def test_the_key_is_in_a_header_and_nowhere_else(sample: Sample, mode: str) -> N
     with ReplayServer([reply(sample, sample.closing, mode)]) as server:
         key = "sk-the-secret-key"
         model = sample.kind("m", base_url=server.url, api_key=key, **sample.arguments)
-        recorded.run(specification(model), mode, model)
+        loops.run(mode, specification(model), model)
         (request,) = server.requests
     assert any(key in value for value in request.headers.values())
     assert key not in request.path
@@ -209,7 +209,7 @@ def test_the_key_is_in_a_header_and_nowhere_else(sample: Sample, mode: str) -> N
 def test_the_request_carries_the_span_that_sends_it(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.closing, mode)]) as server, capture_telemetry() as captured:
         model = sample.model_at(server.url)
-        recorded.run(specification(model, captured), mode, model)
+        loops.run(mode, specification(model, captured), model)
         (request,) = server.requests
     (chat,) = [span.context for span in captured.spans if span.name == "chat m" and span.context is not None]
     assert request.headers["traceparent"].startswith(f"00-{chat.trace_id:032x}-{chat.span_id:016x}-")

@@ -68,7 +68,8 @@ class AdvisorChain:
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
         run, model = request.run, self.model
         with chat_scope(run.telemetry, model, request.options, request.iteration) as scope:
-            step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request))
+            observe = partial(self._observe, request) if self._on_event else None
+            step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request), observe)
             run.totals.inference_calls += 1
             response = await step
             scope.answered(response)
@@ -86,10 +87,6 @@ class AdvisorChain:
 
     def deliver(self, request: ChatClientRequest, delta: ChatChunk) -> ChatClientResponse | None:
         """Return what the consumer of a stream sees of `delta`, after each advisor's `on_chunk`, innermost first."""
-        if self._on_event:
-            for event in request.run.events.deltas(delta, request.iteration):
-                for on_event in self._on_event:
-                    on_event(event)
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
         if delta.visible_text:
             request.run.streamed.add(request.iteration)
@@ -99,6 +96,12 @@ class AdvisorChain:
                 return None
             chunk = seen
         return chunk
+
+    def _observe(self, request: ChatClientRequest, delta: ChatChunk) -> None:
+        """Tell the advisors that watch of what arrived."""
+        for event in request.run.events.deltas(delta, request.iteration):
+            for on_event in self._on_event:
+                on_event(event)
 
 
 def check_advisors(advisors: Iterable[object]) -> None:

@@ -14,6 +14,7 @@ from pydantic import Field
 from traced_tools._workers import in_thread
 from traced_tools.messages import (
     AssistantMessage,
+    AssistantPart,
     FinishReason,
     Message,
     ProviderPart,
@@ -27,7 +28,12 @@ from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 
 MADE_UP_ID = "ttcall_"
-"""How the id of a call begins whose provider gave none; such an id is not sent to a provider that knows no ids."""
+"""How the id of a call begins whose provider gave none."""
+
+
+def is_made_up(call_id: str) -> bool:
+    """Return whether no provider gave this id; it is then not sent to a provider that knows no ids."""
+    return call_id.startswith(MADE_UP_ID)
 
 
 class CallIds:
@@ -101,15 +107,23 @@ class ChatResponse(Value):
         return self.replace(message=self.message.replace(parts=parts))
 
 
-def _is_sealed(part: Any) -> bool:
+def _is_sealed(part: AssistantPart) -> bool:
     if isinstance(part, ReasoningPart) and part.id is not None:
         return True
-    return isinstance(part, ProviderPart) or getattr(part, "signature", None) is not None
+    return isinstance(part, ProviderPart) or part.signature is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of a tool call: pieces with one `index` belong together; `arguments` are to be joined."""
+    """A piece of a tool call, of which each but `arguments` need be told only once.
+
+    Args:
+        index: which of the answer's calls it belongs to; None for the one that came before.
+        id: the call's id; another one than the call's so far begins another call.
+        name: the tool's name, as the model wrote it.
+        arguments: JSON text; the pieces of a call join to its arguments.
+        signature: the provider's seal on the call, if it set one.
+    """
 
     index: int | None = None
     id: str | None = None
@@ -120,16 +134,24 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class ChatChunk:
-    """A piece of a streamed answer.
+    """A piece of a streamed answer. Of what it holds, the reasoning comes first and the whole parts last.
 
-    `parts` are parts that came in one piece. A `ReasoningPart` among them that has no text is the end of the reasoning
-    that came before it, with its signature and id.
+    Args:
+        text: goes on with the text before it.
+        reasoning: goes on with the reasoning before it.
+        tool_calls: pieces of calls.
+        parts: parts that came in one piece. A `ReasoningPart` without text is the end of the reasoning before it, with
+            its signature and id.
+        usage: tokens so far, when the provider says; the last word counts, as it does of what follows.
+        finish_reason: why the model stopped.
+        id: the provider's id of the answer.
+        model: the model that answers.
     """
 
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
-    parts: tuple[Any, ...] = ()
+    parts: tuple[AssistantPart, ...] = ()
     usage: Usage | None = None
     finish_reason: FinishReason | None = None
     id: str | None = None
@@ -163,7 +185,7 @@ class ChatChunk:
         begun = tuple(ToolCall(delta.name or "", delta.arguments, delta.id) for delta in self.tool_calls)
         return begun + tuple(part for part in self.parts if isinstance(part, ToolCall))
 
-    def with_calls(self, tool_calls: tuple[ToolCallDelta, ...], parts: tuple[Any, ...]) -> ChatChunk:
+    def with_calls(self, tool_calls: tuple[ToolCallDelta, ...], parts: tuple[AssistantPart, ...]) -> ChatChunk:
         """Return this chunk with these pieces of calls and these parts; `replace` would take twice the time."""
         return ChatChunk(
             self.text, self.reasoning, tool_calls, parts, self.usage, self.finish_reason, self.id, self.model

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from traced_tools.errors import ConfigurationError, ToolDefinitionError
 from traced_tools.messages import AssistantMessage, ImagePart, ToolCall
 from traced_tools.tools.arguments import unwrapped
+from traced_tools.tools.definition import ToolDefinition
+
+Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""What makes of a JSON Schema one that a provider reads; raises `ToolDefinitionError` for one it cannot."""
 
 
 def own(message: AssistantMessage, provider: str) -> bool:
@@ -31,9 +36,32 @@ def arguments_object(call: ToolCall) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"invalid_arguments": call.arguments}
 
 
+def tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
+    """Return the input schema of a tool in `dialect`; raises `ToolDefinitionError` that names the tool."""
+    try:
+        return dialect(definition.input_schema)
+    except ToolDefinitionError as error:
+        problem = error
+    raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {problem}")
+
+
+def output_schema(schema: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Return the schema of an answer in `dialect`; raises `ConfigurationError` that names the option."""
+    try:
+        return dialect(schema)
+    except ToolDefinitionError as error:
+        problem = error
+    raise ConfigurationError(f"output_schema cannot be sent: {problem}")
+
+
 def base64_of(image: ImagePart) -> str:
     """Return the bytes of `image` as base64 text."""
     return base64.b64encode(image.data or b"").decode()
+
+
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are set: what is None is left to the provider."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

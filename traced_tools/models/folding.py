@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from io import StringIO
-from typing import Any
+from typing import TypeVar
 
-from traced_tools.messages import AssistantMessage, ReasoningPart, TextPart, ToolCall, Usage
+from traced_tools.messages import AssistantMessage, AssistantPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import CallIds, ChatChunk, ChatResponse, ToolCallDelta
 
 
@@ -29,22 +29,28 @@ class _OpenReasoning:
 
 @dataclass(slots=True)
 class _OpenCall:
+    place: int
     id: str
     given_id: str | None = None
     name: str = ""
     arguments: StringIO = field(default_factory=StringIO)
     signature: str | None = None
 
-    def add(self, delta: ToolCallDelta, place: int) -> ToolCallDelta:
-        """Take in a piece and return it with what is known of the whole call."""
+    def add(self, delta: ToolCallDelta) -> None:
         self.given_id = self.given_id or delta.id
         self.name = self.name or delta.name or ""
         self.arguments.write(delta.arguments)
         self.signature = self.signature or delta.signature
-        return ToolCallDelta(place, self.id, self.name, delta.arguments)
+
+    def told(self, delta: ToolCallDelta) -> ToolCallDelta:
+        """Return a piece with what is known of the whole call."""
+        return ToolCallDelta(self.place, self.id, self.name, delta.arguments)
 
     def part(self) -> ToolCall:
         return ToolCall(self.name, self.arguments.getvalue() or "{}", self.id, signature=self.signature)
+
+
+T = TypeVar("T", _OpenText, _OpenReasoning)
 
 
 class ChunkFold:
@@ -55,20 +61,19 @@ class ChunkFold:
     """
 
     def __init__(self) -> None:
-        self._parts: list[Any] = []
-        self._calls: list[_OpenCall] = []
-        self._places: dict[int | None, int] = {}
+        self._parts: list[AssistantPart | _OpenText | _OpenReasoning | _OpenCall] = []
+        self._calls: dict[int | None, _OpenCall] = {}
+        self._begun = 0
+        self._touched: list[_OpenCall] = []
+        self._added: tuple[AssistantPart, ...] = ()
         self._ids = CallIds()
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._id: str | None = None
         self._model: str | None = None
 
-    def add(self, chunk: ChatChunk) -> ChatChunk:
-        """Take in the next chunk, and return it with the place, id and name of its call on each piece of one.
-
-        Of usage, ids and reasons the last word counts.
-        """
+    def add(self, chunk: ChatChunk) -> None:
+        """Take in the next chunk; of usage, ids and reasons the last word counts."""
         if chunk.reasoning:
             self._open(_OpenReasoning).text.write(chunk.reasoning)
         if chunk.text:
@@ -77,33 +82,42 @@ class ChunkFold:
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
+        if chunk.tool_calls or chunk.parts:
+            self._touched = [self._add_piece(delta) for delta in chunk.tool_calls]
+            self._added = tuple([self._add_whole(part) for part in chunk.parts])
+
+    def told(self, chunk: ChatChunk) -> ChatChunk:
+        """Return the chunk that was added last with the place, id and name of its call on each piece of one."""
         if not chunk.tool_calls and not chunk.parts:
             return chunk
-        pieces = tuple([self._add_piece(delta) for delta in chunk.tool_calls])
-        parts = tuple([self._add_whole(part) for part in chunk.parts])
-        return chunk.with_calls(pieces, parts)
+        pieces = [call.told(delta) for call, delta in zip(self._touched, chunk.tool_calls, strict=True)]
+        return chunk.with_calls(tuple(pieces), self._added)
 
-    def _open(self, kind: type[Any]) -> Any:
-        if not self._parts or type(self._parts[-1]) is not kind:
-            self._parts.append(kind())
-        return self._parts[-1]
+    def _open(self, kind: type[T]) -> T:
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, kind):
+            return last
+        opened = kind()
+        self._parts.append(opened)
+        return opened
 
-    def _add_piece(self, delta: ToolCallDelta) -> ToolCallDelta:
+    def _add_piece(self, delta: ToolCallDelta) -> _OpenCall:
         """Add to the call of the delta's index, or to the last; another id than that call's begins another call."""
-        place = self._places.get(delta.index)
-        if place is None or _differ(delta.id, self._calls[place].given_id):
-            place = self._places[delta.index] = self._places[None] = len(self._calls)
-            self._calls.append(_OpenCall(self._ids.of(delta.id)))
-            self._parts.append(self._calls[place])
-        return self._calls[place].add(delta, place)
+        call = self._calls.get(delta.index)
+        if call is None or (delta.id and call.given_id and delta.id != call.given_id):
+            call = self._calls[delta.index] = self._calls[None] = _OpenCall(self._begun, self._ids.of(delta.id))
+            self._begun += 1
+            self._parts.append(call)
+        call.add(delta)
+        return call
 
-    def _add_whole(self, part: Any) -> Any:
+    def _add_whole(self, part: AssistantPart) -> AssistantPart:
         if isinstance(part, ToolCall):
             call_id = self._ids.of(part.id)
             part = part if call_id == part.id else part.replace(id=call_id)
-        is_seal = isinstance(part, ReasoningPart) and not part.text
-        if is_seal and self._parts and isinstance(self._parts[-1], _OpenReasoning):
-            self._parts.append(self._parts.pop().part(part))
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, _OpenReasoning) and isinstance(part, ReasoningPart) and not part.text:
+            self._parts[-1] = last.part(part)
         else:
             self._parts.append(part)
         return part
@@ -118,10 +132,6 @@ class ChunkFold:
             id=self._id,
             model=self._model,
         )
-
-
-def _differ(given: str | None, known: str | None) -> bool:
-    return bool(given and known) and given != known
 
 
 _OPEN = (_OpenText, _OpenReasoning, _OpenCall)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from traced_tools._made_once import MadeOnce
-from traced_tools.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart
+from traced_tools.messages import AssistantMessage, AssistantPart, Message, ToolCall, ToolMessage, ToolResultPart
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.naming import wire_name
+
+N = TypeVar("N", ToolCall, ToolResultPart, ToolDefinition)
 
 
 class WireNames:
@@ -47,7 +49,7 @@ class WireNames:
         begun = tuple(replace(delta, name=self._own.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
         return chunk.with_calls(begun, self._parts(chunk.parts))
 
-    def _parts(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _parts(self, parts: tuple[AssistantPart, ...]) -> tuple[AssistantPart, ...]:
         return tuple(
             _named(part, self._own.get(part.name, part.name)) if isinstance(part, ToolCall) else part for part in parts
         )
@@ -74,18 +76,19 @@ def _sent(request: ChatRequest) -> ChatRequest:
 
 def _sent_message(message: Message) -> Message:
     if isinstance(message, AssistantMessage) and message.tool_calls:
-        return message.replace(parts=tuple(_sent_part(part) for part in message.parts))
+        parts = (_renamed(part) if isinstance(part, ToolCall) else part for part in message.parts)
+        return message.replace(parts=tuple(parts))
     if isinstance(message, ToolMessage):
-        return message.replace(results=tuple(_sent_part(result) for result in message.results))
+        return message.replace(results=tuple(_renamed(result) for result in message.results))
     return message
 
 
-def _sent_part(part: Any) -> Any:
-    return _named(part, wire_name(part.name)) if isinstance(part, ToolCall | ToolResultPart) else part
+def _renamed(item: N) -> N:
+    return _named(item, wire_name(item.name))
 
 
-def _named(item: Any, name: str) -> Any:
+def _named(item: N, name: str) -> N:
     return item if item.name == name else item.replace(name=name)
 
 
-_sent_tool = MadeOnce[ToolDefinition, ToolDefinition](lambda tool: _named(tool, wire_name(tool.name)))
+_sent_tool = MadeOnce[ToolDefinition, ToolDefinition](_renamed)

@@ -30,17 +30,24 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         request: what to ask.
         clock: told of each chunk of a streamed answer.
         deliver: turns a chunk into what the consumer sees, None to keep it from them.
+        observe: told of each chunk, with the call on each piece of one; None when nobody watches.
     """
 
-    __slots__ = ("_clock", "_deliver", "_fold", "model", "request", "result")
+    __slots__ = ("_clock", "_deliver", "_fold", "_observe", "model", "request", "result")
 
     def __init__(
-        self, model: ChatModel, request: ChatRequest, clock: ChunkClock, deliver: Callable[[ChatChunk], C | None]
+        self,
+        model: ChatModel,
+        request: ChatRequest,
+        clock: ChunkClock,
+        deliver: Callable[[ChatChunk], C | None],
+        observe: Callable[[ChatChunk], None] | None = None,
     ) -> None:
         self.model = model
         self.request = request
         self._clock = clock
         self._deliver = deliver
+        self._observe = observe
 
     def run(self) -> ChatResponse:
         """Ask, blocking, for the whole answer."""
@@ -82,7 +89,10 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         if not isinstance(chunk, ChatChunk):
             raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
         self._clock.chunk()
-        return self._deliver(self._fold.add(chunk))
+        self._fold.add(chunk)
+        if self._observe is not None:
+            self._observe(self._fold.told(chunk))
+        return self._deliver(chunk)
 
     def accepted(self, response: Any) -> ChatResponse:
         """Return the answer with who sealed it and an id for each call; raises `TypeError` for what is no answer."""

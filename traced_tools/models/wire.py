@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from traced_tools.errors import InvalidResponse
+from traced_tools.messages import AssistantPart, Usage
+from traced_tools.models.base import ChatChunk, ToolCallDelta
 
 W = TypeVar("W", bound="Body")
+Said = tuple[str, str, tuple[AssistantPart, ...]]
+"""What is said at once: a piece of text, a piece of reasoning, and parts that are whole."""
+_NOTHING: Said = ("", "", ())
 
 
 class Wire(BaseModel):
@@ -41,6 +47,53 @@ def read(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
     raise InvalidResponse(f"{what} cannot be understood: {problem}", provider=provider)
 
 
+class Characters:
+    """Mends characters that were cut in half, as servers in JavaScript do that cut a text by its length.
+
+    JSON may write a character beyond U+FFFF as two escapes (RFC 8259, 7), and no parser takes one without the other. So
+    a half at the end of a text waits for one at the beginning of another, in the next event.
+    """
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def whole(self, data: str) -> str:
+        """Return JSON text without half characters: they are joined, or left out where the other half is not there."""
+        if "\\" not in data or ("\\ud" not in data and "\\uD" not in data):  # the first is by far the fastest to see
+            return data
+        half, self._half = self._half, ""
+        return _ESCAPE.sub(lambda escape: self._mended(escape, half), data)
+
+    def _mended(self, escape: re.Match[str], half: str) -> str:
+        match escape.lastgroup:
+            case "first":
+                self._half = escape[0]
+                return ""
+            case "second":
+                return half and half + escape[0]
+            case "lone":
+                return ""
+        return escape[0]
+
+
+_ESCAPE = re.compile(
+    r"""\\u[dD][89abAB]..\\u[dD][c-fC-F]..
+    | (?P<first>\\u[dD][89abAB]..)(?=")
+    | (?<=")(?P<second>\\u[dD][c-fC-F]..)
+    | (?P<lone>\\u[dD][89a-fA-F]..)
+    | \\.""",
+    re.VERBOSE | re.DOTALL,
+)
+"""Escapes in JSON text: both halves of a character, one at the end of a string, one at its beginning, any other."""
+
+
+def whole_characters(body: bytes) -> bytes:
+    """Return a whole body in JSON without half characters."""
+    if b"\\u" not in body:
+        return body
+    return Characters().whole(body.decode("latin-1")).encode("latin-1")  # whatever it holds: escapes are ASCII
+
+
 def code_of(error: object) -> object:
     """Return the short code of an error object, whichever provider's: `status` (Google), `code` or `type`.
 
@@ -50,6 +103,21 @@ def code_of(error: object) -> object:
         return None
     codes = [code for code in map(error.get, ("status", "code", "type", "error_type")) if code]
     return next((code for code in codes if not str(code).isdigit()), codes[0] if codes else None)
+
+
+def as_chunks(
+    said: Sequence[Said],
+    calls: tuple[ToolCallDelta, ...] = (),
+    usage: Usage | None = None,
+    finish_reason: str | None = None,
+    id: str | None = None,
+    model: str | None = None,
+) -> list[ChatChunk]:
+    """Return the chunks of an event, one for each thing it says; the last holds whatever else it tells."""
+    *before, (text, reasoning, parts) = said or (_NOTHING,)
+    chunks = [ChatChunk(text, reasoning, (), parts) for text, reasoning, parts in before]
+    chunks.append(ChatChunk(text, reasoning, calls, parts, usage, finish_reason, id, model))
+    return chunks
 
 
 def written(value: object) -> str:

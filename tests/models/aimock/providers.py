@@ -79,7 +79,7 @@ def each(providers: tuple[Provider, ...], said: str = "") -> pytest.MarkDecorato
 
 
 SECRET = "what-nobody-else-may-read"
-SOON = RetryPolicy(attempts=2, first_delay=0.001)
+SOON = RetryPolicy(retries=2, first_delay=0.001)
 FAULTS: dict[str, tuple[dict[str, float], type[ModelError], int | None]] = {
     "dropped": ({"dropRate": 1}, ModelError, 500),
     "malformed": ({"malformedRate": 1}, InvalidResponse, None),

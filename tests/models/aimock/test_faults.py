@@ -181,7 +181,7 @@ def test_a_server_that_is_down_for_one_request_is_asked_again(aimock: Aimock, pr
 
 @each_language
 def test_too_many_requests_are_asked_again_when_the_server_says(aimock: Aimock, provider: Provider, mode: str) -> None:
-    patient = RetryPolicy(attempts=2, first_delay=3600)
+    patient = RetryPolicy(retries=2, first_delay=3600)
     aimock.serve({"match": {"sequenceIndex": 0}, "response": refused(429, retryAfter=0)}, FINE)
     assert asked(aimock, provider, mode, retries=patient).content == "fine"
     assert aimock.statuses == [429, 200]

@@ -13,8 +13,8 @@ from tests.support import PATIENCE
 from traced_tools import ChatClient, ChatClientResponse
 
 ASKED = "How is the weather?"
-CLOSING = "In Tromsø it snows, in Århus it rains."
-CITIES = ("Tromsø", "Århus")
+CLOSING = "In Tromsø it snows 🌨, in Århus it rains 🌧."  # which JavaScript cuts in the middle of a character
+CITIES = ("Tromsø 🌨", "Århus 🌧")
 CALLS = [{"name": "weather", "arguments": {"city": city}} for city in CITIES]
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import recorded
+from tests.models import loops, recorded
 from traced_tools import (
     AssistantMessage,
     ChatClient,
-    ConfigurationError,
     InvalidResponse,
     LoopLimits,
     ModelError,
@@ -328,7 +327,7 @@ def test_a_loop_sends_thoughts_and_calls_back_and_the_result_after_them(mode: st
     blocks = [THOUGHT, text("Let me see."), CALL]
     with ReplayServer([reply(mode, *blocks, reason="tool_use"), reply(mode, text("It is sunny."))]) as server:
         model = model_at(server.url)
-        response = recorded.run(ChatClient(model, tools=[weather]).prompt("Weather?"), mode, model)
+        response = loops.run(mode, ChatClient(model, tools=[weather]).prompt("Weather?"), model)
         sent = server.requests[1].json()["messages"]
     assert response.content == "It is sunny."
     assert response.messages[1] == AssistantMessage(
@@ -353,7 +352,7 @@ def test_a_run_at_its_limit_concludes_although_tools_were_called(mode: str) -> N
     with ReplayServer([reply(mode, CALL, reason="tool_use"), reply(mode, text("Enough."))]) as server:
         model = model_at(server.url)
         client = ChatClient(model, tools=[weather], limits=LoopLimits(max_iterations=1))
-        response = recorded.run(client.prompt("Weather?"), mode, model)
+        response = loops.run(mode, client.prompt("Weather?"), model)
         last = server.requests[1].json()
     assert (response.stop_reason, response.content) == ("max_iterations", "Enough.")
     assert (last["tools"][0]["name"], last["tool_choice"]) == ("weather", {"type": "none"})
@@ -369,29 +368,3 @@ def test_a_request_goes_to_messages_with_key_version_and_further_headers() -> No
     assert request.headers["anthropic-beta"] == "compact-2026-01-12"
     assert request.json()["max_tokens"] == 8192
     assert SECRET not in repr(model) + repr(vars(model))
-
-
-def test_anthropic_without_a_key_is_refused_and_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
-    with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
-        AnthropicChatModel("claude-sonnet-4-5")
-
-
-def test_the_environment_names_server_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:8123")
-    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
-    model = AnthropicChatModel("m")
-    assert (model.server_address, model.server_port, model.provider) == ("127.0.0.1", 8123, "anthropic")
-
-
-@pytest.mark.parametrize("path", ["/v1", "/v1/messages", "/v1/"])
-def test_an_address_with_the_path_in_it_is_refused(path: str) -> None:
-    with pytest.raises(ConfigurationError, match="drop /v1"):
-        model_at(f"http://127.0.0.1:1{path}")
-
-
-@pytest.mark.parametrize("wrong", [{"base_url": 1}, {"api_key": 1}, {"max_tokens": "9"}, {"retries": "2"}])
-def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=next(iter(wrong))):
-        AnthropicChatModel("m", **{"base_url": "http://127.0.0.1:1", **wrong})

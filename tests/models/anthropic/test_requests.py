@@ -134,6 +134,30 @@ def test_ids_of_other_providers_are_sent_in_letters_that_are_accepted() -> None:
     assert said[0]["content"][0]["id"] == said[1]["content"][0]["tool_use_id"] == "functions_weather_0_fc_1"
 
 
+def test_an_id_that_another_provider_gave_in_each_answer_is_sent_once_for_each_call() -> None:
+    def batch(*call_ids: str) -> list[Any]:
+        calls = [ToolCall("weather", "{}", each) for each in call_ids]
+        return [AssistantMessage(tool_calls=calls), ToolMessage([result(each) for each in call_ids])]
+
+    said = turns(UserMessage("hi"), *batch("0", "a.b"), *batch("a_b", "0"), *batch("0_2", "0"), *batch(""))
+    asked, answered = (
+        [block[name] for turn in said for block in turn["content"] if name in block] for name in ("id", "tool_use_id")
+    )
+    assert asked == answered == ["0", "a_b", "a_b_2", "0_2", "0_2_2", "0_3", "_"]
+
+
+def test_a_result_that_is_an_error_is_a_text_and_its_images_are_the_users() -> None:
+    called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
+    dot = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AQ=="}}
+    failed = result("c1", is_error=True, images=(ImagePart(data=b"\x01"),))
+    assert turns(called, ToolMessage([failed, result("c2")]))[1]["content"] == [
+        {"type": "tool_result", "tool_use_id": "c1", "is_error": True, "content": [text("sunny")]},
+        {"type": "tool_result", "tool_use_id": "c2", "content": [text("sunny")]},
+        text("Images returned by the tool weather:"),
+        dot,
+    ]
+
+
 SEALED = [
     ReasoningPart("hm", signature="sealed"),
     ProviderPart(json.dumps(REDACTED)),
@@ -210,7 +234,8 @@ ONE = {"disable_parallel_tool_use": True}
 )
 def test_the_tool_choice_says_too_whether_calls_may_be_parallel(choice: Any, parallel: Any, sent: Any) -> None:
     body = encoded(UserMessage("hi"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel)
-    assert body["tools"] == [{"name": "weather", "description": "Get it.", "input_schema": {"type": "object"}}]
+    schema = {"type": "object", "properties": {}}
+    assert body["tools"] == [{"name": "weather", "description": "Get it.", "input_schema": schema}]
     assert body.get("tool_choice") == sent
     assert "tool_choice" not in encoded(UserMessage("hi"), tool_choice=choice, parallel_tool_calls=parallel)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import relaxed
-from tests.models import recorded
+from tests.models import loops, recorded
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -324,7 +324,7 @@ def test_a_loop_returns_results_by_name_and_order_and_each_seal(mode: str) -> No
     bodies = [asked, closing]
     with ReplayServer([Reply.sse([each]) if "stream" in mode else Reply.json(each) for each in bodies]) as server:
         model = model_at(server.url)
-        response = recorded.run(ChatClient(model, tools=[weather]).prompt("And?"), mode, model)
+        response = loops.run(mode, ChatClient(model, tools=[weather]).prompt("And?"), model)
         _, second = (request.json() for request in server.requests)
     assert second["contents"][1] == {"role": "model", "parts": [CALL, other]}
     results = [part["functionResponse"] for part in second["contents"][2]["parts"]]

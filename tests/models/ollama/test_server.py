@@ -115,12 +115,6 @@ def test_the_cloud_needs_a_key(monkeypatch: pytest.MonkeyPatch, host: str) -> No
     assert place(OllamaChatModel("m", api_key=KEY)) == ("ollama.com", 443)
 
 
-@pytest.mark.parametrize("wrong", [{"base_url": 1}, {"api_key": 1}, {"timeout": "1"}])
-def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=next(iter(wrong))):
-        OllamaChatModel("m", **wrong)
-
-
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, InvalidRequest), (401, AuthenticationError), (404, InvalidRequest), (500, ModelError)]
 )

@@ -15,7 +15,6 @@ from tests.models.openai.completions import CODEC, DONE, codec_of, delta, encode
 from traced_tools import (
     AssistantMessage,
     ChatClient,
-    ConfigurationError,
     ImagePart,
     InvalidResponse,
     SystemMessage,
@@ -282,45 +281,3 @@ def test_whatever_a_server_sends_only_invalid_responses_come_out(body: Any) -> N
             attempt()
         except InvalidResponse as error:
             assert error.provider == "openai"
-
-
-def test_openai_without_a_key_is_refused_and_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
-        OpenAIChatModel("gpt-5-mini")
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["not an address", "ftp://example.org", "http://", "http://[::1", "https://example.org/v1/chat/completions"],
-)
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="base_url"):
-        OpenAIChatModel("m", base_url=address)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"base_url": 1},
-        {"api_key": 1},
-        {"provider": 1},
-        {"stream_usage": 1},
-        {"retries": "2"},
-        {"timeout": "1"},
-        {"strict_tools": 1},
-        {"inline_definitions": "yes"},
-    ],
-)
-def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=next(iter(wrong))):
-        OpenAIChatModel("m", **{"base_url": "http://127.0.0.1:1", **wrong})
-
-
-def test_the_environment_names_server_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8123/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    model = OpenAIChatModel("m")
-    assert (model.server_address, model.server_port, model.provider) == ("127.0.0.1", 8123, "openai")
-    assert SECRET not in repr(model) + repr(vars(model))

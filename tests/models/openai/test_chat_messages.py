@@ -13,6 +13,7 @@ from traced_tools import (
     ImagePart,
     ProviderPart,
     ReasoningPart,
+    SystemMessage,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -63,6 +64,8 @@ def test_openrouter_gets_the_details_of_its_reasoning_back_as_they_came() -> Non
     back = encoded(answer, codec=codec_of("openrouter"))["messages"][0]
     assert back == {"role": "assistant", "content": "hi", "reasoning_details": kept}
     assert said("openrouter", "anthropic") == PLAINLY
+    of_responses = ProviderPart('{"type": "message", "id": "msg_1"}')
+    assert said("openrouter", "openrouter", [*CALLED[:2], of_responses, *CALLED[3:]]) == PLAINLY
 
 
 def test_mistral_gets_its_content_back_in_its_order() -> None:
@@ -122,6 +125,40 @@ def test_arguments_that_are_no_object_go_back_in_one_that_every_server_can_read(
 def test_arguments_that_were_mended_for_the_tool_go_back_mended(arguments: str, mended: dict[str, int]) -> None:
     (call,) = said(None, None, [ToolCall("f", arguments, "a")])["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == mended
+
+
+def test_instructions_come_first_at_mistral_wherever_they_stood() -> None:
+    conversation = (UserMessage("hi"), AssistantMessage("yes?"), SystemMessage("be brief"), UserMessage("so?"))
+    roles = [
+        [each["role"] for each in encoded(*conversation, codec=codec_of(by))["messages"]] for by in (None, "mistral_ai")
+    ]
+    assert roles == [["user", "assistant", "system", "user"], ["system", "user", "assistant", "user"]]
+
+
+def test_user_and_model_take_turns_at_perplexity() -> None:
+    picture = ImagePart(url="http://x/y.png")
+    conversation = (
+        UserMessage("hi"),
+        UserMessage([TextPart("look"), picture]),
+        AssistantMessage("a"),
+        SystemMessage("be brief"),
+        AssistantMessage("b"),
+        UserMessage("so?"),
+    )
+    shown = {"type": "image_url", "image_url": {"url": "http://x/y.png"}}
+    hi, look = ({"type": "text", "text": each} for each in ("hi", "look"))
+    assert encoded(*conversation, codec=codec_of("perplexity"))["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [hi, look, shown]},
+        {"role": "assistant", "content": "a\n\nb"},
+        {"role": "user", "content": "so?"},
+    ]
+
+
+def test_an_answer_that_says_nothing_is_not_sent_to_mistral() -> None:
+    conversation = (UserMessage("hi"), AssistantMessage(), UserMessage("so?"))
+    sent = encoded(*conversation, codec=codec_of("mistral_ai"))["messages"]
+    assert sent == [{"role": "user", "content": "hi"}, {"role": "user", "content": "so?"}]
 
 
 def test_images_of_an_answer_do_not_go_back() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import recorded
+from tests.models import loops, recorded
 from traced_tools import (
     ChatClient,
     ImagePart,
@@ -333,7 +333,7 @@ def test_a_loop_runs_in_every_mode(mode: str) -> None:
     replies = [Reply.sse(streamed(*items)) if "stream" in mode else Reply.json(answer(*items)) for items in bodies]
     with ReplayServer(replies) as server:
         model = model_at(server.url)
-        response = recorded.run(ChatClient(model, tools=[weather]).prompt("Oslo?"), mode, model)
+        response = loops.run(mode, ChatClient(model, tools=[weather]).prompt("Oslo?"), model)
         first, second = (request.json() for request in server.requests)
     assert (response.content, response.stop_reason) == ("It is sunny.", "answered")
     assert [request.path for request in server.requests] == ["/responses"] * 2

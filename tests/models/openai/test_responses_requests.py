@@ -272,7 +272,7 @@ def test_a_server_that_stores_nothing_gets_only_the_reasoning_that_is_whole() ->
 
 def test_reasoning_that_has_no_id_goes_back_without_one() -> None:
     expected = {"type": "reasoning", "summary": [], "encrypted_content": "xyz"}
-    assert items(answered(ReasoningPart("", signature="xyz"))) == [expected]
+    assert items(answered(ReasoningPart("", signature="xyz"), call())) == [expected, SENT_CALL]
 
 
 def test_parts_that_only_the_provider_understands_go_back_as_they_came() -> None:
@@ -292,7 +292,17 @@ def test_what_another_provider_sealed_is_not_sent() -> None:
 
 
 def test_what_nobody_is_named_for_is_sent() -> None:
-    assert items(answered(*THOUGHTS, provider=None)) == SENT_THOUGHTS
+    assert items(answered(*THOUGHTS, call(), provider=None)) == [*SENT_THOUGHTS, SENT_CALL]
+
+
+def test_reasoning_that_led_to_nothing_is_not_sent_because_the_api_refuses_it() -> None:
+    thought = ReasoningPart("Cut short.", id="rs_3")
+    assert items(answered(thought)) == []
+    assert items(answered(*THOUGHTS, *ANSWERED, thought, RECORD)) == items(answered(*THOUGHTS, *ANSWERED))
+
+
+def test_details_of_reasoning_from_chat_completions_are_no_items() -> None:
+    assert items(answered(ProviderPart('{"type": "reasoning.text", "text": "hm"}'), call())) == [SENT_CALL]
 
 
 def test_a_record_without_its_text_is_left_out() -> None:
@@ -339,35 +349,3 @@ def test_the_provider_is_told_by_the_address_unless_it_is_given() -> None:
     assert provider("http://127.0.0.1:1/v1") == "openai"
     assert provider("https://api.deepseek.com") == "deepseek"
     assert provider("https://api.deepseek.com", provider="mine") == "mine"
-
-
-@pytest.mark.parametrize(
-    "address", ["not an address", "ftp://example.org", "http://", "https://example.org/v1/responses"]
-)
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="base_url"):
-        OpenAIResponsesModel("m", base_url=address)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"model": 1},
-        {"base_url": 1},
-        {"api_key": 1},
-        {"provider": 1},
-        {"strict_tools": 1},
-        {"inline_definitions": "yes"},
-    ],
-)
-def test_an_argument_of_the_wrong_type_is_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match=next(iter(wrong))):
-        OpenAIResponsesModel(**{"model": "m", "base_url": "http://127.0.0.1:1", **wrong})
-
-
-def test_the_environment_names_server_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8123/v1/")
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    model = OpenAIResponsesModel("m")
-    assert (model.server_address, model.server_port, model.provider) == ("127.0.0.1", 8123, "openai")
-    assert SECRET not in repr(model) + repr(vars(model))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -19,6 +20,7 @@ from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.messages import (
     AssistantMessage,
+    AssistantPart,
     ImagePart,
     Message,
     ProviderPart,
@@ -47,16 +49,17 @@ from traced_tools.models.anthropic.wire import (
     Used,
 )
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.models.encoding import arguments_object, base64_of, merged, own
+from traced_tools.models.encoding import arguments_object, base64_of, merged, own, tool_schema, without_none
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
-from traced_tools.models.http.keys import key_of, needed_key
+from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import read
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.dialects import one_object
 
 _ANTHROPIC = "https://api.anthropic.com"
 _PROVIDER = "anthropic"
@@ -72,8 +75,6 @@ _FINISH_REASONS = {
 }
 _EVENT = "an event of the stream"
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
-
-Part = TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart
 
 
 class AnthropicChatModel(HttpChatModel):
@@ -99,14 +100,13 @@ class AnthropicChatModel(HttpChatModel):
         max_tokens: int = 8192,
         **http: Unpack[HttpOptions],
     ) -> None:
-        expect("model", model, str, "a str")
         expect("base_url", base_url, (str, type(None)), "a str or None")
         expect_whole("max_tokens", max_tokens, 1)
-        address = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC).rstrip("/")
+        default = os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC
+        address = (default if base_url is None else base_url).rstrip("/")
         if address.endswith(("/v1", "/v1/messages")):
             raise ConfigurationError(f"base_url must be the API's base, such as {_ANTHROPIC}: drop /v1")
-        find_key = needed_key if address.startswith(_ANTHROPIC) else key_of
-        key = find_key(api_key, "ANTHROPIC_API_KEY")
+        key = key_of(api_key, "ANTHROPIC_API_KEY", needed=address.startswith(_ANTHROPIC))
         headers = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
         codec = AnthropicChatCodec(model, max_tokens=max_tokens)
         super().__init__(model, codec, HttpTransport(address, _PROVIDER, headers, http))
@@ -144,7 +144,7 @@ class AnthropicChatCodec:
     def _tools(self, request: ChatRequest) -> dict[str, Any]:
         if request.tools:
             tools = [self._tool(tool) for tool in request.tools]
-            return _set({"tools": tools, "tool_choice": _tool_choice(request.options)})
+            return without_none({"tools": tools, "tool_choice": _tool_choice(request.options)})
         # a conversation in which tools were called is refused without tools: they stay known, and forbidden
         names = dict.fromkeys(call.name for call in _calls(request.messages))
         known = [{"name": name, "input_schema": {"type": "object"}} for name in names]
@@ -230,13 +230,9 @@ def _options(options: ChatOptions) -> dict[str, Any]:
         "temperature": options.temperature,
         "top_p": options.top_p,
         "stop_sequences": None if options.stop is None else list(options.stop),
-        "output_config": _set(output) or None,
+        "output_config": without_none(output) or None,
     }
-    return _set(fields)
-
-
-def _set(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    return without_none(fields)
 
 
 def _format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -244,7 +240,7 @@ def _format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    schema = {"type": "object", **definition.input_schema}  # which the API asks for by name
+    schema = tool_schema(definition, one_object)
     return {"name": definition.name, "description": definition.description, "input_schema": schema}
 
 
@@ -276,10 +272,11 @@ def _calls(messages: Iterable[Message]) -> Iterable[ToolCall]:
 
 def _messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
     """Give a conversation as the API reads it: user and assistant take turns, and results of tools begin a turn."""
-    said = [(_role(message), block) for message in messages for block in _blocks(message)]
+    ids = _Ids()
+    said = [(_role(message), ids.fitted(block)) for message in messages for block in _blocks(message)]
     for role, turn in groupby(said, key=itemgetter(0)):
         content = [block for _, block in turn]
-        yield {"role": role, "content": sorted(content, key=lambda block: block["type"] != "tool_result")}
+        yield {"role": role, "content": sorted(content, key=lambda block: block.get("type") != "tool_result")}
 
 
 def _role(message: Message) -> str:
@@ -295,16 +292,16 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         case AssistantMessage():
             return [block for part in message.parts if _is_taken(part, message) for block in _part(part)]
         case ToolMessage():
-            return [_result(result) for result in message.results]
+            return [block for result in message.results for block in _result(result)]
 
 
-def _is_taken(part: Part, message: AssistantMessage) -> bool:
+def _is_taken(part: AssistantPart, message: AssistantMessage) -> bool:
     """Return whether the API takes a part of an answer back: images are the user's, and seals of others are refused."""
     is_sealed = isinstance(part, ReasoningPart | ProviderPart)
     return own(message, _PROVIDER) if is_sealed else not isinstance(part, ImagePart)
 
 
-def _part(part: Part) -> list[dict[str, Any]]:
+def _part(part: AssistantPart) -> list[dict[str, Any]]:
     match part:
         case TextPart():
             return _text(part.text)
@@ -316,7 +313,7 @@ def _part(part: Part) -> list[dict[str, Any]]:
         case ProviderPart():
             return [json.loads(part.data)]
         case ToolCall():
-            return [{"type": "tool_use", "id": _id(part.id), "name": part.name, "input": arguments_object(part)}]
+            return [{"type": "tool_use", "id": part.id or "", "name": part.name, "input": arguments_object(part)}]
 
 
 def _text(text: str) -> list[dict[str, Any]]:
@@ -331,17 +328,42 @@ def _image(image: ImagePart) -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-def _result(result: ToolResultPart) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
-    content = [*_text(result.content), *map(_image, result.images)]
+def _result(result: ToolResultPart) -> list[dict[str, Any]]:
+    """Return a result. One that is an error has to be a text and nothing else, so its images follow as the user's."""
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    text, images = _text(result.content), [_image(image) for image in result.images]
     if result.is_error:
-        block["is_error"] = True
-        content = content or _text("the tool failed")  # an error that says nothing is refused
-    if content:
-        block["content"] = content
-    return block
+        error = {**block, "is_error": True, "content": text or _text("the tool failed")}
+        return [error, *_text(f"Images returned by the tool {result.name}:"), *images] if images else [error]
+    content = [*text, *images]
+    return [{**block, "content": content} if content else block]
 
 
-def _id(call_id: str | None) -> str:
-    """Return a call's id; in one of another provider, characters that are refused are replaced."""
-    return _NOT_IN_IDS.sub("_", call_id or "")
+class _Ids:
+    """What calls go by in one request: ids in letters that the API takes, each of one call.
+
+    Other providers begin anew in each answer (`functions.weather:0`), and the API refuses a conversation with that.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[str, str] = {}
+        self._taken: set[str] = set()
+        self._repeated: Counter[str] = Counter()
+
+    def fitted(self, block: dict[str, Any]) -> dict[str, Any]:
+        """Return the next block with an id that the API takes; a result belongs to the last call of its own."""
+        match block:
+            case {"type": "tool_use", "id": given}:
+                self._sent[given] = self._of_call(_NOT_IN_IDS.sub("_", given) or "_")
+                return {**block, "id": self._sent[given]}
+            case {"type": "tool_result", "tool_use_id": given}:
+                return {**block, "tool_use_id": self._sent.get(given, given)}
+        return block
+
+    def _of_call(self, plain: str) -> str:
+        found = plain
+        while found in self._taken:
+            self._repeated[plain] += 1
+            found = f"{plain}_{self._repeated[plain] + 1}"
+        self._taken.add(found)
+        return found

@@ -15,6 +15,7 @@ _KEPT = frozenset(
     {"type", "enum", "const", "anyOf", "allOf", "oneOf", "$ref", "$defs", "definitions"}
     | {"properties", "required", "additionalProperties", "items", "title", "description", "default"}
 )
+_NAMES = {"oneOf": "anyOf"}
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
 
 
@@ -33,9 +34,6 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     if told:
         made["description"] = f"{made.get('description', '')} {written(told)}".strip()
     return made
-
-
-_NAMES = {"oneOf": "anyOf"}
 
 
 def _is_kept(keyword: str, value: Any) -> bool:

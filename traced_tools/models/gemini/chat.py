@@ -17,9 +17,10 @@ from urllib.parse import quote
 
 from traced_tools._checks import expect
 from traced_tools._made_once import MadeOnce
-from traced_tools.errors import ConfigurationError, InvalidResponse, ToolDefinitionError
+from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.messages import (
     AssistantMessage,
+    AssistantPart,
     ImagePart,
     Message,
     ProviderPart,
@@ -31,16 +32,24 @@ from traced_tools.messages import (
     ToolResultPart,
     UserMessage,
 )
-from traced_tools.models.base import MADE_UP_ID, ChatChunk, ChatRequest, ChatResponse
-from traced_tools.models.encoding import arguments_object, base64_of, merged, own
+from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
+from traced_tools.models.encoding import (
+    arguments_object,
+    base64_of,
+    merged,
+    output_schema,
+    own,
+    tool_schema,
+    without_none,
+)
 from traced_tools.models.folding import ChunkFold
-from traced_tools.models.gemini.wire import Answer, Blob, Event, Part
+from traced_tools.models.gemini.wire import Answer, Blob, Candidate, Event, Part, Used
 from traced_tools.models.http.framing import Framing, ServerSentEvents
-from traced_tools.models.http.keys import key_of, needed_key
+from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import read, written
+from traced_tools.models.wire import Said, as_chunks, read, written
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.dialects import inlined
@@ -49,6 +58,7 @@ from traced_tools.tools.references import without
 _PROVIDER = "gcp.gemini"
 _GOOGLE = "https://generativelanguage.googleapis.com"
 _COLLECTIONS = ("models/", "tunedModels/")
+_SILENT = Candidate()
 _OLDER = re.compile(r"gemini-[12]\b")
 """Models that refuse a function response with images in it, and need no signatures."""
 _NOT_SIGNED = "skip_thought_signature_validator"
@@ -89,8 +99,9 @@ class GeminiChatModel(HttpChatModel):
         expect("model", model, str, "a str")
         expect("base_url", base_url, (str, type(None)), "a str or None")
         # the variable is that of Google's clients, which add the version themselves
-        address = base_url or f"{(os.environ.get('GOOGLE_GEMINI_BASE_URL') or _GOOGLE).rstrip('/')}/v1beta"
-        key = (needed_key if address.startswith(_GOOGLE) else key_of)(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY")
+        host = (os.environ.get("GOOGLE_GEMINI_BASE_URL") or _GOOGLE).rstrip("/")
+        address = f"{host}/v1beta" if base_url is None else base_url
+        key = key_of(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY", needed=address.startswith(_GOOGLE))
         headers = {"x-goog-api-key": key} if key else {}
         super().__init__(model, GeminiChatCodec(model), HttpTransport(address, _PROVIDER, headers, http))
 
@@ -113,10 +124,10 @@ class GeminiChatCodec:
 
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
         """Return the JSON body that asks `request`; raises `ConfigurationError` for what Gemini does not have."""
-        turns = self._turns(request.messages)
-        body: dict[str, Any] = {"contents": [{"role": role, "parts": parts} for role, parts in turns if parts]}
-        if system := [{"text": each.text} for each in request.messages if isinstance(each, SystemMessage)]:
-            body["systemInstruction"] = {"parts": system}
+        body: dict[str, Any] = {"contents": _contents(self._turns(request.messages))}
+        instructions = [each for each in request.messages if isinstance(each, SystemMessage) and each.text]
+        if instructions:
+            body["systemInstruction"] = {"parts": [{"text": each.text} for each in instructions]}
         if request.tools:
             body["tools"] = [{"functionDeclarations": [self._declaration(tool) for tool in request.tools]}]
             body.update(_tool_config(request.options))
@@ -127,11 +138,12 @@ class GeminiChatCodec:
     def _turns(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """Give the role and the parts of each turn: the results of a batch are one, in how many messages they are."""
         given = set(_given_ids(messages))
-        for _, group in groupby(messages, key=type):
+        said = [message for message in messages if not isinstance(message, SystemMessage)]
+        for _, group in groupby(said, key=type):
             alike = list(group)
             for message in alike:
                 if isinstance(message, UserMessage):
-                    yield "user", [_user_part(part) for part in message.parts]
+                    yield "user", [_user_part(part) for part in message.parts if not _is_empty(part)]
                 elif isinstance(message, AssistantMessage):
                     yield "model", self._answer(message)
             results = [result for message in alike if isinstance(message, ToolMessage) for result in message.results]
@@ -140,7 +152,7 @@ class GeminiChatCodec:
 
     def _answer(self, message: AssistantMessage) -> list[dict[str, Any]]:
         parts = _model_parts(message)
-        if message.provider != _PROVIDER and not self._is_older:  # of the calls of one answer, the first is signed
+        if not self._is_older:  # of the calls of one answer, the first is signed
             first = next((part for part in parts if "functionCall" in part), {})
             first.setdefault("thoughtSignature", _NOT_SIGNED)
         return parts
@@ -184,26 +196,22 @@ class GeminiChunkDecoder:
     def __init__(self) -> None:
         self._called = False
         self._complete = False
+        self._used: Used | None = None
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for; raises `InvalidResponse`."""
         return self.chunks_of(read(Event, data, "a chunk of the stream", _PROVIDER)) if data else ()
 
-    def chunks_of(self, event: Event) -> Iterator[ChatChunk]:
-        """Give the chunks an event stands for: one for each part, for their order is theirs."""
-        candidate = event.candidate
-        parts = candidate.parts if candidate else ()
-        self._called = self._called or any(part.function_call for part in parts)
-        for part in parts[:-1]:
-            yield _chunk(part)
-        said = candidate.finish_reason if candidate else None
-        about: dict[str, Any] = {
-            "usage": event.used(),
-            "finish_reason": self._finish_reason(said, event.is_refusal),
-            "id": event.response_id,
-            "model": event.model_version,
-        }
-        yield _chunk(parts[-1], **about) if parts else ChatChunk(**about)
+    def chunks_of(self, event: Event) -> list[ChatChunk]:
+        """Return the chunks an event stands for: one for each part, for their order is theirs."""
+        candidate = event.candidate or _SILENT
+        self._called = self._called or any(part.function_call for part in candidate.parts)
+        reason = self._finish_reason(candidate.finish_reason, event.is_refusal)
+        said = [_said(part) for part in candidate.parts]
+        self._used = event.usage_metadata or self._used
+        # it counts from the beginning in each event, so that of the last is enough
+        usage = self._used.usage() if self._used and self._complete else None
+        return as_chunks(said, (), usage, reason, event.response_id, event.model_version)
 
     def _finish_reason(self, said: str | None, is_refusal: bool) -> str | None:
         """Return the reason in our terms; Gemini says `STOP` where it stopped to have its calls run."""
@@ -219,15 +227,15 @@ class GeminiChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 
-def _chunk(part: Part, **about: Any) -> ChatChunk:
-    """Return what a part stands for. Text without a signature is a piece of one, all else is whole."""
-    if part.is_text and not part.thought_signature:
-        text = part.text or ""
-        return ChatChunk(reasoning=text, **about) if part.thought else ChatChunk(text=text, **about)
-    return ChatChunk(parts=(_whole(part),), **about)
+def _said(part: Part) -> Said:
+    """Return what a part says. Text without a signature is a piece of one, all else is whole."""
+    if not part.is_text or part.thought_signature:
+        return "", "", (_whole(part),)
+    text = part.text or ""
+    return ("", text, ()) if part.thought else (text, "", ())
 
 
-def _whole(part: Part) -> TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart:
+def _whole(part: Part) -> AssistantPart:
     """Return a part as one of ours; an image that is no thought is one, other bytes go back as they came."""
     signature = part.thought_signature
     if (call := part.function_call) is not None:
@@ -255,15 +263,27 @@ def _bytes(blob: Blob) -> bytes:
 # What is sent.
 
 
+def _contents(turns: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """Return the turns in which something is said; calls are refused in a turn that follows another of the model's."""
+    contents: list[dict[str, Any]] = []
+    for role, parts in turns:
+        if role == "model" and contents and contents[-1]["role"] == "model":
+            contents[-1]["parts"] += parts
+        elif parts:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
 def _given_ids(messages: Iterable[Message]) -> Iterator[str]:
     """Give the ids of calls that Gemini made, as far as is known; of others it is not told."""
     for message in messages:
         if isinstance(message, AssistantMessage) and own(message, _PROVIDER):
-            yield from [call.id for call in message.tool_calls if call.id and not _is_made_up(call.id)]
+            yield from [call.id for call in message.tool_calls if call.id and not is_made_up(call.id)]
 
 
-def _is_made_up(call_id: str) -> bool:
-    return call_id.startswith(MADE_UP_ID)
+def _is_empty(part: TextPart | ImagePart) -> bool:
+    """Return whether a part says nothing, for which Gemini refuses the request."""
+    return isinstance(part, TextPart) and not part.text
 
 
 def _user_part(part: TextPart | ImagePart) -> dict[str, Any]:
@@ -273,8 +293,8 @@ def _user_part(part: TextPart | ImagePart) -> dict[str, Any]:
 def _model_parts(message: AssistantMessage) -> list[dict[str, Any]]:
     """Return the parts of an answer as they came."""
     parts = message.parts if own(message, _PROVIDER) else _without_seals(message)
-    said = [_said(part) for part in parts]
-    return [part for part in said if part.get("text") != "" or "thoughtSignature" in part]
+    sent = [_sent(part) for part in parts]
+    return [part for part in sent if part.get("text") != "" or "thoughtSignature" in part]
 
 
 def _without_seals(message: AssistantMessage) -> Iterator[TextPart | ToolCall | ImagePart]:
@@ -288,25 +308,25 @@ def _without_seals(message: AssistantMessage) -> Iterator[TextPart | ToolCall | 
             yield part.replace(signature=None)
 
 
-def _said(part: TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart) -> dict[str, Any]:
-    said: dict[str, Any]
+def _sent(part: AssistantPart) -> dict[str, Any]:
+    sent: dict[str, Any]
     match part:
         case ProviderPart():
             return dict(json.loads(part.data))
         case ToolCall():
-            said = {"functionCall": _call(part)}
+            sent = {"functionCall": _call(part)}
         case ImagePart():
-            said = _image(part)
+            sent = _image(part)
         case ReasoningPart():
-            said = {"text": part.text, "thought": True}
+            sent = {"text": part.text, "thought": True}
         case TextPart():
-            said = {"text": part.text}
-    return {**said, "thoughtSignature": part.signature} if part.signature else said
+            sent = {"text": part.text}
+    return {**sent, "thoughtSignature": part.signature} if part.signature else sent
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
     said = {"name": call.name, "args": arguments_object(call)}
-    return {**said, "id": call.id} if call.id and not _is_made_up(call.id) else said
+    return {**said, "id": call.id} if call.id and not is_made_up(call.id) else said
 
 
 def _image(part: ImagePart) -> dict[str, Any]:
@@ -318,10 +338,7 @@ def _image(part: ImagePart) -> dict[str, Any]:
 
 def _declaration(definition: ToolDefinition) -> dict[str, Any]:
     """Return a tool without references in its schema: Gemini takes some of them, and refuses others."""
-    try:
-        schema = _schema(definition.input_schema)
-    except ToolDefinitionError as error:
-        raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {error}") from None
+    schema = tool_schema(definition, _schema)
     return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
 
 
@@ -349,14 +366,11 @@ def _generation_config(options: ChatOptions) -> dict[str, Any]:
         "thinkingConfig": None if options.reasoning_effort is None else {"thinkingLevel": options.reasoning_effort},
         **_held_to(options.output_schema),
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    return without_none(settings)
 
 
 def _held_to(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the settings that make an answer fit `schema`."""
     if schema is None:
         return {}
-    try:
-        return {"responseMimeType": "application/json", "responseJsonSchema": _schema(schema)}
-    except ToolDefinitionError as error:
-        raise ConfigurationError(f"gcp.gemini cannot be sent the output_schema: {error}") from None
+    return {"responseMimeType": "application/json", "responseJsonSchema": output_schema(schema, _schema)}

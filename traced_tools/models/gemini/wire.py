@@ -138,10 +138,6 @@ class Event(Body):
         """Whether Gemini would not read the prompt."""
         return bool(self.prompt_feedback and self.prompt_feedback.block_reason)
 
-    def used(self) -> Usage | None:
-        """Return the usage, if it is said."""
-        return self.usage_metadata.usage() if self.usage_metadata else None
-
 
 class Answer(Body):
     """A whole answer: one event, or the list of them that a stream is without `alt=sse`."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from traced_tools._checks import expect
 from traced_tools._made_once import MadeOnce
-from traced_tools.errors import ConfigurationError, InvalidResponse, ToolDefinitionError
+from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.messages import (
     AssistantMessage,
+    AssistantPart,
     ImagePart,
     Message,
     ReasoningPart,
@@ -26,10 +27,10 @@ from traced_tools.messages import (
     ToolResultPart,
     UserMessage,
 )
-from traced_tools.models.base import MADE_UP_ID, ChatChunk, ChatRequest, ChatResponse
-from traced_tools.models.encoding import arguments_object, base64_of, merged, own
+from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
+from traced_tools.models.encoding import arguments_object, base64_of, merged, own, tool_schema, without_none
 from traced_tools.models.http.framing import Framing, JsonLines
-from traced_tools.models.http.keys import key_of, needed_key
+from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
@@ -76,8 +77,9 @@ def ollama_transport(base_url: str | None, api_key: str | None, http: HttpOption
     """Return the way to a server of Ollama's; see `OllamaChatModel` for the arguments."""
     expect("base_url", base_url, (str, type(None)), "a str or None")
     # Ollama's documentation counts /api to the base, its variable and its clients do not
-    address = (base_url or _address(os.environ.get("OLLAMA_HOST", ""))).rstrip("/").removesuffix("/api")
-    key = (needed_key if address.startswith(_CLOUD) else key_of)(api_key, "OLLAMA_API_KEY")
+    given = _address(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url
+    address = given.rstrip("/").removesuffix("/api")
+    key = key_of(api_key, "OLLAMA_API_KEY", needed=address.startswith(_CLOUD))
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return HttpTransport(address, _PROVIDER, headers, http)
 
@@ -184,7 +186,7 @@ class OllamaChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 
-def _parts(said: Said) -> Iterable[Any]:
+def _parts(said: Said) -> Iterator[AssistantPart]:
     if said.thinking:
         yield ReasoningPart(said.thinking)
     if said.content:
@@ -192,7 +194,7 @@ def _parts(said: Said) -> Iterable[Any]:
     yield from _whole_parts(said)
 
 
-def _whole_parts(said: Said) -> Iterable[Any]:
+def _whole_parts(said: Said) -> Iterator[AssistantPart]:
     for image in said.images or ():
         yield ImagePart(data=image)
     for call in said.tool_calls or ():
@@ -215,15 +217,12 @@ def _settings(options: ChatOptions) -> dict[str, Any]:
         "stop": None if options.stop is None else list(options.stop),
         "seed": options.seed,
     }
-    return {name: value for name, value in settings.items() if value is not None}
+    return without_none(settings)
 
 
 def _tool(definition: ToolDefinition) -> dict[str, Any]:
     """Return a tool without references in its schema: Ollama takes a field's out and puts nothing in its place."""
-    try:
-        parameters = inlined(definition.input_schema)
-    except ToolDefinitionError as error:
-        raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {error}") from None
+    parameters = tool_schema(definition, inlined)
     function = {"name": definition.name, "description": definition.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
@@ -260,7 +259,7 @@ def _result(result: ToolResultPart) -> dict[str, Any]:
 
 def _id(field: str, call_id: str | None) -> dict[str, str]:
     """Return the field for a call's id, none for one that Ollama did not give: it then goes by name and order."""
-    return {field: call_id} if call_id and not call_id.startswith(MADE_UP_ID) else {}
+    return {field: call_id} if call_id and not is_made_up(call_id) else {}
 
 
 def _images(parts: Iterable[object]) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.messages import AssistantMessage, ProviderPart, ToolCall
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.encoding import merged
+from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
@@ -27,6 +27,7 @@ from traced_tools.models.openai.chat_messages import messages_for
 from traced_tools.models.openai.chat_wire import Answer, Call, Completion, Function, read_completion
 from traced_tools.models.openai.common import address_of, headers_of, sent_output_schema, sent_schema
 from traced_tools.models.openai.servers import Server, server_of
+from traced_tools.models.wire import as_chunks
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 
@@ -85,7 +86,6 @@ class OpenAIChatModel(HttpChatModel):
         inline_definitions: bool = False,
         **http: Unpack[HttpOptions],
     ) -> None:
-        expect("model", model, str, "a str")
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("stream_usage", stream_usage, bool, "True or False")
         expect("strict_tools", strict_tools, bool, "True or False")
@@ -99,7 +99,8 @@ class OpenAIChatModel(HttpChatModel):
             strict_tools=strict_tools,
             inline_definitions=inline_definitions,
         )
-        super().__init__(model, codec, HttpTransport(address, codec.provider, headers_of(api_key, address), http))
+        headers = headers_of(api_key, address, provider)
+        super().__init__(model, codec, HttpTransport(address, codec.provider, headers, http))
 
 
 class OpenAIChatCodec:
@@ -157,7 +158,7 @@ class OpenAIChatCodec:
             fields |= self._server.effort(options.reasoning_effort)
         if options.output_schema is not None:
             fields["response_format"] = self._response_format(options.output_schema)
-        return {name: value for name, value in fields.items() if value is not None}
+        return without_none(fields)
 
     def _made_tool(self, definition: ToolDefinition) -> dict[str, Any]:
         schema = sent_schema(definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions)
@@ -200,35 +201,25 @@ class OpenAIChunkDecoder:
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for; raises `InvalidResponse`."""
         if self._done or not data:
-            return
-        if data.strip() == _DONE:
-            self._complete = self._done = True
-            if details := self._ended_details():
-                yield ChatChunk(parts=details)
-        else:
-            yield from self._chunks(read_completion(data, "a chunk of the stream", self._provider))
+            return ()
+        if data.strip() != _DONE:
+            return self._chunks(read_completion(data, "a chunk of the stream", self._provider))
+        self._complete = self._done = True
+        details = self._ended_details()
+        return (ChatChunk(parts=details),) if details else ()
 
-    def _chunks(self, event: Completion) -> Iterable[ChatChunk]:
+    def _chunks(self, event: Completion) -> list[ChatChunk]:
         choice = event.choice
         if choice is None:
-            yield ChatChunk(usage=event.used(), id=event.id, model=event.model)
-            return
+            return [ChatChunk(usage=event.used(), id=event.id, model=event.model)]
         self._begun = True
         self._complete = self._complete or bool(choice.finish_reason)
         answer = choice.delta or _NOTHING
         self._add_details(answer.reasoning_details or ())
-        *before, last = answer.said()
-        yield from before
-        yield ChatChunk(
-            last.text,
-            last.reasoning,
-            tuple([self._call(call) for call in answer.calls]),
-            (*last.parts, *self._ended_details()) if choice.finish_reason else last.parts,
-            event.used(),
-            _finish_reason(choice.finish_reason),
-            event.id,
-            event.model,
-        )
+        said, calls = answer.said(), tuple([self._call(call) for call in answer.calls])
+        if choice.finish_reason and self._details:
+            said.append(("", "", self._ended_details()))
+        return as_chunks(said, calls, event.used(), _finish_reason(choice.finish_reason), event.id, event.model)
 
     def _call(self, call: Call) -> ToolCallDelta:
         """Return a piece of a call. One without index and id is known by its name alone: each name begins another."""
@@ -290,7 +281,7 @@ class _Detail:
 
 def _message(answer: Answer) -> AssistantMessage:
     fold = ChunkFold()
-    for chunk in answer.said():
+    for chunk in as_chunks(answer.said()):
         fold.add(chunk)
     return AssistantMessage([*fold.response().message.parts, *_whole_parts(answer)])
 

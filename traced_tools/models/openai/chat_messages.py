@@ -107,19 +107,23 @@ class OpenRouterMessages(Messages):
     def assistant(self, message: AssistantMessage) -> dict[str, Any]:
         """Return what the model said, with the details of its reasoning."""
         said = super().assistant(message)
-        details = [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
+        records = [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
+        # its Responses API has records of its own, which are none here
+        details = [each for each in records if str(each.get("type")).startswith("reasoning.")]
         return {**said, "reasoning_details": details} if details and own(message, self._provider) else said
 
 
 class MistralMessages(Messages):
-    """For Mistral: reasoning and references stand in the content, ids are short, and the user never follows a result.
+    """For Mistral: reasoning and references stand in the content, ids are short, and there is an order to keep.
+
+    Instructions come first, an answer says something, and the user never follows a result.
 
     https://docs.mistral.ai/capabilities/reasoning and https://docs.mistral.ai/capabilities/function_calling
     """
 
     def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
         """Return the messages to send, with a word of the model's between a result and what the user says next."""
-        found = super().of(conversation)
+        found = list(filter(_is_taken, super().of(_instructions_first(conversation))))
         bridged = found[:1]
         for before, after in pairwise(found):
             if (before["role"], after["role"]) == ("tool", "user"):
@@ -138,7 +142,29 @@ class MistralMessages(Messages):
         return given if _MISTRAL_ID.fullmatch(given) else sha256(given.encode()).hexdigest()[:9]
 
 
-_KINDS = {"deepseek": DeepSeekMessages, "mistral_ai": MistralMessages, "openrouter": OpenRouterMessages}
+class PerplexityMessages(Messages):
+    """For Perplexity: instructions come first, and then user and model take turns.
+
+    https://docs.perplexity.ai/api-reference/chat-completions-post
+    """
+
+    def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
+        """Return the messages to send, with what one of the two says at a stretch in one message."""
+        found: list[dict[str, Any]] = []
+        for message in super().of(_instructions_first(conversation)):
+            if found and _say_more(found[-1], message):
+                found[-1] = {**message, "content": _joined(found[-1]["content"], message["content"])}
+            else:
+                found.append(message)
+        return found
+
+
+_KINDS = {
+    "deepseek": DeepSeekMessages,
+    "mistral_ai": MistralMessages,
+    "openrouter": OpenRouterMessages,
+    "perplexity": PerplexityMessages,
+}
 
 
 def messages_for(server: Server, provider: str) -> Messages:
@@ -147,6 +173,30 @@ def messages_for(server: Server, provider: str) -> Messages:
 
 
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+def _instructions_first(conversation: Iterable[Message]) -> list[Message]:
+    return sorted(conversation, key=lambda message: not isinstance(message, SystemMessage))
+
+
+def _say_more(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Return whether a message only goes on with what its speaker said before."""
+    return before.keys() == after.keys() == {"role", "content"} and before["role"] == after["role"] != "system"
+
+
+def _joined(before: Any, after: Any) -> str | list[dict[str, Any]]:
+    if isinstance(before, str) and isinstance(after, str):
+        return f"{before}\n\n{after}"
+    return [*_pieces(before), *_pieces(after)]
+
+
+def _pieces(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_text(content)] if isinstance(content, str) else content
+
+
+def _is_taken(message: dict[str, Any]) -> bool:
+    """Return whether Mistral takes a message: it refuses answers that say nothing."""
+    return message["role"] != "assistant" or bool(message["content"] or "tool_calls" in message)
 
 
 def _chunks(message: AssistantMessage) -> Iterator[dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +9,7 @@ from pydantic import ConfigDict
 
 from traced_tools.errors import InvalidResponse
 from traced_tools.messages import ImagePart, ProviderPart, Usage
-from traced_tools.models.base import ChatChunk
-from traced_tools.models.wire import Body, Wire, code_of, read, written
+from traced_tools.models.wire import Body, Said, Wire, code_of, read, written
 
 
 class Function(Wire):
@@ -52,15 +49,15 @@ class Piece(Wire):
     thinking: str | tuple[Piece, ...] | None = None
     image_url: str | ImageUrl | None = None
 
-    def chunk(self) -> ChatChunk:
+    def said(self) -> Said:
         """Return what it says."""
         if self.type == "thinking":
-            return ChatChunk(reasoning=self._thoughts())
+            return "", self._thoughts(), ()
         if url := self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url:
-            return ChatChunk(parts=(_image(url),))
+            return "", "", (ImagePart(url=url),)
         if self.text or self.refusal or self.type == "text":
-            return ChatChunk(text=self.text or self.refusal or "")
-        return ChatChunk(parts=(ProviderPart(written(self.model_dump(exclude_unset=True))),))
+            return self.text or self.refusal or "", "", ()
+        return "", "", (ProviderPart(written(self.model_dump(exclude_unset=True))),)
 
     def _thoughts(self) -> str:
         if isinstance(self.thinking, tuple):
@@ -80,21 +77,16 @@ class Answer(Wire):
     tool_calls: tuple[Call, ...] | None = None
     function_call: Function | None = None
 
-    def said(self) -> list[ChatChunk]:
+    def said(self) -> list[Said]:
         """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
-        plain = ChatChunk(self._text(), self._thoughts())
-        pieces = [piece.chunk() for piece in self._pieces()]
-        return [plain, *pieces] if plain.text or plain.reasoning or not pieces else pieces
-
-    def _text(self) -> str:
-        text = self.content if isinstance(self.content, str) else None
-        return text or self.refusal or ""
+        content = self.content or ""
+        text, pieces = (content, ()) if isinstance(content, str) else ("", content)
+        plain: Said = text or self.refusal or "", self._thoughts(), ()
+        rest = [piece.said() for piece in (*pieces, *(self.images or ()))]
+        return [plain, *rest] if any(plain) or not rest else rest
 
     def _thoughts(self) -> str:
         return self.reasoning or self.reasoning_content or "".join(map(_text_of, self.reasoning_details or ()))
-
-    def _pieces(self) -> tuple[Piece, ...]:
-        return (*(self.content if isinstance(self.content, tuple) else ()), *(self.images or ()))
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -210,15 +202,3 @@ def _text_of(detail: Mapping[str, Any]) -> str:
     """Return what a person can read of a detail of reasoning."""
     text = detail.get("text") or detail.get("summary")
     return text if isinstance(text, str) else ""
-
-
-def _image(url: str) -> ImagePart:
-    """Return the image at `url`; one that is in the address itself as bytes."""
-    head, _, data = url.partition(",")
-    kind = head.removeprefix("data:").removesuffix(";base64")
-    if head == f"data:{kind};base64":
-        try:
-            return ImagePart(data=base64.b64decode(data, validate=True), media_type=kind or "image/png")
-        except binascii.Error:
-            pass  # it is then for others to make sense of
-    return ImagePart(url=url)

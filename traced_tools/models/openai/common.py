@@ -10,12 +10,12 @@ from typing import Any
 from traced_tools._checks import expect
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
 from traced_tools.messages import ImagePart, ToolCall
-from traced_tools.models.encoding import arguments_object, base64_of
-from traced_tools.models.http.keys import key_of, needed_key
-from traced_tools.models.openai.servers import known_server
+from traced_tools.models.encoding import arguments_object, base64_of, output_schema, tool_schema
+from traced_tools.models.http.keys import key_of
+from traced_tools.models.openai.servers import known_server, server_of
 from traced_tools.models.wire import written
 from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import inlined, strict
+from traced_tools.tools.dialects import inlined, one_object, strict
 from traced_tools.tools.naming import wire_name
 
 OPENAI = "https://api.openai.com/v1"
@@ -28,32 +28,27 @@ def address_of(base_url: str | None, path: str) -> str:
         ConfigurationError: if it ends with `path`, which is the codec's to add.
     """
     expect("base_url", base_url, (str, type(None)), "a str or None")
-    address = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
+    address = (os.environ.get("OPENAI_BASE_URL") or OPENAI if base_url is None else base_url).rstrip("/")
     if address.endswith(path):
         raise ConfigurationError(f"base_url must be the API's base, such as {OPENAI}: drop {path}")
     return address
 
 
-def headers_of(api_key: str | None, address: str) -> dict[str, str]:
-    """Return the headers that hold the key of the server at `address`: a known one gets its own and no other's.
+def headers_of(api_key: str | None, address: str, provider: str | None) -> dict[str, str]:
+    """Return the headers that hold the key of the server at `address`, or behind it: each gets its own and no other's.
 
     Raises:
         ConfigurationError: for a known server without a key.
     """
-    server = known_server(address)
-    key = needed_key(api_key, server.key) if server else key_of(api_key, "OPENAI_API_KEY")
+    key = key_of(api_key, server_of(address, provider).key, needed=known_server(address) is not None)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def sent_schema(definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool) -> dict[str, Any]:
     """Return the input schema of a tool as it is sent; raises `ToolDefinitionError` that names the tool."""
-    schema = definition.input_schema
-    try:
-        schema = inlined(schema) if inline_definitions else schema
-        return strict(schema) if strict_tools else schema
-    except ToolDefinitionError as error:
-        problem = error
-    raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {problem}")
+    written_out = inlined if inline_definitions else dict
+    accepted = strict if strict_tools else one_object
+    return tool_schema(definition, lambda schema: accepted(written_out(schema)))
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -78,10 +73,7 @@ def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -
     Raises:
         ConfigurationError: for a schema whose references lead nowhere.
     """
-    try:
-        given = inlined(schema) if inline_definitions else dict(schema)
-    except ToolDefinitionError as error:
-        raise ConfigurationError(f"output_schema cannot be sent: {error}") from None
+    given = output_schema(schema, inlined if inline_definitions else dict)
     exact = _exact(given)
     name = wire_name(str(given.get("title") or "answer"))
     return {"name": name, "schema": exact or given, "strict": exact is not None}

@@ -19,8 +19,8 @@ from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_wire import Used
-from traced_tools.models.openai.common import OPENAI, address_of, headers_of
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.common import address_of, headers_of
+from traced_tools.models.openai.servers import known_server, server_of
 from traced_tools.models.wire import Body, Wire, read
 
 
@@ -63,11 +63,12 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
         expect("provider", provider, (str, type(None)), "a str or None")
         expect_whole("batch_size", batch_size, 1)
         address = address_of(base_url, self.path)
-        provider = provider or server_of(address, None).provider
-        transport = HttpTransport(address, provider, headers_of(api_key, address), http)
+        provider = provider or server_of(address).provider
+        transport = HttpTransport(address, provider, headers_of(api_key, address, provider), http)
         super().__init__(model, transport, dimensions, extra)
         self.batch_size = batch_size
-        self._is_openai = address.startswith(OPENAI)
+        known = known_server(address)
+        self._is_openai = known is not None and known.provider == "openai"
 
     def encode(self, texts: tuple[str, ...]) -> dict[str, Any]:
         """Return the JSON body that asks for the embeddings of `texts`."""

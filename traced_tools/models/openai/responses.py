@@ -14,23 +14,14 @@ from typing import Any, Unpack
 from traced_tools._checks import expect
 from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import (
-    AssistantMessage,
-    ReasoningPart,
-    ToolCall,
-)
+from traced_tools.messages import AssistantMessage, ReasoningPart, ToolCall
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.encoding import merged
+from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.openai.common import (
-    address_of,
-    headers_of,
-    sent_output_schema,
-    sent_schema,
-)
+from traced_tools.models.openai.common import address_of, headers_of, sent_output_schema, sent_schema
 from traced_tools.models.openai.responses_input import input_items
 from traced_tools.models.openai.responses_wire import (
     EVENTS,
@@ -91,16 +82,15 @@ class OpenAIResponsesModel(HttpChatModel):
         inline_definitions: bool = False,
         **http: Unpack[HttpOptions],
     ) -> None:
-        expect("model", model, str, "a str")
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("strict_tools", strict_tools, bool, "True or False")
         expect("inline_definitions", inline_definitions, bool, "True or False")
         address = address_of(base_url, _PATH)
-        provider = provider or server_of(address, None).provider
+        provider = provider or server_of(address).provider
         codec = OpenAIResponsesCodec(
             model, provider=provider, strict_tools=strict_tools, inline_definitions=inline_definitions
         )
-        super().__init__(model, codec, HttpTransport(address, provider, headers_of(api_key, address), http))
+        super().__init__(model, codec, HttpTransport(address, provider, headers_of(api_key, address, provider), http))
 
 
 class OpenAIResponsesCodec:
@@ -149,7 +139,7 @@ class OpenAIResponsesCodec:
         if has_tools:
             fields["tool_choice"] = _tool_choice(options.tool_choice)
             fields["parallel_tool_calls"] = options.parallel_tool_calls
-        return {name: value for name, value in fields.items() if value is not None}
+        return without_none(fields)
 
     def _format(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "json_schema", **sent_output_schema(schema, inline_definitions=self._inline_definitions)}

@@ -103,6 +103,8 @@ class _Answer:
                     self._add_record(items, json.loads(data))
                 case _ if self._is_thought(run):
                     items.append(_reasoning(run))
+        while items and _is_thought_alone(items[-1]):
+            del items[-1]
         return items
 
     def _is_thought(self, run: list[Any]) -> bool:
@@ -116,7 +118,10 @@ class _Answer:
 
     def _add_record(self, items: list[dict[str, Any]], record: dict[str, Any]) -> None:
         """Add an item only the server understands; the record of a message belongs to the text before it."""
-        if record.get("type") != "message":
+        kind = record.get("type")
+        if str(kind).startswith("reasoning."):
+            return  # what OpenRouter tells of reasoning in chat completions is no item here
+        if kind != "message":
             items.append(record)
         elif items and items[-1].get("role") == "assistant":
             items[-1] = _message(items[-1]["content"], self._sent(record))
@@ -129,6 +134,11 @@ def _reasoning(run: list[ReasoningPart]) -> dict[str, Any]:
     summary = [{"type": "summary_text", "text": part.text} for part in run if part.text]
     known = {"id": run[-1].id, "encrypted_content": run[-1].signature}
     return {"type": "reasoning", "summary": summary, **{name: value for name, value in known.items() if value}}
+
+
+def _is_thought_alone(item: dict[str, Any]) -> bool:
+    """Return whether an item is one of `_reasoning`, which OpenAI refuses where nothing follows that it led to."""
+    return item.get("type") == "reasoning" and "content" not in item
 
 
 def _fields(signature: str | None) -> dict[str, Any]:

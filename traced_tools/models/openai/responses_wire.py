@@ -11,11 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 
-from traced_tools.messages import ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
+from traced_tools.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
 from traced_tools.models.wire import Body, Wire, written
-
-Part = TextPart | ReasoningPart | ToolCall | ImagePart | ProviderPart
 
 
 class Item(Wire):
@@ -32,11 +30,11 @@ class Item(Wire):
         """Return those of these fields that say something."""
         return {name: self.raw[name] for name in names if self.raw.get(name)}
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AssistantPart]:
         """Give the whole item."""
         yield ProviderPart(written(self.raw))
 
-    def rest(self) -> Iterator[Part]:
+    def rest(self) -> Iterator[AssistantPart]:
         """Give what is left to say of an item whose text has been streamed."""
         yield from self.parts()
 
@@ -58,13 +56,13 @@ class Message(Item):
 
     content: tuple[Piece, ...] | None = None
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AssistantPart]:
         """Give the text and the record, nothing if there is no text."""
         if text := "".join(piece.words for piece in self.content or ()):
             yield TextPart(text)
             yield from self.rest()
 
-    def rest(self) -> Iterator[Part]:
+    def rest(self) -> Iterator[AssistantPart]:
         """Give the record."""
         if fields := self.fields("id", "phase"):
             yield ProviderPart(written({"type": "message", **fields}))
@@ -92,11 +90,11 @@ class FunctionCall(Item):
         """Return a piece of this call, the `index`th item."""
         return ToolCallDelta(index, self.call_id, self.name, arguments, self.signature)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AssistantPart]:
         """Give the call."""
         yield ToolCall(self.name, self.text, self.call_id, signature=self.signature)
 
-    def rest(self) -> Iterator[Part]:
+    def rest(self) -> Iterator[AssistantPart]:
         """Give nothing: who it is was said when it began."""
         return iter(())
 
@@ -112,7 +110,7 @@ class Reasoning(Item):
     content: tuple[Piece, ...] | None = None
     encrypted_content: str | None = None
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AssistantPart]:
         """Give a part for each summary, the last one with the encrypted thoughts; or the open thoughts."""
         if self.content:
             yield from [ReasoningPart(piece.words) for piece in (*(self.summary or ()), *self.content)]
@@ -122,7 +120,7 @@ class Reasoning(Item):
         yield from [ReasoningPart(text, id=self.id) for text in first]
         yield self._last(last)
 
-    def rest(self) -> Iterator[Part]:
+    def rest(self) -> Iterator[AssistantPart]:
         """Give what ends the thoughts before."""
         if self.content:
             yield from super().parts()
@@ -139,7 +137,7 @@ class GeneratedImage(Item):
     result: Base64Bytes | None = None
     output_format: str = "png"
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[AssistantPart]:
         """Give the image to look at, and the record to send back."""
         if self.result:
             yield ImagePart(data=self.result, media_type=f"image/{self.output_format}")
@@ -206,7 +204,7 @@ class Response(Body):
     output: tuple[AnyItem, ...] | None = None
     usage: Used | None = None
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[AssistantPart, ...]:
         """Return all that is said in it."""
         return tuple(part for item in self.output or () for part in item.parts())
 

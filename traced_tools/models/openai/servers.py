@@ -66,7 +66,7 @@ def known_server(address: str) -> Server | None:
     return next((server for server in _KNOWN if server.runs(host)), None)
 
 
-def server_of(address: str, provider: str | None) -> Server:
+def server_of(address: str, provider: str | None = None) -> Server:
     """Return the server at `address`; where none is known, the one that `provider` runs, which a gateway may hide."""
     named = next((server for server in _KNOWN if server.provider == provider), None)
     return known_server(address) or named or Server(provider or "openai")
