@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from tests.models import loops, recorded
 from tests.models.samples import CITIES, CLOSING, REASONING, SAMPLES, TEXT, USAGE, Answer, Sample, calls
 from tests.support import MODES
 from traced_tools import (
+    Advisor,
     AuthenticationError,
     ChatClient,
     ChatClientRequestSpec,
+    ChatClientResponse,
     InvalidRequest,
     InvalidResponse,
     ModelError,
@@ -25,7 +29,7 @@ from traced_tools import (
 from traced_tools.events import ToolArgumentsDelta
 from traced_tools.models import ChatResponse
 from traced_tools.models.http.model import HttpChatModel
-from traced_tools.testing import CapturedTelemetry, Fault, ReplayServer, Reply, capture_telemetry
+from traced_tools.testing import CapturedTelemetry, Delay, Fault, ReplayServer, Reply, capture_telemetry
 
 pytestmark = pytest.mark.parametrize("sample", SAMPLES, ids=repr)
 
@@ -142,6 +146,30 @@ def test_a_stream_that_ends_before_the_answer_does_is_an_invalid_response(sample
         model = sample.model_at(server.url)
         with pytest.raises(InvalidResponse, match="ended before the answer did"):
             loops.run(mode, specification(model), model)
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.RESET])
+def test_a_connection_that_breaks_after_the_last_word_costs_nothing(sample: Sample, mode: str, fault: Fault) -> None:
+    said = Event()
+
+    def body() -> Iterator[bytes | Delay | Fault]:
+        yield sample.body(sample.closing, streamed=True)
+        yield Delay(said)  # so that a reset does not take the words with it
+        yield fault
+
+    class Hearing(Advisor):
+        name, order = "hearing", 400
+
+        def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
+            if chunk.finish_reason == "stop":
+                said.set()
+            return chunk
+
+    with ReplayServer([Reply(body(), content_type=sample.content_type)]) as server:
+        model = sample.model_at(server.url)
+        response = loops.run(mode, specification(model, advisors=[Hearing()]), model)
+    assert response.content == CLOSING
 
 
 @pytest.mark.parametrize("mode", MODES)

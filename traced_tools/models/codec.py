@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
 
 class ChunkDecoder(Protocol):
-    """Decodes the events of one streamed answer."""
+    """Decodes the events of one streamed answer.
+
+    Attributes:
+        done: whether the provider has said its last word; what goes wrong on the connection after it costs nothing.
+    """
+
+    done: bool
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""

@@ -175,7 +175,7 @@ class AnthropicChunkDecoder:
     def __init__(self) -> None:
         self._open: dict[int, Block] = {}
         self._used: dict[str, Any] = {}
-        self._complete = False
+        self.done = False
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
@@ -199,7 +199,7 @@ class AnthropicChunkDecoder:
             case MessageDelta(delta=ending, usage=used):
                 return ChatChunk(finish_reason=_finish_reason(ending.stop_reason), usage=self._usage(used))
             case MessageStop():
-                self._complete = not self._open
+                self.done = not self._open
         return NOTHING
 
     def _block(self, index: int) -> Block:
@@ -214,7 +214,7 @@ class AnthropicChunkDecoder:
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
-        if not self._complete:
+        if not self.done:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 

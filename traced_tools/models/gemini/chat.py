@@ -195,7 +195,7 @@ class GeminiChunkDecoder:
 
     def __init__(self) -> None:
         self._called = False
-        self._complete = False
+        self.done = False
         self._used: Used | None = None
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
@@ -210,12 +210,12 @@ class GeminiChunkDecoder:
         said = [_said(part) for part in candidate.parts]
         self._used = event.usage_metadata or self._used
         # it counts from the beginning in each event, so that of the last is enough
-        usage = self._used.usage() if self._used and self._complete else None
+        usage = self._used.usage() if self._used and self.done else None
         return as_chunks(said, (), usage, reason, event.response_id, event.model_version)
 
     def _finish_reason(self, said: str | None, is_refusal: bool) -> str | None:
         """Return the reason in our terms; Gemini says `STOP` where it stopped to have its calls run."""
-        self._complete = self._complete or bool(said) or is_refusal
+        self.done = self.done or bool(said) or is_refusal
         if not said:
             return "content_filter" if is_refusal else None
         found = _FINISH_REASONS.get(said, "error")
@@ -223,7 +223,7 @@ class GeminiChunkDecoder:
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
-        if not self._complete:
+        if not self.done:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 

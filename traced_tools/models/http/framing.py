@@ -29,7 +29,8 @@ class Answer:
 
     def __init__(self, response: httpx.Response, deadline: float | None, provider: str) -> None:
         _check_compression(response.headers, provider)
-        response.stream = _Arriving(response.stream, _Limit(deadline, provider))
+        is_compressed = "content-encoding" in response.headers
+        response.stream = _Arriving(response.stream, _Limit(deadline, provider) if is_compressed else None)
         self.headers = response.headers
         self._response = response
         self._counted = _Limit(deadline, provider).counted
@@ -60,18 +61,17 @@ class Answer:
 
 
 class _Arriving(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body as it comes off the connection, in which there may be no end of what decompresses to nothing."""
+    """The body as it comes off the connection; with a limit where what decompresses to nothing may have no end."""
 
-    def __init__(self, stream: Any, limit: _Limit) -> None:
+    def __init__(self, stream: Any, limit: _Limit | None) -> None:
         self._stream = stream
         self._limit = limit
 
     def __iter__(self) -> Iterator[bytes]:
-        return map(self._limit.counted, self._stream)
+        return iter(self._stream) if self._limit is None else map(self._limit.counted, self._stream)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._stream:
-            yield self._limit.counted(piece)
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._stream) if self._limit is None else _counted(self._stream, self._limit)
 
     def close(self) -> None:
         self._stream.close()
@@ -79,6 +79,11 @@ class _Arriving(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def aclose(self) -> None:
         # httpcore's pool would for ever count a connection as taken whose task is cancelled while it gives it back
         await asyncio.shield(self._stream.aclose())
+
+
+async def _counted(stream: Any, limit: _Limit) -> AsyncIterator[bytes]:
+    async for piece in stream:
+        yield limit.counted(piece)
 
 
 class _Limit:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from traced_tools._checks import expect
-from traced_tools.errors import ConfigurationError
+from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import Codec
 from traced_tools.models.http.transport import HttpTransport
@@ -89,6 +89,9 @@ class HttpChatModel(HttpModel, ChatModel):
             for data in events:
                 for chunk in decoder.chunks(characters.whole(data)):
                     yield names.chunk(chunk)
+        except ModelError:
+            if not decoder.done:
+                raise
         finally:
             events.close()
         decoder.end()
@@ -101,6 +104,9 @@ class HttpChatModel(HttpModel, ChatModel):
             async for data in events:
                 for chunk in decoder.chunks(characters.whole(data)):
                     yield names.chunk(chunk)
+        except ModelError:
+            if not decoder.done:
+                raise
         finally:
             await events.aclose()
         decoder.end()

@@ -164,13 +164,13 @@ class OllamaChunkDecoder:
 
     def __init__(self) -> None:
         self._called = False
-        self._done = False
+        self.done = False
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk a line stands for; raises `InvalidResponse`."""
         line = read(Answer, data, "a line of the stream", _PROVIDER)
         self._called = self._called or bool(line.message.tool_calls)
-        self._done = self._done or line.done
+        self.done = self.done or line.done
         yield ChatChunk(
             text=line.message.content or "",
             reasoning=line.message.thinking or "",
@@ -182,7 +182,7 @@ class OllamaChunkDecoder:
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
-        if not self._done:
+        if not self.done:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 

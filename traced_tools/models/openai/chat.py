@@ -196,15 +196,15 @@ class OpenAIChunkDecoder:
         self._provider = provider
         self._places = count(-1, -1)
         self._details: list[_Detail] = []
-        self._begun = self._complete = self._done = False
+        self._begun = self._complete = self.done = False
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for; raises `InvalidResponse`."""
-        if self._done or not data:
+        if self.done or not data:
             return ()
         if data.strip() != _DONE:
             return self._chunks(read_completion(data, "a chunk of the stream", self._provider))
-        self._complete = self._done = True
+        self._complete = self.done = True
         details = self._ended_details()
         return (ChatChunk(parts=details),) if details else ()
 

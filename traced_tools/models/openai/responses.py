@@ -178,7 +178,7 @@ class OpenAIResponsesChunkDecoder:
         self._thought: tuple[int | None, int | None] | None = None
         self._has_begun = False
         self._has_calls = False
-        self._is_complete = False
+        self.done = False
 
     def chunks(self, data: str) -> Iterator[ChatChunk]:
         """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
@@ -238,12 +238,12 @@ class OpenAIResponsesChunkDecoder:
         parts = () if self._has_begun else answer.parts()
         has_calls = self._has_calls or any(isinstance(part, ToolCall) for part in parts)
         reason = _finish_reason(answer, self._provider, has_calls=has_calls)
-        self._is_complete = True
+        self.done = True
         return ChatChunk(parts=parts, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
-        if not self._is_complete:
+        if not self.done:
             raise InvalidResponse("the stream ended before the answer did", provider=self._provider)
 
 
