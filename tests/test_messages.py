@@ -396,6 +396,8 @@ def test_an_address_that_holds_the_bytes_is_taken_apart(parameters: str) -> None
     assert (image.url, image.data, image.media_type) == (None, b"GIF89a", "image/gif")
 
 
-@pytest.mark.parametrize("url", ["data:image/gif,plain", "data:;base64,AA==", "data:image/gif;base64,A", "https://example.org/cat.png"])
+@pytest.mark.parametrize(
+    "url", ["data:image/gif,plain", "data:;base64,AA==", "data:image/gif;base64,A", "https://example.org/cat.png"]
+)
 def test_any_other_address_stays_an_address(url: str) -> None:
     assert ImagePart(url=url).url == url
