@@ -95,6 +95,16 @@ class ChatResponse(Value):
             return self
         return self.replace(message=message.replace(provider=provider))
 
+    def without_cut_call(self) -> Self:
+        """Return this response without a last call that was cut off before its arguments.
+
+        It would look like one that has none, and be run with defaults that nobody chose. One cut off later is no JSON.
+        """
+        *before, last = self.message.parts or (None,)
+        if self.finish_reason != "length" or not isinstance(last, ToolCall) or last.arguments.strip() not in ("", "{}"):
+            return self
+        return self.replace(message=self.message.replace(parts=tuple(before)))
+
     def with_call_ids(self) -> Self:
         """Return this response with an id of its own for each call, made up where it has none, so that results fit."""
         ids = [call.id for call in self.tool_calls]
