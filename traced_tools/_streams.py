@@ -138,19 +138,22 @@ class AsyncStream(_Streaming, Generic[C]):
 
     async def _pull(self, step: StreamingStep[Any, C]) -> C:
         execution = self._execution
+        failure: BaseException | None = None
         try:
             if self._chunks is None:
                 self._chunks = aiter(execution.context.run(step.astream))
-            chunk: C = await inside(execution, anext(self._chunks, _END))
+            chunk: C = await inside(execution, self._chunks.__anext__())
+        except StopAsyncIteration:
+            chunk = _END
         except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
             self._chunks = None
             execution.discard()
             raise
         except BaseException as error:
             failure = error
-        else:
-            return chunk if chunk is not _END else self._ended(step)
-        return self._failed(failure)  # type: ignore[no-any-return]
+        if failure is not None:
+            return self._failed(failure)  # type: ignore[no-any-return]
+        return chunk if chunk is not _END else self._ended(step)
 
     async def aclose(self) -> None:
         """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
