@@ -137,8 +137,7 @@ class ChatClient:
 
         Args:
             user: what the user says: a text, parts, or a message.
-            messages: the conversation so far, such as the `messages` of a response; sent after `system`, unless it
-                begins with that already, and before `user`.
+            messages: the conversation so far; sent after `system`, unless it begins with that, and before `user`.
             system: instructions, instead of the client's.
             tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s (asked when a run
                 begins), and names that the client's resolver knows, nested at will; instead of the client's.

@@ -331,8 +331,7 @@ class _Console(SpanProcessor):
 
 
 def _print_trees(spans: list[ReadableSpan]) -> None:
-    if spans and sys.stderr is not None:
-        # on a line of its own: the application may have printed an answer without its end
+    if spans and sys.stderr is not None:  # on lines of its own: an answer may have been printed without its end
         sys.stderr.write("".join(f"\n{render_text(tree)}\n" for tree in build_trees(spans)))
 
 
