@@ -223,7 +223,7 @@ def docstrings(tree: ast.Module) -> set[int]:
 
 @pytest.mark.parametrize("path", MODULES, ids=ids)
 def test_no_module_but_the_table_spells_a_telemetry_name(path: Path) -> None:
-    if dotted(path) == "telemetry.names":
+    if dotted(path).startswith("telemetry.names"):
         return
     table = {*names.ATTRIBUTES, *names.METRICS, *(span.name for span in names.SPANS if "{" in span.name)}
     shape = re.compile(r"(gen_ai|traced_tools)\.[a-z0-9_]+(\.[a-z0-9_]+)+")

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
     from traced_tools.running import ChatRun as ChatRun
     from traced_tools.running import ChatStream as ChatStream
     from traced_tools.telemetry.configure import configure as configure
+    from traced_tools.telemetry.content import ContentCapture as ContentCapture
+    from traced_tools.telemetry.prices import GenaiPrices as GenaiPrices
+    from traced_tools.telemetry.prices import PriceTable as PriceTable
     from traced_tools.telemetry.run import TelemetryOptions as TelemetryOptions
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.callback import ToolCallback as ToolCallback
@@ -144,6 +147,9 @@ _EXPORTS = {
     "ChatRun": "traced_tools.running",
     "ChatStream": "traced_tools.running",
     "configure": "traced_tools.telemetry.configure",
+    "ContentCapture": "traced_tools.telemetry.content",
+    "GenaiPrices": "traced_tools.telemetry.prices",
+    "PriceTable": "traced_tools.telemetry.prices",
     "TelemetryOptions": "traced_tools.telemetry.run",
     "FunctionToolCallback": "traced_tools.tools.callback",
     "ToolCallback": "traced_tools.tools.callback",
@@ -181,10 +187,12 @@ __all__ = [
     "ChatRun",
     "ChatStream",
     "ConfigurationError",
+    "ContentCapture",
     "DelegatingToolCallbackResolver",
     "EntryPointToolCallbackResolver",
     "ExecuteTools",
     "FunctionToolCallback",
+    "GenaiPrices",
     "ImagePart",
     "InvalidArguments",
     "InvalidRequest",
@@ -195,6 +203,7 @@ __all__ = [
     "ModelError",
     "ModelTimeout",
     "NeedsEventLoop",
+    "PriceTable",
     "ProviderPart",
     "RateLimited",
     "ReasoningPart",

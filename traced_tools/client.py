@@ -235,13 +235,15 @@ class ChatClientRequestSpec:
         with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
             run.trace_id = scope.trace_id
             try:
-                response = await self.chain.run(request.replace(tools=await self.tools.tool_set()))
+                request = request.replace(tools=await self.tools.tool_set())
+                scope.began(request)
+                response = await self.chain.run(request)
             except BaseException as error:
                 scope.ended(stop_reason_of(error), None)
                 raise
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was asked
-            scope.ended(response.stop_reason, response.finish_reason)
+            scope.ended(response.stop_reason, response)
         return replace(response, usage=run.totals.usage.total)
 
     def __repr__(self) -> str:

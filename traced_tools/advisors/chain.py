@@ -13,7 +13,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
-from traced_tools.telemetry.calls import chat_scope
+from traced_tools.telemetry.model_calls import chat_scope
 from traced_tools.telemetry.spans import hook_scope
 
 
@@ -67,7 +67,7 @@ class AdvisorChain:
 
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
         run, model = request.run, self.model
-        with chat_scope(run.telemetry, model, request.options, request.iteration) as scope:
+        with chat_scope(run.telemetry, model, request) as scope:
             observe = partial(self._observe, request) if self._on_event else None
             step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request), observe)
             run.totals.inference_calls += 1

@@ -15,7 +15,7 @@ from traced_tools._flow import Step, acall, call
 from traced_tools._workers import in_thread
 from traced_tools.errors import InvalidResponse
 from traced_tools.messages import Usage, UsageSum, Value, encodable
-from traced_tools.telemetry.calls import embeddings_scope
+from traced_tools.telemetry.model_calls import embeddings_scope
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions, telemetry_here
 
 _MOST_BYTES = 300_000

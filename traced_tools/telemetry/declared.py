@@ -1,16 +1,19 @@
-"""What the table of telemetry names is made of: declarations of attributes, spans and metrics."""
+"""What the table of telemetry names is made of: declarations of attributes, spans, metrics and events."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-AttributeType = Literal["string", "int", "double", "boolean", "string[]"]
+from traced_tools.telemetry.words import Conventions
+
+AttributeType = Literal["string", "int", "double", "boolean", "string[]", "any"]
+"""`any` is JSON text on a span, and the value itself on an event."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A span attribute or metric label."""
+    """An attribute of spans, metrics or events; `values` lists the only words it may hold, if there is such a list."""
 
     name: str
     type: AttributeType
@@ -20,17 +23,32 @@ class Attribute:
 
 @dataclass(frozen=True)
 class SpanType:
-    """A span: its name pattern (`{…}` is filled in), kind and the attributes it may carry."""
+    """A span: its name pattern (`{…}` is filled in), kind, the attributes it may carry, and those that are content."""
 
     name: str
     kind: Literal["internal", "client"]
     brief: str
     attributes: tuple[str, ...]
+    content: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EventType:
+    """A log-based event: its name, severity, the attributes it may carry, and those that are content."""
+
+    name: str
+    severity: Literal["DEBUG", "INFO", "WARN"]
+    brief: str
+    attributes: tuple[str, ...]
+    content: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its instrument, unit, labels and, for histograms, bucket boundaries."""
+    """A metric: its instrument, unit, labels and, for histograms, bucket boundaries.
+
+    `only` names the conventions it belongs to; None for both.
+    """
 
     name: str
     instrument: Literal["histogram", "counter", "updowncounter", "gauge"]
@@ -38,3 +56,4 @@ class Metric:
     brief: str
     attributes: tuple[str, ...]
     boundaries: tuple[float, ...] = ()
+    only: Conventions | None = None

@@ -1,53 +1,148 @@
-"""The package's instruments, made once per meter provider from the name table."""
+"""The package's instruments, made once per meter provider from the name table.
+
+The metrics of model calls have two sets of names: those of the conventions so far, and those of their head. One of the
+two is emitted, never both.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation, UpDownCounter
 
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
 
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from traced_tools.messages import Usage
+    from traced_tools.telemetry.scope import Attributes
+    from traced_tools.telemetry.words import Conventions
+
 
 class Instruments:
-    """One instrument per metric of the table."""
+    """One instrument per metric of the table.
 
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self.invoke_agent_duration = self._histogram(names.INVOKE_AGENT_DURATION)
-        self.inference_calls = self._histogram(names.INVOKE_AGENT_INFERENCE_CALLS)
-        self.tool_calls = self._histogram(names.INVOKE_AGENT_TOOL_CALLS)
-        self.loop_iterations = self._histogram(names.LOOP_ITERATIONS_METRIC)
-        self.execute_tool_duration = self._histogram(names.EXECUTE_TOOL_DURATION)
-        self.operation_duration = self._histogram(names.OPERATION_DURATION)
-        self.time_to_first_chunk = self._histogram(names.TIME_TO_FIRST_CHUNK)
-        self.time_per_output_chunk = self._histogram(names.TIME_PER_OUTPUT_CHUNK)
-        self.token_usage = self._histogram(names.TOKEN_USAGE)
-        self.iteration_duration = self._histogram(names.ITERATION_DURATION)
-        self.advisor_duration = self._histogram(names.ADVISOR_DURATION)
-        self.tool_decisions = self._counter(names.TOOL_DECISIONS)
-        self.tool_retries = self._counter(names.TOOL_RETRIES)
-        self.tool_late_results = self._counter(names.TOOL_LATE_RESULTS)
-        self.telemetry_failures = self._counter(names.TELEMETRY_FAILURES)
-        self.tool_active = self._up_down_counter(names.TOOL_ACTIVE)
-        self.run_active = self._up_down_counter(names.RUN_ACTIVE)
+    Args:
+        meter: makes them.
+        conventions: which names the metrics of model calls have.
+    """
+
+    def __init__(self, meter: Meter, conventions: Conventions) -> None:
+        self.models: ModelMetrics = LatestModelMetrics(meter) if conventions == "latest" else StableModelMetrics(meter)
+        self.invoke_agent_duration = _histogram(meter, names.INVOKE_AGENT_DURATION)
+        self.inference_calls = _histogram(meter, names.INVOKE_AGENT_INFERENCE_CALLS)
+        self.tool_calls = _histogram(meter, names.INVOKE_AGENT_TOOL_CALLS)
+        self.loop_iterations = _histogram(meter, names.LOOP_ITERATIONS_METRIC)
+        self.execute_tool_duration = _histogram(meter, names.EXECUTE_TOOL_DURATION)
+        self.iteration_duration = _histogram(meter, names.ITERATION_DURATION)
+        self.advisor_duration = _histogram(meter, names.ADVISOR_DURATION)
+        self.tool_decisions = _counter(meter, names.TOOL_DECISIONS)
+        self.tool_retries = _counter(meter, names.TOOL_RETRIES)
+        self.tool_late_results = _counter(meter, names.TOOL_LATE_RESULTS)
+        self.usage_cost = _counter(meter, names.USAGE_COST)
+        self.unpriced_tokens = _counter(meter, names.UNPRICED_TOKENS)
+        self.telemetry_failures = _counter(meter, names.TELEMETRY_FAILURES)
+        self.tool_active = _up_down_counter(meter, names.TOOL_ACTIVE)
+        self.run_active = _up_down_counter(meter, names.RUN_ACTIVE)
         self.runs_under_way = RunsUnderWay()
         gauge = names.RUN_OLDEST_ACTIVE
         meter.create_observable_gauge(gauge.name, [self.runs_under_way.observe], gauge.unit, gauge.brief)
 
-    def _histogram(self, metric: Metric) -> Histogram:
-        return self._meter.create_histogram(
-            metric.name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=metric.boundaries
-        )
 
-    def _counter(self, metric: Metric) -> Counter:
-        return self._meter.create_counter(metric.name, metric.unit, metric.brief)
+class ModelMetrics(Protocol):
+    """What is measured of model calls.
 
-    def _up_down_counter(self, metric: Metric) -> UpDownCounter:
-        return self._meter.create_up_down_counter(metric.name, metric.unit, metric.brief)
+    Attributes:
+        time_to_first_chunk: seconds, of streamed answers.
+        time_per_output_chunk: seconds, of streamed answers.
+    """
+
+    time_to_first_chunk: Histogram
+    time_per_output_chunk: Histogram
+
+    def duration(self, operation: str) -> Histogram:
+        """Return what takes the seconds of an operation: `chat` or `embeddings`."""
+
+    def count(self, usage: Usage, labels: Attributes, context: Context | None) -> None:
+        """Count what is known of a reported usage."""
+
+
+class StableModelMetrics:
+    """The names that back ends know."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._duration = _histogram(meter, names.OPERATION_DURATION)
+        self.time_to_first_chunk = _histogram(meter, names.TIME_TO_FIRST_CHUNK)
+        self.time_per_output_chunk = _histogram(meter, names.TIME_PER_OUTPUT_CHUNK)
+        self._token_usage = _histogram(meter, names.TOKEN_USAGE)
+
+    def duration(self, operation: str) -> Histogram:
+        """Return the one histogram of all operations."""
+        return self._duration
+
+    def count(self, usage: Usage, labels: Attributes, context: Context | None) -> None:
+        """Record input and output in one histogram, told apart by a label."""
+        if usage.input_tokens is not None:
+            self._token_usage.record(usage.input_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_INPUT}, context)
+        if usage.output_tokens is not None:
+            self._token_usage.record(usage.output_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_OUTPUT}, context)
+
+
+class LatestModelMetrics:
+    """The names at the head of the conventions: a duration for inference alone, and a metric per kind of token.
+
+    Embeddings have no duration of their own there yet and keep the one they had.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        inference, other = _histogram(meter, names.INFERENCE_DURATION), _histogram(meter, names.OPERATION_DURATION)
+        self._durations = {names.CHAT: inference, names.EMBEDDINGS: other}
+        self.time_to_first_chunk = _histogram(meter, names.INFERENCE_TIME_TO_FIRST_CHUNK)
+        self.time_per_output_chunk = _histogram(meter, names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
+        self._used = {field: _counter(meter, metric) for field, metric in _TOKENS_USED.items()}
+        self._a_call = {field: _histogram(meter, metric) for field, metric in _TOKENS_A_CALL.items()}
+
+    def duration(self, operation: str) -> Histogram:
+        """Return the histogram of that operation."""
+        return self._durations[operation]
+
+    def count(self, usage: Usage, labels: Attributes, context: Context | None) -> None:
+        """Add up each kind of token; nobody says what the tokens stand for."""
+        counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
+        for field, used in self._used.items():
+            if (count := getattr(usage, field)) is not None:
+                used.add(count, counted, context)
+                if field in self._a_call:
+                    self._a_call[field].record(count, labels, context)
+
+
+_TOKENS_USED = {
+    "input_tokens": names.INPUT_TOKENS_USED,
+    "output_tokens": names.OUTPUT_TOKENS_USED,
+    "cache_read_tokens": names.CACHE_READ_TOKENS_USED,
+    "cache_write_tokens": names.CACHE_WRITE_TOKENS_USED,
+    "reasoning_tokens": names.REASONING_TOKENS_USED,
+}
+_TOKENS_A_CALL = {"input_tokens": names.INPUT_TOKENS_A_CALL, "output_tokens": names.OUTPUT_TOKENS_A_CALL}
+
+
+def _histogram(meter: Meter, metric: Metric) -> Histogram:
+    return meter.create_histogram(
+        metric.name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=metric.boundaries
+    )
+
+
+def _counter(meter: Meter, metric: Metric) -> Counter:
+    return meter.create_counter(metric.name, metric.unit, metric.brief)
+
+
+def _up_down_counter(meter: Meter, metric: Metric) -> UpDownCounter:
+    return meter.create_up_down_counter(metric.name, metric.unit, metric.brief)
 
 
 class RunsUnderWay:

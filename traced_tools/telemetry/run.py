@@ -12,20 +12,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, ParamSpec
+from typing import TYPE_CHECKING, Literal, ParamSpec, cast
 from weakref import WeakKeyDictionary
 
-from opentelemetry import metrics, trace
+from opentelemetry import _logs, metrics, trace
 
 from traced_tools._checks import expect
 from traced_tools._version import __version__
 from traced_tools.telemetry import names
+from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
 from traced_tools.telemetry.scope import Attributes, SelfClock, copy_set, report_failure
+from traced_tools.telemetry.settings import conventions
+from traced_tools.telemetry.words import CaptureMode
 
 if TYPE_CHECKING:
     from traced_tools.models.base import ChatModel
     from traced_tools.models.embedding import EmbeddingModel
+    from traced_tools.telemetry.prices import PriceTable
 
 P = ParamSpec("P")
 
@@ -39,19 +43,33 @@ class TelemetryOptions:
     Args:
         tracer_provider: where spans go; None for the global provider, looked up when a run begins.
         meter_provider: where metrics go; None for the global provider.
+        logger_provider: where log-based events go; None for the global provider.
         hooks: spans for `all` hooks that run, for the `implemented` ones a subclass overrides, or for `none`. Their
             metric is recorded either way.
         iterations: False leaves `iteration` spans out; model calls and tools then hang from the loop's span.
+        capture: which contents are told, as a `ContentCapture` or one of its modes; None leaves it to `configure` and
+            the environment. By default none is.
+        prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
+
+    Raises:
+        ConfigurationError: for a mode that does not exist.
     """
 
     tracer_provider: trace.TracerProvider | None = None
     meter_provider: metrics.MeterProvider | None = None
+    logger_provider: _logs.LoggerProvider | None = None
     hooks: Literal["all", "implemented", "none"] = "all"
     iterations: bool = True
+    capture: ContentCapture | CaptureMode | None = None
+    prices: PriceTable | None = None
 
     def __post_init__(self) -> None:
         expect("tracer_provider", self.tracer_provider, (trace.TracerProvider, type(None)), "a TracerProvider or None")
         expect("meter_provider", self.meter_provider, (metrics.MeterProvider, type(None)), "a MeterProvider or None")
+        expect("logger_provider", self.logger_provider, (_logs.LoggerProvider, type(None)), "a LoggerProvider or None")
+        object.__setattr__(self, "capture", as_capture(self.capture))
+        if self.prices is not None and not callable(getattr(self.prices, "price", None)):
+            raise TypeError(f"prices must be a PriceTable or None, not {type(self.prices).__name__}")
         if self.hooks not in ("all", "implemented", "none"):
             raise ValueError("hooks must be 'all', 'implemented' or 'none'")
 
@@ -71,6 +89,7 @@ class RunTelemetry:
 
     Attributes:
         enabled: whether anything is emitted at all.
+        content: what may be told of contents; None for nothing.
     """
 
     __slots__ = (
@@ -78,9 +97,11 @@ class RunTelemetry:
         "agent",
         "agent_label",
         "clock",
+        "content",
         "conversation_id",
         "enabled",
         "instruments",
+        "logger",
         "options",
         "run_id",
         "tracer",
@@ -96,9 +117,15 @@ class RunTelemetry:
         self.tracer = _tracer(options.tracer_provider or trace.get_tracer_provider())
         self.instruments = _instruments(options.meter_provider or metrics.get_meter_provider())
         self.agent_label = {names.AGENT_NAME: agent}
-        self.enabled = self.tracer is not None or self.instruments is not None
+        self.logger = _logger(options.logger_provider or _logs.get_logger_provider())
+        self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
+        self.content = self._content() if self.enabled else None
         self.clock = SelfClock()
         self._chat_labels: dict[int, Attributes] = {}
+
+    def _content(self) -> RunContent | None:
+        capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
+        return None if capture is None else RunContent(capture, self.telemetry_failed)
 
     def chat_labels(self, model: ChatModel) -> Attributes:
         """Return the labels every metric of the run's own calls to `model` carries; made once per run."""
@@ -106,6 +133,13 @@ class RunTelemetry:
         if labels is None:
             labels = self._chat_labels[id(model)] = model_labels(names.CHAT, model)
         return labels
+
+    def identity(self) -> Attributes:
+        """Return what tells the run apart on events; ids are never metric labels."""
+        attributes: Attributes = {names.RUN_ID: self.run_id, names.AGENT_NAME: self.agent}
+        if self.conversation_id is not None:
+            attributes[names.CONVERSATION_ID] = self.conversation_id
+        return attributes
 
     def make_current(self) -> None:
         """Have `telemetry_here` return this from now on, in this context: to be called inside the run's own."""
@@ -152,12 +186,13 @@ def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attribute
 
 
 _TRACERS: WeakKeyDictionary[trace.TracerProvider, trace.Tracer | None] = WeakKeyDictionary()
+_LOGGERS: WeakKeyDictionary[_logs.LoggerProvider, _logs.Logger | None] = WeakKeyDictionary()
 _INSTRUMENTS: WeakKeyDictionary[metrics.MeterProvider, Instruments | None] = WeakKeyDictionary()
 
 
 def _is_no_op(part: object) -> bool:
-    """Whether a tracer, meter or provider is one of the API's own, which record nothing."""
-    return type(part).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+    """Whether a tracer, meter, logger or provider is one of the API's own, which record nothing."""
+    return type(part).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs"))
 
 
 def _tracer(provider: trace.TracerProvider) -> trace.Tracer | None:
@@ -173,6 +208,19 @@ def _tracer(provider: trace.TracerProvider) -> trace.Tracer | None:
         return None
 
 
+def _logger(provider: _logs.LoggerProvider) -> _logs.Logger | None:
+    if _is_no_op(provider):
+        return None
+    try:
+        if provider not in _LOGGERS:
+            logger = provider.get_logger(names.SCOPE, __version__)
+            _LOGGERS[provider] = None if _is_no_op(logger) else logger
+        return _LOGGERS[provider]
+    except Exception as error:
+        report_failure(error)
+        return None
+
+
 def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
     if _is_no_op(provider):
         return None
@@ -180,7 +228,7 @@ def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
         with _INSTRUMENTS_LOCK:  # instruments must be made once
             if provider not in _INSTRUMENTS:
                 meter = provider.get_meter(names.SCOPE, __version__)
-                _INSTRUMENTS[provider] = None if _is_no_op(meter) else Instruments(meter)
+                _INSTRUMENTS[provider] = None if _is_no_op(meter) else Instruments(meter, conventions())
             return _INSTRUMENTS[provider]
     except Exception as error:
         report_failure(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter_ns, time_ns
+from traceback import format_exception
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,17 +19,22 @@ from opentelemetry.trace.status import StatusCode
 
 from traced_tools.errors import Abandoned
 from traced_tools.telemetry import names
+from traced_tools.telemetry.content import Contents, Makers
+from traced_tools.telemetry.logs import emit
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
     from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue
 
+    from traced_tools.telemetry.declared import EventType
     from traced_tools.telemetry.metrics import Instruments
     from traced_tools.telemetry.run import RunTelemetry
 
 Attributes = dict[str, "AttributeValue"]
 
 _LOG = logging.getLogger(__name__)
+_FRAMES = -20  # the innermost ones
 _CANCELLATIONS = (asyncio.CancelledError, Abandoned, GeneratorExit)
 
 
@@ -56,17 +62,23 @@ class SelfClock:
 class Scope:
     """One span of a run, current while the block runs and ended exactly once.
 
-    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes`), what to count (`_record`).
-    `duration` is the span's own duration, so both signals tell the same number. A scope that is not `traced` has no
+    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes` and, where it is asked for,
+    content), what to count (`_record`) and, if they say they have `has_events`, what to emit (`_emit`).
+    `duration` is the span's own duration, so both signals tell the same number. `failure` is the exception that
+    `error_type` is the type of, if there is one. A scope that is not `traced` has no
     span and is counted all the same. One that has a `clock` is downstream of the scope around it on that clock.
     """
 
     traced = True
     recording = False
+    has_events = False
     duration = 0.0
     self_time = 0.0
     error_type: str | None = None
+    failure: BaseException | None = None
     clock: SelfClock | None = None
+    content_names: tuple[str, ...] = ()
+    _contents: Contents | None = None
     _span: Span | None = None
     _context: Context | None = None
 
@@ -124,11 +136,14 @@ class Scope:
             self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
             self.clock.elsewhere = self._elsewhere + elapsed
         if error is not None and self.error_type is None:
-            self.error_type = self._type_of(error)
+            self.error_type, self.failure = self._type_of(error), error
         if self._span is not None:
             self.run.guarded(self._end, self._span, elapsed)
         if self.run.instruments is not None:
             self.run.guarded(self._record, self.run.instruments)
+        if self.has_events and self.run.logger is not None:
+            self.run.guarded(self._emit, self.run.logger)
+        self.failure = None  # its traceback holds this scope
 
     def _type_of(self, error: BaseException) -> str:
         """Return what `error.type` says of an error that leaves the scope."""
@@ -143,9 +158,11 @@ class Scope:
         try:
             if self.recording:
                 attributes = self._final_attributes()
+                if self.tells_on_spans:
+                    attributes.update(self.contents.on_span(self.content_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
-                    span.set_status(StatusCode.ERROR)
+                    span.set_status(StatusCode.ERROR, self._description())
                 if attributes:
                     span.set_attributes(attributes)
         finally:
@@ -157,6 +174,46 @@ class Scope:
 
     def _record(self, instruments: Instruments) -> None:
         """Record this scope's metrics."""
+
+    def _emit(self, logger: Logger) -> None:
+        """Emit the events of this scope's end."""
+
+    def _emit_exception(self, logger: Logger, event: EventType) -> None:
+        if self.failure is not None and not isinstance(self.failure, _CANCELLATIONS):
+            kind = error_type(self.failure)
+            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.told_on(event)})
+
+    @property
+    def tells_on_spans(self) -> bool:
+        """Whether spans of this run carry content."""
+        return self.run.content is not None and self.run.content.capture.on_spans
+
+    def told_on(self, event: EventType) -> Attributes:
+        """Return the content that an event carries: none, unless events of this run do."""
+        if self.run.content is None or not self.run.content.capture.on_events:
+            return {}
+        return self.contents.on_event(event.content)
+
+    @property
+    def contents(self) -> Contents:
+        """The contents of this scope; asked for where they are told, and not otherwise."""
+        if self._contents is None:
+            assert self.run.content is not None
+            self._contents = Contents(self.run.content, self._makers())
+        return self._contents
+
+    def _makers(self) -> Makers:
+        """Return what makes the contents."""
+        return {names.EXCEPTION_MESSAGE: self._message, names.EXCEPTION_STACKTRACE: self._stacktrace}
+
+    def _description(self) -> str | None:
+        return self.contents.text(names.EXCEPTION_MESSAGE) if self.tells_on_spans else None
+
+    def _message(self) -> str | None:
+        return None if self.failure is None else str(self.failure) or None
+
+    def _stacktrace(self) -> str | None:
+        return None if self.failure is None else "".join(format_exception(self.failure, limit=_FRAMES))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"
@@ -178,7 +235,7 @@ class NoScope:
         """Take a note and forget it."""
 
     chunk = streaming = answered = requested = ended = ignore
-    started = stopped = waited = repaired = retrying = late = ran = decided = ignore
+    started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
 
 
 OFF: Any = NoScope()

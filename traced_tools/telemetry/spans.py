@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry.trace import SpanKind
 
 from traced_tools.telemetry import names
+from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy_set
+from traced_tools.telemetry.shapes import Answer, Question, conversation_makers
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+
     from traced_tools.advisors.base import Advisor
+    from traced_tools.telemetry.content import Makers
     from traced_tools.telemetry.metrics import Instruments
     from traced_tools.telemetry.words import Hook
     from traced_tools.tools.limits import LoopLimits
@@ -30,8 +35,11 @@ _USAGE = (("input_tokens", names.USAGE_INPUT_TOKENS), ("output_tokens", names.US
 class AgentScope(Scope):
     """One run: `invoke_agent {agent}`."""
 
+    has_events = True
+    content_names = names.AGENT_SPAN.content
     _stop_reason: str = "error"
-    _finish_reason: str | None = None
+    _asked: Question | None = None
+    _answer: Answer | None = None
 
     def __init__(self, run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> None:
         self.run = run
@@ -54,10 +62,16 @@ class AgentScope(Scope):
             self.run.instruments.runs_under_way.end(self)
             self.run.guarded(self.run.instruments.run_active.add, -1, self.run.agent_label)
 
-    def ended(self, stop_reason: str, finish_reason: str | None) -> None:
+    def began(self, asked: Question) -> None:
+        """Note what is asked."""
+        self._asked = asked
+        if self.run.content is not None:
+            self.run.content.offer(asked.tools)
+
+    def ended(self, stop_reason: str, answer: Answer | None) -> None:
         """Note why the run ended and what the model said last."""
         self._stop_reason = stop_reason
-        self._finish_reason = finish_reason
+        self._answer = answer
 
     @property
     def trace_id(self) -> str | None:
@@ -77,17 +91,21 @@ class AgentScope(Scope):
             attributes[names.CONVERSATION_ID] = run.conversation_id
         return f"{names.INVOKE_AGENT} {run.agent}", SpanKind.INTERNAL, attributes
 
-    def _final_attributes(self) -> Attributes:
+    def _totals_attributes(self) -> Attributes:
         totals = self._totals
         attributes: Attributes = {
             names.LOOP_ITERATIONS: totals.iterations,
             names.LOOP_TOOL_CALLS: totals.tool_calls,
             names.LOOP_STOP_REASON: self._stop_reason,
         }
-        if self._finish_reason is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (self._finish_reason,)
-        copy_set(self._limits, _LIMITS, attributes)
         copy_set(totals.usage.total, _USAGE, attributes)
+        return attributes
+
+    def _final_attributes(self) -> Attributes:
+        attributes = self._totals_attributes()
+        if self._answer is not None and self._answer.finish_reason is not None:
+            attributes[names.RESPONSE_FINISH_REASONS] = (self._answer.finish_reason,)
+        copy_set(self._limits, _LIMITS, attributes)
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
@@ -100,6 +118,20 @@ class AgentScope(Scope):
         instruments.tool_calls.record(totals.tool_calls, agent, context)
         reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._stop_reason}
         instruments.loop_iterations.record(totals.iterations, reason, context)
+
+    def _makers(self) -> Makers:
+        if self._asked is None or self.run.content is None:
+            return super()._makers()
+        return {**super()._makers(), **conversation_makers(self._asked, self._answer, self.run.content.may_tell)}
+
+    def _emit(self, logger: Logger) -> None:
+        emit(logger, names.LOOP_STOP_EVENT, self._context, self._stop)
+
+    def _stop(self) -> Attributes:
+        attributes = {**self.run.identity(), names.REQUEST_MODEL: self._model, **self._totals_attributes()}
+        if self.error_type is not None:
+            attributes[names.ERROR_TYPE] = self.error_type
+        return attributes
 
 
 class IterationScope(Scope):

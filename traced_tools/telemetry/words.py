@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
+Conventions = Literal["stable", "latest"]
+"""Which names the metrics of model calls have: those of the conventions so far, or those of their head."""
+
+CaptureMode = Literal["NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"]
+CAPTURE_MODES: Final[tuple[CaptureMode, ...]] = get_args(CaptureMode)
+
 Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
 HOOKS: Final = get_args(Hook)
 
@@ -44,3 +50,6 @@ REPAIRS: Final = get_args(Repair)
 
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
+
+DropReason = Literal["queue_full", "export_failed", "shutdown"]
+DROP_REASONS: Final = get_args(DropReason)

@@ -44,7 +44,7 @@ class ToolMetadata(Value):
         sequential: the tool runs alone: calls asked for before it end first, those after it wait.
         requires_approval: the tool may not run until somebody approves of the call, as the driver of a run can
             (`ExecuteTools.approve`); a call that nobody has approved is denied.
-        capture: False keeps arguments and results out of telemetry wherever content is captured (so far: nowhere).
+        capture: False keeps arguments, results, reason and exception texts out of telemetry wherever content is captured.
     """
 
     model_config = ConfigDict(strict=True)

@@ -18,10 +18,10 @@ from traced_tools._flow import Flow
 from traced_tools._steps import Pause
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.messages import ToolCall
-from traced_tools.telemetry.calls import ToolScope
 from traced_tools.telemetry.names import TIMEOUT
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
+from traced_tools.telemetry.tool_calls import ToolScope
 from traced_tools.telemetry.words import Decision
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import Collected
@@ -48,6 +48,7 @@ class ToolInvocation:
         iteration: the pass of the loop, from 1; 0 outside a loop.
         definition: what the model was told of the tool.
         context: what the tool will know of its call.
+        intent: the reason the model gave for the call, where one is known; told only where content is captured.
     """
 
     name: str
@@ -56,10 +57,13 @@ class ToolInvocation:
     iteration: int
     definition: ToolDefinition = field(repr=False)
     context: ToolContext
+    intent: str | None = field(default=None, repr=False)
 
-    def replace(self, *, arguments: str | Mapping[str, Any]) -> ToolInvocation:
-        """Return this call with other arguments: JSON text, or a mapping."""
-        return replace(self, arguments=ToolCall(self.name, arguments).arguments)
+    def replace(self, *, arguments: str | Mapping[str, Any] | None = None, intent: str | None = None) -> ToolInvocation:
+        """Return this call with other arguments (JSON text, or a mapping), or with a reason."""
+        expect("intent", intent, (str, type(None)), "a str or None")
+        own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
+        return replace(self, arguments=own, intent=self.intent if intent is None else intent)
 
     def denied(self, reason: str) -> ToolResult:
         """Return the result of a call that may not run; the model reads `reason`."""
@@ -133,6 +137,8 @@ class ToolExecution:
         refusal = self._refusal or self._unfit()
         with self._scope(refused=refusal is not None) as scope:
             scope.repaired(self._repairs)
+            if self._approved:
+                scope.approved()
             if isinstance(refusal, InvalidArguments):
                 refusal = self._invalid(refusal, scope)
             result = refusal or await self._advised(scope)
@@ -215,6 +221,7 @@ class ToolExecution:
     async def _invoke_beside_advice(self, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
         """Run the tool; its time is none of the advisors' around it."""
         assert self._clock is not None
+        scope.intended(invocation.intent)
         began = perf_counter_ns()
         try:
             return await self._invoke(invocation.arguments, invocation.context, scope)

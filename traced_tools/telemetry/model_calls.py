@@ -1,0 +1,232 @@
+"""The scopes of calls to models: a chat, an embedding."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from opentelemetry.trace import SpanKind
+
+from traced_tools.messages import Usage
+from traced_tools.telemetry import names
+from traced_tools.telemetry.logs import emit
+from traced_tools.telemetry.run import RunTelemetry, model_labels
+from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
+from traced_tools.telemetry.shapes import Question, conversation_makers
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+
+    from traced_tools.models.base import ChatModel, ChatResponse
+    from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
+    from traced_tools.options import ChatOptions
+    from traced_tools.telemetry.content import Makers
+    from traced_tools.telemetry.metrics import Instruments
+    from traced_tools.telemetry.prices import PriceTable
+
+_REQUEST = (
+    ("temperature", names.REQUEST_TEMPERATURE),
+    ("top_p", names.REQUEST_TOP_P),
+    ("max_tokens", names.REQUEST_MAX_TOKENS),
+    ("stop", names.REQUEST_STOP_SEQUENCES),
+    ("seed", names.REQUEST_SEED),
+)
+_USAGE = (
+    ("input_tokens", names.USAGE_INPUT_TOKENS),
+    ("output_tokens", names.USAGE_OUTPUT_TOKENS),
+    ("cache_read_tokens", names.USAGE_CACHE_READ_TOKENS),
+    ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS),
+    ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
+)
+
+R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
+
+
+class ModelScope(Scope, Generic[R]):
+    """One call of a model: `{operation} {model}`.
+
+    Args:
+        run: the telemetry of the run it belongs to.
+        model: the model that is called.
+        labels: what every metric of calls to it carries.
+    """
+
+    has_events = True
+    _operation: str
+    _usage: tuple[tuple[str, str], ...]
+    _response: R | None = None
+
+    def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
+        self.run = run
+        self._model = model
+        self._labels = labels
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        kind = SpanKind.INTERNAL if self._model.server_address is None else SpanKind.CLIENT
+        return f"{self._operation} {self._model.model}", kind, self._labels.copy()
+
+    def answered(self, response: R) -> None:
+        """Note what the model answered."""
+        self._response = response
+
+    def _final_attributes(self) -> Attributes:
+        attributes: Attributes = {}
+        if self._response is not None:
+            self._describe(self._response, attributes)
+        return attributes
+
+    def _describe(self, response: R, attributes: Attributes) -> None:
+        if response.model is not None:
+            attributes[names.RESPONSE_MODEL] = response.model
+        copy_set(response.usage, self._usage, attributes)
+
+    def _record(self, instruments: Instruments) -> None:
+        labels, usage = self._ended_labels(), self._reported()
+        instruments.models.duration(self._operation).record(self.duration, labels, self._context)
+        if usage is not None:
+            instruments.models.count(usage, labels, self._context)
+            if self.run.options.prices is not None:
+                self._price(instruments, self.run.options.prices, usage)
+
+    def _reported(self) -> Usage | None:
+        """Return the usage the model reported."""
+        return None if self._response is None else self._response.usage
+
+    def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
+        """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
+        answered = self._response.model if self._response is not None else None
+        asked, provider = self._model.model, self._model.provider
+        labels = {names.PROVIDER_NAME: provider, names.REQUEST_MODEL: asked, **self.run.agent_label}
+        found = (prices.price(provider, model, usage) for model in dict.fromkeys((answered, asked)) if model)
+        dollars = next((price for price in found if price is not None), None)
+        if dollars is not None:
+            instruments.usage_cost.add(dollars, labels, self._context)
+        else:
+            instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
+
+    def _emit(self, logger: Logger) -> None:
+        self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
+
+    def _ended_labels(self) -> Attributes:
+        labels, response = self._labels.copy(), self._response
+        if response is not None and response.model is not None:
+            labels[names.RESPONSE_MODEL] = response.model
+        if self.error_type is not None:
+            labels[names.ERROR_TYPE] = self.error_type
+        return labels
+
+
+class Asked(Question, Protocol):
+    """What a chat model is asked in one pass."""
+
+    @property
+    def options(self) -> ChatOptions:
+        """How it is asked."""
+
+    @property
+    def iteration(self) -> int:
+        """The pass of the loop, 0 outside it."""
+
+
+class ChatScope(ModelScope["ChatResponse"]):
+    """One call of a chat model: `chat {model}`."""
+
+    content_names = names.CHAT_SPAN.content
+    _operation, _usage = names.CHAT, _USAGE
+    _streamed = False
+    _first_chunk: float | None = None
+    _last_chunk = 0
+
+    def __init__(self, run: RunTelemetry, model: ChatModel, asked: Asked) -> None:
+        super().__init__(run, model, run.chat_labels(model))
+        self.clock = run.clock
+        self._asked = asked
+        if run.content is not None:
+            run.content.offer(asked.tools)
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        name, kind, attributes = super()._opening()
+        attributes[names.AGENT_NAME] = self.run.agent
+        if self.run.conversation_id is not None:
+            attributes[names.CONVERSATION_ID] = self.run.conversation_id
+        if self._asked.iteration:
+            attributes[names.ITERATION_INDEX] = self._asked.iteration
+        return name, kind, attributes
+
+    def streaming(self) -> None:
+        """Note that the answer is asked for in chunks."""
+        self._streamed = True
+
+    def chunk(self) -> None:
+        """Note that a chunk of a streamed answer arrived now."""
+        now = perf_counter_ns()
+        if self._first_chunk is None:
+            self._first_chunk = (now - self._began) / 1_000_000_000
+        elif self.run.instruments is not None:
+            seconds = (now - self._last_chunk) / 1_000_000_000
+            record = self.run.instruments.models.time_per_output_chunk.record
+            self.run.guarded(record, seconds, self._labels, self._context)
+        self._last_chunk = now
+
+    def _final_attributes(self) -> Attributes:
+        attributes = super()._final_attributes()
+        if self._streamed:
+            attributes[names.REQUEST_STREAM] = True
+        if self._first_chunk is not None:
+            attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
+        if self._asked.options.model_fields_set:
+            copy_set(self._asked.options, _REQUEST, attributes)
+        return attributes
+
+    def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
+        super()._describe(response, attributes)
+        if response.id is not None:
+            attributes[names.RESPONSE_ID] = response.id
+        if response.finish_reason is not None:
+            attributes[names.RESPONSE_FINISH_REASONS] = (response.finish_reason,)
+
+    def _record(self, instruments: Instruments) -> None:
+        super()._record(instruments)
+        if self._first_chunk is not None:
+            instruments.models.time_to_first_chunk.record(self._first_chunk, self._ended_labels(), self._context)
+
+    def _makers(self) -> Makers:
+        assert self.run.content is not None
+        return {**super()._makers(), **conversation_makers(self._asked, self._response, self.run.content.may_tell)}
+
+    def _emit(self, logger: Logger) -> None:
+        super()._emit(logger)
+        if self.run.content is not None and self.run.content.capture.on_events:
+            emit(logger, names.INFERENCE_DETAILS_EVENT, self._context, self._details)
+
+    def _details(self) -> Attributes:
+        error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
+        attributes = {**self._opening()[2], **self._final_attributes(), **error}
+        return {**attributes, **self.told_on(names.INFERENCE_DETAILS_EVENT)}
+
+
+class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
+    """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
+
+    _operation, _usage = names.EMBEDDINGS, _USAGE[:1]
+
+    def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
+        super().__init__(run, model, model_labels(self._operation, model))
+
+    def _reported(self) -> Usage | None:
+        usage = super()._reported()
+        return None if usage is None else Usage(input_tokens=usage.input_tokens)
+
+    def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
+        super()._describe(response, attributes)
+        attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
+
+
+def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:
+    """Return the scope of a model call."""
+    return ChatScope(run, model, asked) if run.enabled else OFF
+
+
+def embeddings_scope(run: RunTelemetry, model: EmbeddingModel) -> EmbeddingsScope:
+    """Return the scope of one call of an embedding model."""
+    return EmbeddingsScope(run, model) if run.enabled else OFF

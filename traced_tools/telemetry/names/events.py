@@ -1,0 +1,75 @@
+"""The log-based events, each with its severity and the attributes it may carry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traced_tools.telemetry.declared import EventType
+from traced_tools.telemetry.names import attributes as at
+from traced_tools.telemetry.names.spans import CHAT_SPAN
+
+_RUN = (at.RUN_ID, at.AGENT_NAME, at.CONVERSATION_ID)
+_CALL = (*_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
+_EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATED)
+
+TOOL_INTENT_EVENT: Final = EventType(
+    "traced_tools.tool.intent",
+    "INFO",
+    "The model asks for a tool; nothing has been decided and nothing has run.",
+    (*_CALL, at.TOOL_BATCH_SIZE, at.TOOL_BATCH_INDEX, at.TOOL_ARGUMENTS_SIZE),
+    (at.TOOL_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
+)
+TOOL_DECISION_EVENT: Final = EventType(
+    "traced_tools.tool.decision",
+    "INFO",
+    "What was decided about the call; a tool that is allowed starts now.",
+    (*_CALL, at.TOOL_DECISION, at.ADVISOR_NAME, at.ERROR_TYPE),
+    (at.TOOL_NAME, at.CONTENT_TRUNCATED),
+)
+TOOL_OUTCOME_EVENT: Final = EventType(
+    "traced_tools.tool.outcome",
+    "INFO",
+    "How a tool that ran has ended.",
+    (*_CALL, at.TOOL_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
+    (at.TOOL_CALL_RESULT, at.CONTENT_TRUNCATED),
+)
+LOOP_STOP_EVENT: Final = EventType(
+    "traced_tools.loop.stop",
+    "INFO",
+    "Why the run has ended, and what it used.",
+    (
+        *_RUN,
+        at.REQUEST_MODEL,
+        at.LOOP_STOP_REASON,
+        at.LOOP_ITERATIONS,
+        at.LOOP_TOOL_CALLS,
+        at.USAGE_INPUT_TOKENS,
+        at.USAGE_OUTPUT_TOKENS,
+        at.ERROR_TYPE,
+    ),
+)
+TOOL_EXCEPTION_EVENT: Final = EventType(
+    "gen_ai.execute_tool.exception", "WARN", "A tool raised.", (at.EXCEPTION_TYPE,), _EXCEPTION
+)
+OPERATION_EXCEPTION_EVENT: Final = EventType(
+    "gen_ai.client.operation.exception", "WARN", "A model call raised.", (at.EXCEPTION_TYPE,), _EXCEPTION
+)
+INFERENCE_DETAILS_EVENT: Final = EventType(
+    "gen_ai.client.inference.operation.details",
+    "DEBUG",
+    "What a chat model was sent and what it answered; only where content is captured on events.",
+    CHAT_SPAN.attributes,
+    CHAT_SPAN.content,
+)
+EVENTS: Final = {
+    each.name: each
+    for each in (
+        TOOL_INTENT_EVENT,
+        TOOL_DECISION_EVENT,
+        TOOL_OUTCOME_EVENT,
+        LOOP_STOP_EVENT,
+        TOOL_EXCEPTION_EVENT,
+        OPERATION_EXCEPTION_EVENT,
+        INFERENCE_DETAILS_EVENT,
+    )
+}
