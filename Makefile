@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AIMOCK := tests/npm/node_modules/.package-lock.json
 
-.PHONY: demo test bench picture lint format types clean
+.PHONY: demo test bench picture reference lint format types clean
 
 demo: $(READY)  ## run the demo agent and show its trace
 	@$(BIN)/traced-tools demo
@@ -17,6 +17,9 @@ bench: $(READY)  ## measure, beside the bare OpenTelemetry SDK
 
 picture: $(READY)  ## draw the README's picture anew
 	$(BIN)/python docs/picture.py
+
+reference: $(READY)  ## write the reference pages and the registry of telemetry names anew
+	$(BIN)/python docs/reference.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

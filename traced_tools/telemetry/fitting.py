@@ -38,7 +38,7 @@ def fitted(value: object, most: int) -> Fitted:
     Raises:
         TypeError: for what is no JSON.
     """
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return _newest(value, most)
     return _shrunk(value, most) or _as_text(value, most)
 
@@ -55,7 +55,7 @@ def _newest(items: Sequence[object], most: int) -> Fitted:
     """Return `items` if they fit, else the last of them that do, the older ones the shorter."""
     kept = _kept(items, most, _whole)
     if len(kept) < len(items):
-        kept = _kept(items, most, _share) or [_as_text(items[-1], most - 2)]
+        kept = _kept(items, most, _share if len(items) > 1 else _shrunk) or [_as_text(items[-1], most - 2)]
     cut = len(kept) < len(items) or any(each.cut for each in kept)
     return Fitted([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
 
@@ -89,7 +89,7 @@ def _shrunk(value: object, most: int) -> Fitted | None:
     while longest >= _SHORTEST_TEXT:
         if (made := _with_texts(value, longest, most)) is not None:
             return made
-        longest //= 2
+        longest = longest * 3 // 4
     return None
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation, UpDownCounter
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
@@ -47,11 +49,11 @@ class Instruments:
         self.usage_cost = _counter(meter, names.USAGE_COST)
         self.unpriced_tokens = _counter(meter, names.UNPRICED_TOKENS)
         self.telemetry_failures = _counter(meter, names.TELEMETRY_FAILURES)
-        self.tool_active = _up_down_counter(meter, names.TOOL_ACTIVE)
-        self.run_active = _up_down_counter(meter, names.RUN_ACTIVE)
-        self.runs_under_way = RunsUnderWay()
-        gauge = names.RUN_OLDEST_ACTIVE
-        meter.create_observable_gauge(gauge.name, [self.runs_under_way.observe], gauge.unit, gauge.brief)
+        self.runs_under_way, self.tools_under_way = UnderWay(), UnderWay()
+        _observed(meter, names.RUN_ACTIVE, self.runs_under_way)
+        _observed(meter, names.TOOL_ACTIVE, self.tools_under_way)
+        oldest = names.RUN_OLDEST_ACTIVE
+        meter.create_observable_gauge(oldest.name, [self.runs_under_way.observe_oldest], oldest.unit, oldest.brief)
 
 
 class ModelMetrics(Protocol):
@@ -137,16 +139,19 @@ def _histogram(meter: Meter, metric: Metric) -> Histogram:
     )
 
 
-def _counter(meter: Meter, metric: Metric) -> Counter:
+def _counter(meter: Meter, metric: Metric) -> metrics.Counter:
     return meter.create_counter(metric.name, metric.unit, metric.brief)
 
 
-def _up_down_counter(meter: Meter, metric: Metric) -> UpDownCounter:
-    return meter.create_up_down_counter(metric.name, metric.unit, metric.brief)
+def _observed(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
+    meter.create_observable_up_down_counter(metric.name, [under_way.observe], metric.unit, metric.brief)
 
 
-class RunsUnderWay:
-    """When each run that has not ended began, for the age of the oldest one per agent."""
+class UnderWay:
+    """What is under way for each agent, told when somebody collects.
+
+    Counted here and not by the SDK's up-down counters, which take as long as a histogram each time.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -154,21 +159,31 @@ class RunsUnderWay:
         self._agents: set[str] = set()
 
     def begin(self, key: object, agent: str) -> None:
-        """Remember that the run `key` of `agent` began now."""
+        """Remember that what `key` stands for began now, for `agent`."""
         with self._lock:
             self._started[key] = (agent, time.monotonic())
             self._agents.add(agent)
 
     def end(self, key: object) -> None:
-        """Forget the run `key`."""
+        """Forget what `key` stands for."""
         with self._lock:
             self._started.pop(key, None)
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Age in seconds of each agent's oldest run; 0 for an agent that is idle, so that a line falls back."""
+        """Tell how much is under way; 0 for an agent that is idle."""
+        with self._lock:
+            counts = Counter(agent for agent, _ in self._started.values())
+            return [_of_agent(agent, counts[agent]) for agent in self._agents]
+
+    def observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
+        """Tell the age in seconds of what began first; 0 for an agent that is idle, so that a line falls back."""
         now = time.monotonic()
         with self._lock:
             oldest = dict.fromkeys(self._agents, now)
             for agent, started in self._started.values():
                 oldest[agent] = min(oldest[agent], started)
-        return [Observation(now - started, {names.AGENT_NAME: agent}) for agent, started in oldest.items()]
+        return [_of_agent(agent, now - started) for agent, started in oldest.items()]
+
+
+def _of_agent(agent: str, value: float) -> Observation:
+    return Observation(value, {names.AGENT_NAME: agent})

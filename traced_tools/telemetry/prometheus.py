@@ -184,8 +184,7 @@ class _Scrape:
         kind = _kind(metric)
         if kind is None:
             return "Prometheus's text formats have no exponential histograms; use a view with explicit buckets"
-        name = _name(metric.name).removesuffix("_total")
-        family = self._claim(Family(name, metric.description or "", kind, _unit(metric.unit or "", kind)), kind)
+        family = self._claim(family_of(metric.name, metric.description or "", metric.unit or "", kind), kind)
         if family is None:
             return "another metric has the same name in Prometheus"
         added = [self._add_point(family, point) for point in metric.data.data_points]
@@ -294,6 +293,11 @@ def parse_address(value: int | str) -> tuple[str, int]:
     if not host or port is None or parts.netloc != value or "@" in value or value.split() != [value]:
         raise ConfigurationError(_ACCEPTED)
     return host, port
+
+
+def family_of(name: str, brief: str, unit: str, kind: Kind) -> Family:
+    """Return the family of a metric, still empty: its name and its unit in Prometheus's words."""
+    return Family(_name(name).removesuffix("_total"), brief, kind, _unit(unit, kind))
 
 
 def metrics_of(data: MetricsData | None) -> Iterator[Metric]:

@@ -137,10 +137,16 @@ class Scope:
             self.clock.elsewhere = self._elsewhere + elapsed
         if error is not None and self.error_type is None:
             self.error_type, self.failure = self._type_of(error), error
-        if self._span is not None:
-            self.run.guarded(self._end, self._span, elapsed)
-        if self.run.instruments is not None:
-            self.run.guarded(self._record, self.run.instruments)
+        try:  # guarded here and not by `guarded`: every span of every run comes this way
+            if self._span is not None:
+                self._end(self._span, elapsed)
+        except Exception as problem:
+            self.run.telemetry_failed(problem)
+        try:
+            if self.run.instruments is not None:
+                self._record(self.run.instruments)
+        except Exception as problem:
+            self.run.telemetry_failed(problem)
         if self.has_events and self.run.logger is not None:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
@@ -158,7 +164,7 @@ class Scope:
         try:
             if self.recording:
                 attributes = self._final_attributes()
-                if self.tells_on_spans:
+                if self.run.content is not None and self.tells_on_spans:
                     attributes.update(self.contents.on_span(self.content_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type

@@ -74,7 +74,7 @@ def conversation_makers(asked: Question, answer: Answer | None, may_tell: MayTel
 
 def input_messages(messages: Iterable[Message], may_tell: MayTell) -> list[Shape]:
     """Return a conversation without what stands above it; calls and results that may not be told lack their content."""
-    return [_message(each, may_tell) for each in messages if not isinstance(each, SystemMessage)]
+    return [shape for each in messages for shape in _shapes(each, may_tell)]
 
 
 def output_messages(message: AssistantMessage, finish_reason: str | None, may_tell: MayTell) -> list[Shape]:
@@ -107,10 +107,16 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
 
 
-def _message(message: Message, may_tell: MayTell) -> Shape:
+def _shapes(message: Message, may_tell: MayTell) -> list[Shape]:
+    """Return a message as one or more; of a batch of results, some readers see but the last one of a message."""
+    if isinstance(message, SystemMessage):
+        return []
     if isinstance(message, ToolMessage):
-        return {"role": message.role, "parts": [_result(each, may_tell) for each in message.results]}
-    assert isinstance(message, UserMessage | AssistantMessage)
+        return [{"role": message.role, "parts": [_result(each, may_tell)]} for each in message.results]
+    return [_message(message, may_tell)]
+
+
+def _message(message: UserMessage | AssistantMessage, may_tell: MayTell) -> Shape:
     return {"role": message.role, "parts": [_part(each, may_tell) for each in message.parts]}
 
 

@@ -51,7 +51,6 @@ class AgentScope(Scope):
         super().__enter__()
         if self.run.instruments is not None:
             self.run.instruments.runs_under_way.begin(self, self.run.agent)
-            self.run.guarded(self.run.instruments.run_active.add, 1, self.run.agent_label)
         return self
 
     def __exit__(
@@ -60,7 +59,6 @@ class AgentScope(Scope):
         super().__exit__(kind, error, traceback)
         if self.run.instruments is not None:
             self.run.instruments.runs_under_way.end(self)
-            self.run.guarded(self.run.instruments.run_active.add, -1, self.run.agent_label)
 
     def began(self, asked: Question) -> None:
         """Note what is asked."""

@@ -102,7 +102,7 @@ class ToolScope(Scope):
         if self._attempts == 1:
             self._started_first()
         if self.run.instruments is not None:
-            self.run.guarded(self.run.instruments.tool_active.add, 1, self.run.agent_label)
+            self.run.instruments.tools_under_way.begin(self, self.run.agent)
 
     def _started_first(self) -> None:
         if self._may_refuse and self._span is not None:
@@ -113,7 +113,7 @@ class ToolScope(Scope):
     def stopped(self) -> None:
         """Note that the attempt is over."""
         if self.run.instruments is not None:
-            self.run.guarded(self.run.instruments.tool_active.add, -1, self.run.agent_label)
+            self.run.instruments.tools_under_way.end(self)
 
     def waited(self, seconds: float) -> None:
         """Note that an attempt waited so long for a free worker."""

@@ -5,22 +5,32 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from traced_tools.telemetry.configure import FinishedSpans, InMemoryTelemetry
+from traced_tools.telemetry.content import ContentCapture
 from traced_tools.telemetry.points import MetricPoint
 from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.telemetry.setup.memory import FinishedEvent, FinishedSpans, InMemoryTelemetry
 from traced_tools.telemetry.tree import SpanNode, build_trees
+from traced_tools.telemetry.words import CaptureMode
 
 
 class CapturedTelemetry:
     """What clients emit that are made with `ChatClient(telemetry=captured.options)`.
 
+    Args:
+        capture: which contents are told, as in `TelemetryOptions`.
+
     Attributes:
         options: sends everything here and nothing elsewhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, capture: ContentCapture | CaptureMode | None = None) -> None:
         self._memory = InMemoryTelemetry()
-        self.options = TelemetryOptions(self._memory.tracer_provider, self._memory.meter_provider)
+        self.options = TelemetryOptions(
+            tracer_provider=self._memory.tracer_provider,
+            meter_provider=self._memory.meter_provider,
+            logger_provider=self._memory.logger_provider,
+            capture=capture,
+        )
 
     @property
     def spans(self) -> FinishedSpans:
@@ -31,6 +41,11 @@ class CapturedTelemetry:
     def metrics(self) -> list[MetricPoint]:
         """What was recorded, summed up for each metric and set of attributes."""
         return self._memory.metrics()
+
+    @property
+    def events(self) -> list[FinishedEvent]:
+        """The log-based events, in the order they were emitted."""
+        return self._memory.events()
 
     def tree(self) -> list[SpanNode]:
         """Return the spans that have ended as trees, in the order they started."""
@@ -49,6 +64,10 @@ class CapturedTelemetry:
         self._memory.shutdown()
 
 
-def capture_telemetry() -> CapturedTelemetry:
-    """Return a capture; use it as it is, or in a `with` block that stops it at its end."""
-    return CapturedTelemetry()
+def capture_telemetry(capture: ContentCapture | CaptureMode | None = None) -> CapturedTelemetry:
+    """Return a capture; use it as it is, or in a `with` block that stops it at its end.
+
+    Args:
+        capture: which contents are told, as in `TelemetryOptions`.
+    """
+    return CapturedTelemetry(capture)

@@ -44,7 +44,7 @@ class ToolMetadata(Value):
         sequential: the tool runs alone: calls asked for before it end first, those after it wait.
         requires_approval: the tool may not run until somebody approves of the call, as the driver of a run can
             (`ExecuteTools.approve`); a call that nobody has approved is denied.
-        capture: False keeps arguments, results, reason and exception texts out of telemetry wherever content is captured.
+        capture: False keeps arguments, results, reasons and exception texts out of captured content.
     """
 
     model_config = ConfigDict(strict=True)

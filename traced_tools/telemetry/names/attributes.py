@@ -73,7 +73,7 @@ EMBEDDINGS_DIMENSION_COUNT: Final = _attribute("gen_ai.embeddings.dimension.coun
 CONVERSATION_ID: Final = _attribute("gen_ai.conversation.id", "string", "The caller's conversation, when it gave one.")
 AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The client's name.")
 TOOL_NAME: Final = _attribute(
-    "gen_ai.tool.name", "string", f"The tool, or {UNKNOWN_TOOL} for a name nobody registered."
+    "gen_ai.tool.name", "string", f"The tool, or `{UNKNOWN_TOOL}` for a name nobody registered."
 )
 TOOL_TYPE: Final = _attribute("gen_ai.tool.type", "string", "What kind of tool it is.", (FUNCTION,))
 TOOL_CALL_ID: Final = _attribute("gen_ai.tool.call.id", "string", "Ties the result to the call.")
@@ -109,10 +109,10 @@ ITERATION_OUTCOME: Final = _attribute(
 LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Passes of the loop in the run.")
 LOOP_TOOL_CALLS: Final = _attribute("traced_tools.loop.tool_calls", "int", "Tool calls the model asked for in the run.")
 LOOP_STOP_REASON: Final = _attribute("traced_tools.loop.stop_reason", "string", "Why the run ended.", STOP_REASONS)
-LIMIT_MAX_ITERATIONS: Final = _attribute("traced_tools.loop.limit.max_iterations", "int", "Limit in force.")
-LIMIT_MAX_TOOL_CALLS: Final = _attribute("traced_tools.loop.limit.max_tool_calls", "int", "Limit in force.")
-LIMIT_MAX_TOKENS: Final = _attribute("traced_tools.loop.limit.max_tokens", "int", "Limit in force.")
-LIMIT_MAX_SECONDS: Final = _attribute("traced_tools.loop.limit.max_seconds", "double", "Limit in force.")
+LIMIT_MAX_ITERATIONS: Final = _attribute("traced_tools.loop.limit.max_iterations", "int", "Passes a run may take.")
+LIMIT_MAX_TOOL_CALLS: Final = _attribute("traced_tools.loop.limit.max_tool_calls", "int", "Tool calls a run may make.")
+LIMIT_MAX_TOKENS: Final = _attribute("traced_tools.loop.limit.max_tokens", "int", "Tokens a run may use.")
+LIMIT_MAX_SECONDS: Final = _attribute("traced_tools.loop.limit.max_seconds", "double", "Seconds a run may take.")
 ADVISOR_NAME: Final = _attribute("traced_tools.advisor.name", "string", "The advisor, named in code.")
 ADVISOR_HOOK: Final = _attribute("traced_tools.advisor.hook", "string", "Which hook ran.", HOOKS)
 ADVISOR_ORDER: Final = _attribute("traced_tools.advisor.order", "int", "Its place in the chain; lower is further out.")

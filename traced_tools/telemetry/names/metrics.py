@@ -22,6 +22,8 @@ _MODEL_CALL = (
     at.SERVER_PORT,
     at.ERROR_TYPE,
 )
+_UNDER_WAY = (at.OPERATION_NAME, at.PROVIDER_NAME, at.REQUEST_MODEL, at.SERVER_ADDRESS, at.SERVER_PORT)
+"""What is known of a model call before it has ended."""
 
 METRICS: Final[dict[str, Metric]] = {}
 
@@ -83,7 +85,7 @@ TIME_PER_OUTPUT_CHUNK: Final = _metric(
     "histogram",
     "s",
     "From one chunk of a streamed answer to the next.",
-    _MODEL_CALL,
+    _UNDER_WAY,
     _STEP_SECONDS,
     "stable",
 )
@@ -119,7 +121,7 @@ INFERENCE_TIME_PER_OUTPUT_CHUNK: Final = _metric(
     "histogram",
     "s",
     TIME_PER_OUTPUT_CHUNK.brief,
-    _MODEL_CALL,
+    _UNDER_WAY,
     _STEP_SECONDS,
     "latest",
 )

@@ -22,12 +22,28 @@ _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 @dataclass(frozen=True)
 class Signal:
-    """What differs between traces and metrics: the path of their endpoint and the names of their variables."""
+    """Traces, metrics or logs.
 
-    path: str
-    exporter_variable: str
-    endpoint_variable: str
-    protocol_variable: str
+    Args:
+        name: as it stands in the names of variables: `TRACES`, `METRICS` or `LOGS`.
+    """
+
+    name: str
+
+    @property
+    def path(self) -> str:
+        """What is added to a collector's base URL."""
+        return f"v1/{self.name.lower()}"
+
+    @property
+    def exporter_variable(self) -> str:
+        """The variable that names exporters for this signal."""
+        return f"OTEL_{self.name}_EXPORTER"
+
+    @property
+    def endpoint_variable(self) -> str:
+        """The variable that gives this signal an endpoint of its own."""
+        return f"OTEL_EXPORTER_OTLP_{self.name}_ENDPOINT"
 
     def exporters(self) -> set[str]:
         """Return the exporters the environment names for this signal."""
@@ -45,7 +61,7 @@ class Signal:
 
     def protocol(self) -> str:
         """Return `grpc` or `http/protobuf`; raises `ConfigurationError` for a variable that says something else."""
-        for variable in (self.protocol_variable, _PROTOCOL):
+        for variable in (f"OTEL_EXPORTER_OTLP_{self.name}_PROTOCOL", _PROTOCOL):
             protocol = environ.get(variable, "").strip().lower()
             if protocol and protocol not in (GRPC, HTTP):
                 raise ConfigurationError(f"{variable} must be {GRPC} or {HTTP}")
@@ -65,21 +81,20 @@ class Signal:
         return None
 
 
-TRACES: Final = Signal(
-    "v1/traces", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
-)
-METRICS: Final = Signal(
-    "v1/metrics", "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL"
-)
+TRACES: Final = Signal("TRACES")
+METRICS: Final = Signal("METRICS")
+LOGS: Final = Signal("LOGS")
+SIGNALS: Final = (TRACES, METRICS, LOGS)
 
 
 def check_collector(url: str) -> None:
     """Raise `ConfigurationError` unless `url` is a collector's base URL."""
     _check_url("otlp", url)
     parts = urlsplit(url)
-    if parts.query or parts.fragment or parts.path.endswith((TRACES.path, METRICS.path)):
+    paths = tuple(signal.path for signal in SIGNALS)
+    if parts.query or parts.fragment or parts.path.endswith(paths):
         raise ConfigurationError(
-            f"otlp must be the collector's base URL, without query: {TRACES.path} and {METRICS.path} are added to it"
+            f"otlp must be the collector's base URL, without query: {', '.join(paths)} are added to it"
         )
 
 

@@ -1,0 +1,362 @@
+"""Writes the reference pages and the registry of telemetry names: python docs/reference.py, from the repository's root.
+
+The pages are for people; the registry is for programs. It has the shape that OpenTelemetry Weaver reads, in the first
+version of its language: Weaver calls the second one (`file_format: definition/2`) unstable and complains of every file
+that uses it. The language: https://github.com/open-telemetry/weaver/blob/main/schemas/semconv-syntax.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Final
+
+import yaml
+
+from traced_tools.telemetry import names
+from traced_tools.telemetry.declared import Attribute, EventType, Metric, SpanType
+from traced_tools.telemetry.prometheus import Kind, family_of
+from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+
+DOCS: Final = Path(__file__).parent
+STABILITY: Final = "development"
+MOST_WORDS: Final = 4
+"""A longer list of words is told on the page of the attributes alone."""
+
+EXAMPLES: Final[dict[str, list[Any]]] = {
+    names.PROVIDER_NAME: ["openai", "anthropic", "gcp.gemini"],
+    names.REQUEST_MODEL: ["gpt-5", "claude-sonnet-4-5"],
+    names.REQUEST_STOP_SEQUENCES: [["END"]],
+    names.RESPONSE_ID: ["chatcmpl-123"],
+    names.RESPONSE_MODEL: ["gpt-5-2025-08-07"],
+    names.RESPONSE_FINISH_REASONS: [["stop"], ["tool_call"]],
+    names.CONVERSATION_ID: ["conv_5j66UpCpwteGg4YSxUnt7lPY"],
+    names.AGENT_NAME: ["travel"],
+    names.TOOL_NAME: ["get_weather", names.UNKNOWN_TOOL],
+    names.TOOL_CALL_ID: ["call_mszuSIzqtI65i1wAUOE8w5H4"],
+    names.SERVER_ADDRESS: ["api.openai.com"],
+    names.ERROR_TYPE: ["ValueError", "httpx.ReadTimeout", names.TIMEOUT, names.CANCELLED, names.OTHER_ERROR],
+    names.TOOL_DESCRIPTION: ["Look the weather up."],
+    names.EXCEPTION_TYPE: ["ValueError", "httpx.ReadTimeout"],
+    names.EXCEPTION_MESSAGE: ["nobody is called Ada"],
+    names.EXCEPTION_STACKTRACE: ["Traceback (most recent call last): ..."],
+    names.RUN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
+    names.ADVISOR_NAME: ["tool_calling", "memory"],
+    names.TOOL_SOURCE: [names.LOCAL, "weather-server"],
+    names.INTENT: ["The user asked about Lisbon."],
+    names.EXPORTER_NAME: ["otlp.traces"],
+}
+"""What the values of texts without a list of words look like; the registry's language wants to be told."""
+
+AS_CONTENT: Final = {names.TOOL_NAME: "The name as the model wrote it, where nobody registered it."}
+"""What an attribute that is always told tells beyond that where content is captured."""
+
+PARENTS: Final = {
+    names.AGENT_SPAN: "whatever span is current where the run begins, if any",
+    names.ITERATION_SPAN: "the `advise` of the advisor that runs the loop",
+    names.HOOK_SPAN: "the run, `iteration`, or the `advise` around it; for `advise_tool` the tool's span",
+    names.CHAT_SPAN: "the innermost `advise`, else `iteration`",
+    names.EMBEDDINGS_SPAN: "whatever span is current where texts are embedded, if any",
+    names.EXECUTE_TOOL_SPAN: "`iteration`",
+    names.REFUSE_TOOL_SPAN: "`iteration`",
+}
+"""Where each span hangs, by default; switches and hooks without spans hang it further out."""
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "counter": "counter",
+    "histogram": "histogram",
+    "updowncounter": "gauge",
+    "gauge": "gauge",
+}
+INSTRUMENTS: Final = {
+    "counter": "Counter",
+    "histogram": "Histogram",
+    "updowncounter": "Up-down counter",
+    "gauge": "Gauge",
+}
+CONVENTIONS: Final = {
+    None: "with either conventions",
+    "stable": "with the conventions so far",
+    "latest": "with the latest conventions",
+}
+NOTICE: Final = "Written by `make reference` from traced_tools/telemetry/names: change it there."
+
+
+def main() -> None:
+    """Write the pages and the registry."""
+    for path, text in outputs().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def outputs() -> dict[Path, str]:
+    """Return what each file holds."""
+    return {
+        DOCS / "telemetry-registry.yaml": registry(),
+        DOCS / "reference" / "spans.md": page(spans_page()),
+        DOCS / "reference" / "metrics.md": page(metrics_page()),
+        DOCS / "reference" / "events.md": page(events_page()),
+        DOCS / "reference" / "attributes.md": page(attributes_page()),
+    }
+
+
+# The registry.
+
+
+def registry() -> str:
+    """Return the registry as YAML."""
+    groups = [*attribute_groups(), *map(span, names.SPANS), *map(metric, names.METRICS.values())]
+    groups += map(event, names.EVENTS.values())
+    text = yaml.dump({"groups": groups}, Dumper=_Indented, sort_keys=False, width=100, allow_unicode=True)
+    return f"# {NOTICE}\n# To check it: weaver registry check -r docs\n{text}"
+
+
+class _Indented(yaml.SafeDumper):
+    """Indents lists under their key."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        return super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def attribute_groups() -> Iterator[dict[str, Any]]:
+    """Give the groups that define the attributes, one for each namespace."""
+    for namespace, attributes in by_namespace().items():
+        yield {
+            "id": f"registry.{namespace}",
+            "type": "attribute_group",
+            "display_name": f"Attributes of {namespace}",
+            "brief": f"The attributes that begin with `{namespace}.`.",
+            "attributes": [definition(each) for each in attributes],
+        }
+
+
+def by_namespace() -> dict[str, list[Attribute]]:
+    """Return the attributes by the first part of their names."""
+    found: dict[str, list[Attribute]] = {}
+    for attribute in names.ATTRIBUTES.values():
+        found.setdefault(attribute.name.partition(".")[0], []).append(attribute)
+    return found
+
+
+def definition(attribute: Attribute) -> dict[str, Any]:
+    """Return the definition of an attribute."""
+    words, kind = attribute.values, attribute.type
+    one_of = words and kind == "string"
+    found: dict[str, Any] = {"id": attribute.name, "type": {"members": list(map(member, words))} if one_of else kind}
+    found |= {"stability": STABILITY, "brief": attribute.brief}
+    if words and not one_of:
+        found |= {"note": f"Each is one of {listed(words)}.", "examples": [[word] for word in words]}
+    elif kind in ("string", "string[]") and not one_of:
+        found["examples"] = EXAMPLES[attribute.name]
+    return found
+
+
+def member(word: str) -> dict[str, str]:
+    """Return the entry of a word in a list."""
+    return {"id": word, "value": word, "stability": STABILITY}
+
+
+def references(attributes: Sequence[str], content: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return the attributes that a signal carries; each once, as Weaver wants it."""
+    told = {name: {"ref": name} for name in attributes}
+    for name in content:
+        told[name] = {"ref": name} | (
+            {"note": f"Where content is captured: {AS_CONTENT[name]}"}
+            if name in told
+            else {"requirement_level": "opt_in"}
+        )
+    return list(told.values())
+
+
+def span(each: SpanType) -> dict[str, Any]:
+    """Return the group of a span."""
+    return {
+        "id": f"span.{names.SCOPE}.{each.name.partition(' ')[0].strip('{}')}.{each.kind}",
+        "type": "span",
+        "span_kind": each.kind,
+        "stability": STABILITY,
+        "brief": each.brief,
+        "note": f"Its name is `{each.name}`. Its parent is {PARENTS[each]}.",
+        "annotations": {names.SCOPE: {"span_name": each.name}},
+        "attributes": references(each.attributes, each.content),
+    }
+
+
+def metric(each: Metric) -> dict[str, Any]:
+    """Return the group of a metric."""
+    annotations: dict[str, Any] = {"prometheus_name": prometheus_name(each)}
+    if each.boundaries:
+        annotations["bucket_boundaries"] = list(map(number, each.boundaries))
+    if each.only is not None:
+        annotations["conventions"] = each.only
+    return {
+        "id": f"metric.{each.name}",
+        "type": "metric",
+        "metric_name": each.name,
+        "instrument": each.instrument,
+        "unit": each.unit,
+        "stability": STABILITY,
+        "brief": each.brief,
+        "note": f"Emitted {CONVENTIONS[each.only]}.",
+        "annotations": {names.SCOPE: annotations},
+        "attributes": references(each.attributes),
+    }
+
+
+def event(each: EventType) -> dict[str, Any]:
+    """Return the group of an event."""
+    return {
+        "id": f"event.{each.name}",
+        "type": "event",
+        "name": each.name,
+        "stability": STABILITY,
+        "brief": each.brief,
+        "note": f"Its severity is {each.severity}.",
+        "annotations": {names.SCOPE: {"severity": each.severity}},
+        "attributes": references(each.attributes, each.content),
+    }
+
+
+# The pages.
+
+
+def page(lines: Iterable[str]) -> str:
+    """Return a page with the notice under its title."""
+    title, *rest = lines
+    return "\n".join([title, "", f"<!-- {NOTICE} -->", "", *rest, ""])
+
+
+def spans_page() -> Iterator[str]:
+    """Give the lines of the page of the spans."""
+    yield "# Spans"
+    yield "What is in braces is filled in. A span that went well is `UNSET`; `ERROR` comes with `error.type`."
+    yield "All attributes, with the words they may hold: [attributes](attributes.md)."
+    yield ""
+    yield from table(("span", "what it is"), [(code(each.name), each.brief) for each in names.SPANS])
+    for each in names.SPANS:
+        yield from ("", f"## {code(each.name)}", "", each.brief, "")
+        yield f"- Kind: {each.kind}"
+        yield f"- Parent: {PARENTS[each]}"
+        yield from carried(each.attributes, each.content)
+
+
+def metrics_page() -> Iterator[str]:
+    """Give the lines of the page of the metrics."""
+    yield "# Metrics"
+    yield "The latest OpenTelemetry conventions name the metrics of model calls otherwise. A process follows them when"
+    yield f"its environment says `{STABILITY_OPT_IN}={LATEST_GEN_AI}`, else those so far; never both."
+    yield ""
+    yield "In Prometheus a histogram has the series `_bucket`, `_count` and `_sum`, and labels have `_` for each dot."
+    yield "What the labels mean: [attributes](attributes.md)."
+    for only, title in CONVENTIONS.items():
+        chosen = [each for each in names.METRICS.values() if each.only == only]
+        yield from ("", f"## {title.capitalize()}", "")
+        yield from table(("metric", "what it tells"), [(code(each.name), each.brief) for each in chosen])
+        yield from chain.from_iterable(map(metric_section, chosen))
+
+
+def metric_section(each: Metric) -> Iterator[str]:
+    """Give the lines about a metric."""
+    yield from ("", f"### {code(each.name)}", "", each.brief, "")
+    yield f"- {INSTRUMENTS[each.instrument]}, unit {code(each.unit)}"
+    yield f"- In Prometheus: {code(prometheus_name(each))}"
+    yield f"- Emitted {CONVENTIONS[each.only]}"
+    yield from item(f"Labels: {listed(each.attributes)}" if each.attributes else "No labels")
+    if each.boundaries:
+        yield from item(f"Buckets up to: {' '.join(str(number(bound)) for bound in each.boundaries)}")
+
+
+def item(text: str) -> list[str]:
+    """Return the lines of an item in a list."""
+    return wrap(text, 110, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def events_page() -> Iterator[str]:
+    """Give the lines of the page of the events."""
+    yield "# Events"
+    yield "Log records with an event name, made through the Logs API, and only where somebody collects them."
+    yield "All attributes, with the words they may hold: [attributes](attributes.md)."
+    yield ""
+    yield from table(("event", "what it tells"), [(code(each.name), each.brief) for each in names.EVENTS.values()])
+    for each in names.EVENTS.values():
+        yield from ("", f"## {code(each.name)}", "", each.brief, "")
+        yield f"- Severity: {each.severity}"
+        yield from carried(each.attributes, each.content)
+
+
+def attributes_page() -> Iterator[str]:
+    """Give the lines of the page of the attributes."""
+    yield "# Attributes"
+    yield "Of [spans](spans.md), [metrics](metrics.md) and [events](events.md)."
+    yield "A value of type `any` is JSON text on a span and the value itself on an event."
+    for namespace, attributes in by_namespace().items():
+        yield from ("", f"## {code(namespace)}", "")
+        yield from attributes_table([each.name for each in attributes])
+    yield from ("", "## Lists of words")
+    for each in names.ATTRIBUTES.values():
+        if len(each.values) > MOST_WORDS:
+            yield from ("", f"### {code(each.name)}", "", each.brief, "", *(f"- {code(word)}" for word in each.values))
+
+
+def carried(attributes: Sequence[str], content: Sequence[str]) -> Iterator[str]:
+    """Give the lines about what a span or an event carries."""
+    yield from ("", *attributes_table(attributes))
+    if content:
+        beyond = {name: AS_CONTENT[name] for name in content if name in attributes}
+        yield from ("", "Content, only where it is captured:", "", *attributes_table(content, beyond))
+
+
+def attributes_table(attributes: Iterable[str], meanings: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Give a table of attributes; `meanings` are those that are not the table's."""
+    chosen = [(names.ATTRIBUTES[name], (meanings or {}).get(name)) for name in attributes]
+    rows = [(code(each.name), each.type, other or meaning(each)) for each, other in chosen]
+    return table(("attribute", "type", "meaning"), rows)
+
+
+def meaning(attribute: Attribute) -> str:
+    """Return what an attribute means, with the words it may hold if they are few."""
+    if not attribute.values:
+        return attribute.brief
+    if len(attribute.values) <= MOST_WORDS:
+        return f"{attribute.brief[:-1]}: {listed(attribute.values)}."
+    anchor = attribute.name.replace(".", "")
+    return f"{attribute.brief[:-1]}: one of [{len(attribute.values)} words](attributes.md#{anchor})."
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Give the lines of a table whose columns are aligned, but for the last."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)][:-1]
+    for row in (head, ["-" * width for width in [*widths, 3]], *rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        yield f"| {' | '.join([*cells, row[-1]])} |"
+
+
+def prometheus_name(each: Metric) -> str:
+    """Return what a metric is called in Prometheus."""
+    kind = KINDS[each.instrument]
+    name: str = family_of(each.name, each.brief, each.unit, kind).name
+    return f"{name}_total" if kind == "counter" else name
+
+
+def number(value: float) -> float:
+    """Return a whole number as one."""
+    return int(value) if value.is_integer() else value
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as code, with commas between them."""
+    return ", ".join(map(code, words))
+
+
+def code(text: str) -> str:
+    """Return `text` as code."""
+    return f"`{text}`"
+
+
+if __name__ == "__main__":
+    main()

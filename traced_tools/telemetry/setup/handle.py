@@ -1,0 +1,183 @@
+"""The handle of what `configure` set up: it flushes and stops, within a time, whatever a collector does."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Protocol, Self
+
+from traced_tools._checks import expect
+from traced_tools.telemetry.prometheus import PrometheusServer
+from traced_tools.telemetry.scope import error_type
+from traced_tools.telemetry.setup.ledger import Ledger, on_fork
+
+_LOG = logging.getLogger(__name__)
+
+PATIENCE = 5.0
+"""Seconds that a flush, a shutdown and the end of the process wait for collectors, all in all."""
+
+
+class Provider(Protocol):
+    """What the SDK's providers of all signals can do."""
+
+    def force_flush(self, timeout_millis: int = ...) -> bool:
+        """Send what waits."""
+
+    def shutdown(self) -> None:
+        """Send what waits and stop."""
+
+
+class Telemetry:
+    """What `configure` set up; leaving its `with` block, `shutdown` and the end of the process flush and stop it.
+
+    Args:
+        providers: what to flush and stop; none when others are in charge of it.
+        server: the Prometheus server, when there is one.
+        ledgers: know what was not sent.
+    """
+
+    def __init__(
+        self,
+        providers: Sequence[Provider] = (),
+        server: PrometheusServer | None = None,
+        ledgers: Sequence[Ledger] = (),
+    ) -> None:
+        # The threads are there before they are needed: Python 3.12 starts none while the interpreter ends.
+        self._providers = [(provider, _Helper()) for provider in providers]
+        self._server = server
+        self._ledgers = ledgers
+        self._address = None if server is None else server.address
+        self._stopped = False
+        self._lock = threading.Lock()
+        on_fork(self._leave_to_parent)
+        if providers:
+            atexit.register(self.shutdown)
+
+    @property
+    def prometheus_address(self) -> str | None:
+        """Where scrapers find the metrics, as `host:port`; None when they are not served, as in a forked child."""
+        return self._address
+
+    @property
+    def stopped(self) -> bool:
+        """Whether providers of this handle were shut down; never true of a handle that has none."""
+        return self._stopped and bool(self._providers)
+
+    def force_flush(self, timeout: float = PATIENCE) -> bool:
+        """Send what is waiting, and return whether nothing was lost over it.
+
+        Args:
+            timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
+        """
+        deadline = _deadline(timeout)
+        lost = sum(ledger.lost_in_all for ledger in self._ledgers)
+        flushes = [
+            helper.do(_quietly, provider.force_flush, _milliseconds_until(deadline))
+            for provider, helper in self._providers
+            if not self._stopped
+        ]
+        flushed = [_went_well(flush, deadline) for flush in flushes]
+        return all(flushed) and lost == sum(ledger.lost_in_all for ledger in self._ledgers)
+
+    def shutdown(self, timeout: float = PATIENCE) -> None:
+        """Send what is waiting and stop; a second call does nothing.
+
+        Args:
+            timeout: seconds to wait, for all signals together; what has not been sent by then is lost, which is counted
+                and told in the log.
+        """
+        deadline = _deadline(timeout)
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+        atexit.unregister(self.shutdown)
+        if self._server is not None:
+            _quietly(self._server.stop)
+        for done in [helper.do(_quietly, provider.shutdown) for provider, helper in self._providers]:
+            _went_well(done, deadline)
+        for ledger in self._ledgers:
+            ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"<Telemetry prometheus={self._address} stopped={self._stopped}>"
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: close the socket, on which the parent goes on serving."""
+        self._lock = threading.Lock()
+        if self._server is not None:
+            _quietly(self._server.stop)
+        self._server = self._address = None
+
+
+class _Task:
+    """Something to be done elsewhere."""
+
+    def __init__(self, action: Callable[[], bool]) -> None:
+        self.done = threading.Event()
+        self.went_well = False
+        self._action = action
+
+    def run(self) -> None:
+        """Do it."""
+        self.went_well = self._action()
+        self.done.set()
+
+
+class _Helper:
+    """A thread, which keeps no process alive, that does what it is given, one after the other."""
+
+    def __init__(self) -> None:
+        self._begin()
+        on_fork(self._begin)
+
+    def do(self, action: Callable[..., bool], *arguments: object) -> _Task:
+        """Have something done, soon."""
+        task = _Task(lambda: action(*arguments))
+        self._tasks.put(task)
+        return task
+
+    def _begin(self) -> None:
+        self._tasks: SimpleQueue[_Task] = SimpleQueue()
+        threading.Thread(target=self._work, args=(self._tasks,), name="traced_tools-telemetry", daemon=True).start()
+
+    @staticmethod
+    def _work(tasks: SimpleQueue[_Task]) -> None:
+        while True:
+            tasks.get().run()
+
+
+def _deadline(timeout: float) -> float:
+    expect("timeout", timeout, (int, float), "a number of seconds")
+    return time.monotonic() + timeout
+
+
+def _went_well(task: _Task, deadline: float) -> bool:
+    """Wait for a task until the deadline, and return whether it was done and went well."""
+    return task.done.wait(max(0.0, deadline - time.monotonic())) and task.went_well
+
+
+def _quietly(action: Callable[..., object], *arguments: object) -> bool:
+    """Do something, return whether it went well, and log the type of what it raised; the text may quote content."""
+    try:
+        return action(*arguments) is not False
+    except Exception as error:
+        _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))
+        return False
+
+
+def _milliseconds_until(deadline: float) -> int:
+    return max(0, int((deadline - time.monotonic()) * 1000))
