@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import settings
+from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricsData
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -79,21 +81,49 @@ class Point:
         return self.name, tuple(sorted(self.labels.items()))
 
 
+@dataclass(frozen=True)
+class Event:
+    """A log-based event, and the span it belongs to."""
+
+    name: str
+    severity: str
+    attributes: Mapping[str, Any]
+    trace_id: int
+    span_id: int
+
+
 @dataclass
 class Telemetry:
-    """In-memory exporters, and the options that lead a client's telemetry there."""
+    """In-memory exporters, and the options that lead a client's telemetry there.
+
+    `readers` are further ones of the same metrics.
+    """
 
     sampler: Sampler | None = None
     hooks: Any = "all"
     iterations: bool = True
+    capture: Any = None
+    prices: Any = None
+    readers: Sequence[MetricReader] = ()
     exporter: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
     reader: InMemoryMetricReader = field(default_factory=InMemoryMetricReader)
+    log_exporter: InMemoryLogRecordExporter = field(default_factory=InMemoryLogRecordExporter)
 
     def __post_init__(self) -> None:
         self.tracer_provider = TracerProvider(sampler=self.sampler, shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.meter_provider = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.options = TelemetryOptions(self.tracer_provider, self.meter_provider, self.hooks, self.iterations)
+        self.meter_provider = MeterProvider([self.reader, *self.readers], shutdown_on_exit=False)
+        self.logger_provider = LoggerProvider(shutdown_on_exit=False)
+        self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))
+        self.options = TelemetryOptions(
+            tracer_provider=self.tracer_provider,
+            meter_provider=self.meter_provider,
+            logger_provider=self.logger_provider,
+            hooks=self.hooks,
+            iterations=self.iterations,
+            capture=self.capture,
+            prices=self.prices,
+        )
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -122,6 +152,15 @@ class Telemetry:
         below = [self._node(child) for child in self.children(span)]
         return (span.name, below) if below else span.name
 
+    @property
+    def events(self) -> list[Event]:
+        """The log-based events in the order they were emitted."""
+        return [_event(record) for record in self.log_exporter.get_finished_logs()]
+
+    def events_named(self, name: str) -> list[Event]:
+        """The events of one name."""
+        return [event for event in self.events if event.name == name]
+
     def points(self) -> list[Point]:
         """Every series recorded so far."""
         data = self.reader.get_metrics_data()
@@ -136,6 +175,12 @@ def context_of(span: ReadableSpan) -> Any:
     """The context of a span that has one."""
     assert span.context is not None
     return span.context
+
+
+def _event(record: ReadableLogRecord) -> Event:
+    log = record.log_record
+    told = dict(log.attributes or {})
+    return Event(log.event_name or "", log.severity_text or "", told, log.trace_id or 0, log.span_id or 0)
 
 
 def _points(data: MetricsData) -> Iterator[Point]:

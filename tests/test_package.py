@@ -179,16 +179,25 @@ def imports_any(path: Path, *packages: str) -> set[str]:
     return {name for name in imports_of(path) if any(name == each or name.startswith(f"{each}.") for each in packages)}
 
 
+SET_UP = ("telemetry.configure", "telemetry.prometheus", "telemetry.setup")
+
+
 @pytest.mark.parametrize("path", MODULES, ids=ids)
 def test_only_the_set_up_imports_the_sdk_exporters_and_prometheus(path: Path) -> None:
-    if dotted(path) not in ("telemetry.configure", "telemetry.prometheus"):
+    if not dotted(path).startswith(SET_UP):
         assert imports_any(path, "opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client") == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=ids)
 def test_httpx_is_imported_where_http_is_spoken(path: Path) -> None:
     if not dotted(path).startswith(("models.http", "events.exporters", "events.webhook", "cli.dashboards")):
-        assert imports_any(path, "httpx", "httpx_sse", "requests", "aiohttp", "urllib3") == set()
+        assert imports_any(path, "httpx", "httpx_sse", "httpx2", "aiohttp") == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_only_the_session_of_the_exporters_imports_what_they_send_with(path: Path) -> None:
+    if dotted(path) != "telemetry.setup.session":
+        assert imports_any(path, "requests", "urllib3") == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=ids)
@@ -200,7 +209,7 @@ def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading(path
 
 @pytest.mark.parametrize("path", MODULES, ids=ids)
 def test_nothing_under_the_set_up_touches_the_global_providers(path: Path) -> None:
-    if dotted(path) not in ("telemetry.configure", "telemetry.prometheus"):
+    if dotted(path) != "telemetry.configure":
         called = {ast.unparse(node.func) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)}
         assert not {
             name
@@ -243,7 +252,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name(path: Path) -> None:
 
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
-    *("griffe", "jsonschema", "PIL", "rich", "typer"),
+    *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3"),
 )
 
 

@@ -27,7 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 
+from tests.bench.bench_export import export_section
 from tests.bench.bench_models import models_section
+from tests.bench.bench_telemetry import telemetry_sections
 from tests.bench.bench_tools import tools_section
 from tests.bench.floor import Capture, DocumentedFloor, Floor, capture
 from tests.bench.footprint import UNWANTED, bytes_per_live_run, growth_per_finished_run, import_times
@@ -38,6 +40,7 @@ from tests.bench.workload import Sdk, add, async_add, prompt, repeated, sdk, yie
 LENGTHS = (1, 10, 50)
 OFF_TARGET_US = 60
 FLOOR_TARGET = 1.3
+ADDED_TARGET = 1.25
 LINEAR_TARGET_PERCENT = 10
 IMPORT_TARGET = 1.5
 GROWTH_TARGET_BYTES = 16
@@ -104,10 +107,12 @@ def loop_section(costs: dict[str, Series]) -> Section:
         _cost("blocking, everything on", costs["on"]),
         _cost("the floor: the same telemetry with the bare SDK", costs["floor"]),
         _over("everything on / floor", costs["on"], costs["floor"]),
+        _added("what turning telemetry on adds / floor", costs, costs["floor"]),
         _cost("the floor, written with start_as_current_span", costs["documented"]),
         _over("everything on / that", costs["on"], costs["documented"]),
         _cost("the floor in place: what it adds to each pass", in_place),
         _over("everything on / that", costs["on"], in_place),
+        _added("what turning telemetry on adds / that", costs, in_place),
         Row("everything on / no SDK and the floor in place", costs["on"].ratio(costs["by hand"]), "x", digits=2),
         _cost("asyncio, no SDK", costs["async off"]),
         _cost("asyncio, everything on", costs["async on"]),
@@ -124,6 +129,11 @@ def _cost(label: str, series: Series, at_most: float | None = None) -> Row:
 
 def _over(label: str, on: Series, floor: Series) -> Row:
     return Row(label, on.ratio(floor), "x", at_most=FLOOR_TARGET, digits=2)
+
+
+def _added(label: str, costs: dict[str, Series], floor: Series) -> Row:
+    added = costs["on"].slope(costs["off"], 1)
+    return Row(label, added.ratio(floor), "x", at_most=ADDED_TARGET, digits=2)
 
 
 def _percent(short: Series, long: Series) -> float:
@@ -195,6 +205,7 @@ def sections(quick: bool) -> list[Section]:
         costs = LoopCost(captured, providers, runner).measure(8 if quick else 60)
         made = [
             loop_section(costs),
+            *telemetry_sections(8 if quick else 60, runner),
             tools_section(8 if quick else 60, runner),
             models_section(3 if quick else 15, providers, runner),
             throughput_section(providers, runner, 1 if quick else 5),
@@ -202,7 +213,8 @@ def sections(quick: bool) -> list[Section]:
             memory_section(providers, 300 if quick else 1000),
         ]
     providers.shutdown()
-    spans, records = len(captured.spans), captured.records
+    made.append(export_section(1, 1_000) if quick else export_section(5, 3_000))
+    spans, records = len(captured.spans), len(captured.records)
     made[0] = Section(f"{made[0].title} ({spans} spans, {records} records when everything is on)", made[0].rows)
     return made
 

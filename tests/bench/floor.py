@@ -2,8 +2,9 @@
 
 A span processor and a meter of our own see what a run emits, in order: which spans with which attributes at their start
 and at their end, and which values each instrument is given under which span. What happens from the start of one
-`iteration` span to the start of the next is one pass. The replay does just that by hand: start a span, make it current,
-record, set the rest of the attributes at once, end it. So the floor follows the instrumentation by itself.
+`iteration` span to the start of the next is one pass; anything else is captured from its beginning to its end. The
+replay does just that by hand: start a span, make it current if something happens under it, record, emit log events, set
+the rest of the attributes at once, end it. So the floor follows the instrumentation by itself.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from time import time_ns
 from typing import Any
 
 from opentelemetry import context as otel_context
+from opentelemetry._logs import LogRecord
 from opentelemetry.context import Context
 from opentelemetry.metrics import Meter, MeterProvider, NoOpMeter
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span, set_span_in_context
 
@@ -36,6 +40,7 @@ class SpanStep:
     start: dict[str, Any]
     final: dict[str, Any] = field(default_factory=dict)
     failed: bool = False
+    current: bool = False
     steps: list[Any] = field(default_factory=list)
 
 
@@ -50,28 +55,40 @@ class RecordStep:
 
 
 @dataclass
+class EventStep:
+    """One log event; `span` is the number of the span it belongs to."""
+
+    name: str | None
+    severity: Any
+    body: Any
+    attributes: dict[str, Any]
+    span: int
+
+
+@dataclass
 class Capture:
-    """One pass: its steps, outermost first, and the arguments each instrument was made with."""
+    """What was emitted: the steps, outermost first, and the arguments each instrument was made with."""
 
     steps: list[Any] = field(default_factory=list)
     instruments: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     spans: list[SpanStep] = field(default_factory=list)
-    records: int = 0
+    records: list[RecordStep] = field(default_factory=list)
+    events: list[EventStep] = field(default_factory=list)
 
 
 class Recorder(SpanProcessor):
-    """Notes, while pass `index` of a run is under way, what the run emits."""
+    """Notes what is emitted, while pass `index` of a run is under way or, with None, all the time."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int | None) -> None:
         self.capture = Capture()
         self._index = index
-        self._listening = False
+        self._listening = index is None
         self._numbers: dict[int, int] = {}
         self._open: list[SpanStep] = []
 
     def on_start(self, span: Any, parent_context: Context | None = None) -> None:
         """Note a span with the attributes it starts with."""
-        if span.name == names.ITERATION_SPAN.name:
+        if self._index is not None and span.name == names.ITERATION_SPAN.name:
             assert not self._open, "a pass began before the one before had ended"
             self._listening = span.attributes[names.ITERATION_INDEX] == self._index
         if not self._listening:
@@ -79,6 +96,8 @@ class Recorder(SpanProcessor):
         step = SpanStep(len(self.capture.spans), span.name, span.kind, dict(span.attributes))
         assert not self._open or span.parent.span_id in self._numbers, "a span of the pass has its parent outside"
         self._numbers[span.context.span_id] = step.number
+        if self._open:
+            self._open[-1].current = True
         self.note(step)
         self.capture.spans.append(step)
         self._open.append(step)
@@ -92,7 +111,7 @@ class Recorder(SpanProcessor):
             step.final = {key: value for key, value in span.attributes.items() if step.start.get(key) != value}
             step.failed = span.status.status_code is StatusCode.ERROR
 
-    def note(self, step: SpanStep | RecordStep) -> None:
+    def note(self, step: SpanStep | RecordStep | EventStep) -> None:
         """Put `step` where it happened: in the innermost open span."""
         (self._open[-1].steps if self._open else self.capture.steps).append(step)
 
@@ -100,9 +119,25 @@ class Recorder(SpanProcessor):
         """Note a value given to an instrument."""
         if self._listening:
             span_id = 0 if context is None else get_current_span(context).get_span_context().span_id
-            span = self._numbers.get(span_id, NO_SPAN)
-            self.note(RecordStep(instrument, value, None if attributes is None else dict(attributes), span))
-            self.capture.records += 1
+            span = self._under(span_id)
+            step = RecordStep(instrument, value, None if attributes is None else dict(attributes), span)
+            self.note(step)
+            self.capture.records.append(step)
+
+    def event(self, record: Any) -> None:
+        """Note a log event."""
+        if self._listening:
+            attributes, span = dict(record.attributes or {}), self._under(record.span_id)
+            step = EventStep(record.event_name, record.severity_number, record.body, attributes, span)
+            self.note(step)
+            self.capture.events.append(step)
+
+    def _under(self, span_id: int | None) -> int:
+        """Return the number of a span that something happens under, which must have been current."""
+        number = self._numbers.get(span_id or 0, NO_SPAN)
+        if number != NO_SPAN:
+            self.capture.spans[number].current = True
+        return number
 
 
 class RecordingInstrument:
@@ -154,19 +189,54 @@ class RecordingMeterProvider(MeterProvider):
         return self._meter
 
 
+class EventRecorder(LogRecordProcessor):
+    """Hands log events to the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def on_emit(self, log_record: Any) -> None:
+        """Note an event."""
+        self._recorder.event(log_record.log_record)
+
+    def shutdown(self) -> None:
+        """Do nothing."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Do nothing."""
+        return True
+
+
+def recording(recorder: Recorder, *, events: bool = False) -> Sdk:
+    """Return providers that give what they are given to `recorder`."""
+    tracer_provider, logger_provider = TracerProvider(shutdown_on_exit=False), None
+    tracer_provider.add_span_processor(recorder)
+    if events:
+        logger_provider = LoggerProvider(shutdown_on_exit=False)
+        logger_provider.add_log_record_processor(EventRecorder(recorder))
+    return Sdk(tracer_provider, RecordingMeterProvider(recorder), logger_provider)
+
+
 def capture(index: int = 2) -> Capture:
     """Run three passes once, blocking, and return what pass `index` emitted."""
+    return capture_of(lambda options: prompt(3, options), index)
+
+
+def capture_of(
+    emit: Callable[[TelemetryOptions], object], index: int | None = None, *, events: bool = False
+) -> Capture:
+    """Return what `emit` emits, or of the run it makes what pass `index` does; a replay is checked to be the same."""
     recorder = Recorder(index)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(recorder)
-    prompt(3, TelemetryOptions(tracer_provider=provider, meter_provider=RecordingMeterProvider(recorder)))
+    emit(recording(recorder, events=events).options)
     assert recorder.capture.spans and recorder.capture.records, "nothing was captured"
+    lost = [each for each in recorder.capture.records if each.instrument == names.TELEMETRY_FAILURES.name]
+    assert not lost, "telemetry was lost, so what is left of it is no measure"
     check_replay(recorder.capture, index)
     return recorder.capture
 
 
 class Floor:
-    """Replays a captured pass on providers of the SDK.
+    """Replays what was captured on providers of the SDK.
 
     What is done is bound beforehand: attributes are dictionaries made once, instruments are methods. What the replay
     costs beside the SDK is a call a step, about 3 us a pass.
@@ -176,12 +246,16 @@ class Floor:
         meter = providers.meter_provider.get_meter("floor")
         made = {name: getattr(meter, method)(**given) for name, (method, given) in captured.instruments.items()}
         self._tracer = providers.tracer_provider.get_tracer("floor")
+        self._logger = None if providers.logger_provider is None else providers.logger_provider.get_logger("floor")
         self._contexts: list[Context | None] = [None] * (len(captured.spans) + 1)  # the last one stands for no span
         self._steps = [self._bound(step, made) for step in captured.steps]
 
-    def _bound(self, step: SpanStep | RecordStep, made: dict[str, Any]) -> Callable[[], None]:
+    def _bound(self, step: SpanStep | RecordStep | EventStep, made: dict[str, Any]) -> Callable[[], None]:
         if isinstance(step, SpanStep):
-            return partial(self._span, step, [self._bound(inner, made) for inner in step.steps])
+            span = self._span if step.current else self._point
+            return partial(span, step, [self._bound(inner, made) for inner in step.steps])
+        if isinstance(step, EventStep):
+            return partial(self._event, step)
         instrument = made[step.instrument]
         record = instrument.record if hasattr(instrument, "record") else instrument.add
         return partial(self._record, record, step.value, step.attributes, step.span)
@@ -199,16 +273,39 @@ class Floor:
             span.set_status(StatusCode.ERROR)
         span.end()
 
+    def _point(self, step: SpanStep, steps: list[Callable[[], None]]) -> None:
+        """Replay a span that nothing happens under, which need not be current."""
+        assert not steps
+        span = self._tracer.start_span(step.name, kind=step.kind, attributes=step.start)
+        if step.final:
+            span.set_attributes(step.final)
+        if step.failed:
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+    def _event(self, step: EventStep) -> None:
+        assert self._logger is not None
+        self._logger.emit(
+            LogRecord(
+                timestamp=time_ns(),
+                context=self._contexts[step.span],
+                severity_number=step.severity,
+                body=step.body,
+                attributes=step.attributes,
+                event_name=step.name,
+            )
+        )
+
     def _record(self, record: Callable[..., None], value: float, attributes: dict[str, Any] | None, span: int) -> None:
         record(value, attributes, self._contexts[span])
 
     def replay(self) -> None:
-        """Replay one pass."""
+        """Replay it once."""
         for step in self._steps:
             step()
 
     def run(self, passes: int) -> None:
-        """Replay so many passes under one span, as the passes of a run are."""
+        """Replay it so many times under one span, as the passes of a run are."""
         self.under_a_span(repeated(self.replay, passes))
 
     def under_a_span(self, function: Callable[[], object]) -> None:
@@ -234,11 +331,13 @@ class DocumentedFloor(Floor):
                 span.set_status(StatusCode.ERROR)
 
 
-def check_replay(captured: Capture, index: int = 2) -> None:
+def check_replay(captured: Capture, index: int | None) -> None:
     """Raise `AssertionError` unless a replay emits just what was captured."""
     recorder = Recorder(index)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(recorder)
-    Floor(captured, Sdk(provider, RecordingMeterProvider(recorder))).run(1)
+    floor = Floor(captured, recording(recorder, events=bool(captured.events)))
+    if index is None:
+        floor.replay()
+    else:
+        floor.run(1)
     again = recorder.capture
-    assert (again.steps, again.records) == (captured.steps, captured.records), "the replay differs from the run"
+    assert again.steps == captured.steps, "the replay differs from the run"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -108,29 +110,58 @@ class NullExporter(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
+class NullLogExporter(LogRecordExporter):
+    """Drops what it is given."""
+
+    def export(self, batch: Any) -> LogRecordExportResult:
+        """Drop `batch`."""
+        return LogRecordExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        """Do nothing."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Do nothing."""
+        return True
+
+
 @dataclass(frozen=True)
 class Sdk:
-    """A tracer and a meter provider of the SDK with everything on."""
+    """A tracer and a meter provider of the SDK with everything on, and a logger provider where events are wanted."""
 
     tracer_provider: TracerProvider
     meter_provider: MeterProvider
+    logger_provider: LoggerProvider | None = None
 
     @property
     def options(self) -> TelemetryOptions:
         """What makes a client use them."""
-        return TelemetryOptions(tracer_provider=self.tracer_provider, meter_provider=self.meter_provider)
+        return TelemetryOptions(self.tracer_provider, self.meter_provider, self.logger_provider)
+
+    def flush(self) -> None:
+        """Empty the queues, untimed: no case fills a batch, so no export falls into one case and not into another."""
+        self.tracer_provider.force_flush()
+        if self.logger_provider is not None:
+            self.logger_provider.force_flush()
 
     def shutdown(self) -> None:
         """End the threads of the providers."""
         self.tracer_provider.shutdown()
         self.meter_provider.shutdown()
+        if self.logger_provider is not None:
+            self.logger_provider.shutdown()
 
 
-def sdk() -> Sdk:
+def sdk(*, events: bool = False) -> Sdk:
     """Return fresh providers; no run here fills the queue, so what is measured is putting spans in it."""
     tracer_provider = TracerProvider(shutdown_on_exit=False)
     tracer_provider.add_span_processor(BatchSpanProcessor(NullExporter(), max_queue_size=1 << 20))
-    return Sdk(tracer_provider, MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False))
+    meter_provider = MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False)
+    if not events:
+        return Sdk(tracer_provider, meter_provider)
+    logger_provider = LoggerProvider(shutdown_on_exit=False)
+    logger_provider.add_log_record_processor(BatchLogRecordProcessor(NullLogExporter(), max_queue_size=1 << 20))
+    return Sdk(tracer_provider, meter_provider, logger_provider)
 
 
 def repeated(function: Callable[[], object], number: int) -> Callable[[], None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from opentelemetry._logs import Logger, LoggerProvider, NoOpLogger
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, NoOpMeter
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
@@ -60,6 +61,43 @@ class BrokenEnd(SpanProcessor):
         raise RuntimeError("broken processor")
 
 
+class BrokenLogger(NoOpLogger):
+    """Fails when an event is emitted."""
+
+    def enabled(self, **_: Any) -> bool:
+        """Want everything."""
+        return True
+
+    def emit(self, *_: Any, **__: Any) -> None:
+        """Fail."""
+        raise RuntimeError("broken logger")
+
+
+class BrokenQuestion(BrokenLogger):
+    """Fails when it is asked whether it wants an event."""
+
+    def enabled(self, **_: Any) -> bool:
+        """Fail."""
+        raise RuntimeError("broken question")
+
+
+class BrokenLoggers(LoggerProvider):
+    """Gives loggers that fail.
+
+    Args:
+        kind: their class; None fails before there is one.
+    """
+
+    def __init__(self, kind: type[NoOpLogger] | None) -> None:
+        self._kind = kind
+
+    def get_logger(self, name: str, *_: Any, **__: Any) -> Logger:
+        """Return one."""
+        if self._kind is None:
+            raise RuntimeError("broken provider")
+        return self._kind(name)
+
+
 def tracing() -> TracerProvider:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BrokenEnd())
@@ -84,6 +122,9 @@ def add(a: int, b: int) -> int:
         lambda: TelemetryOptions(meter_provider=BrokenProvider()),
         lambda: TelemetryOptions(tracer_provider=tracing()),
         lambda: TelemetryOptions(tracer_provider=tracing(), meter_provider=BrokenInstruments()),
+        lambda: TelemetryOptions(logger_provider=BrokenLoggers(None)),
+        lambda: TelemetryOptions(logger_provider=BrokenLoggers(BrokenLogger)),
+        lambda: TelemetryOptions(logger_provider=BrokenLoggers(BrokenQuestion)),
     ],
 )
 def test_a_broken_set_up_does_not_reach_the_caller(mode: str, options: Callable[[], TelemetryOptions]) -> None:

@@ -1,0 +1,85 @@
+"""A real Prometheus, asked through its HTTP API: https://prometheus.io/docs/prometheus/latest/querying/api/."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.judges.programs import free_port, program, running, until
+
+PACKAGE = "apt-get install prometheus"
+_CONFIG = """
+global: {scrape_interval: 200ms, scrape_timeout: 200ms}
+scrape_configs:
+"""
+_JOB = """
+  - job_name: {job}
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+_SECONDS_TO_START = 30
+
+
+class Prometheus:
+    """A running server that scrapes one job or several."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+
+    def ask(self, what: str, **parameters: str | float) -> Any:
+        """Return the data of an answer."""
+        answer = self._http.get(f"/api/v1/{what}", params=parameters)
+        assert answer.is_success, answer.text
+        return answer.json()["data"]
+
+    def series(self, job: str) -> list[dict[str, str]]:
+        """Return the labels of all series of a job, without those that Prometheus puts on."""
+        found = self.ask("series", **{"match[]": f'{{job="{job}"}}'})
+        return [{name: text for name, text in each.items() if name not in ("job", "instance")} for each in found]
+
+    def values(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series that a query gives."""
+        found = self.ask("query", query=query)["result"]
+        return [(each["metric"], float(each["value"][1])) for each in found]
+
+    def value(self, query: str) -> float:
+        """Return the value of the only series that a query gives."""
+        ((_, value),) = self.values(query)
+        return value
+
+    def exemplars(self, query: str) -> list[dict[str, Any]]:
+        """Return the exemplars of the series that a query names: each has labels, a value and those of its series."""
+        now = time.time()
+        found = self.ask("query_exemplars", query=query, start=now - 600, end=now + 60)
+        return [{**exemplar, "series": each["seriesLabels"]} for each in found for exemplar in each["exemplars"]]
+
+    def has_scraped(self, jobs: int) -> bool:
+        """Whether so many jobs were scraped, and well."""
+        return len(self.values("up == 1")) == jobs
+
+
+@contextmanager
+def scraping(addresses: Mapping[str, str], folder: Path) -> Iterator[Prometheus]:
+    """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job."""
+    config = folder / "prometheus.yml"
+    jobs = (_JOB.format(job=job, address=address) for job, address in addresses.items())
+    config.write_text("".join((_CONFIG, *jobs)))
+    host = f"127.0.0.1:{free_port()}"
+    command = [
+        program("prometheus", PACKAGE),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={host}",
+        "--enable-feature=exemplar-storage",
+        "--log.level=warn",
+    ]
+    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:
+        prometheus = Prometheus(http)
+        until(lambda: http.get("/-/ready").is_success, _SECONDS_TO_START, "Prometheus that is ready", server)
+        wanted = len(addresses)
+        until(lambda: prometheus.has_scraped(wanted), _SECONDS_TO_START, "scrape of each job that went well", server)
+        yield prometheus

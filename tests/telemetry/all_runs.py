@@ -1,0 +1,194 @@
+"""Runs that between them emit everything the table has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers import MODES, Telemetry, run
+from tests.support import PATIENCE
+from tests.telemetry.embedders import Embedder, RemoteEmbedder
+from tests.telemetry.runs import (
+    USAGE,
+    Broken,
+    BrokenSampler,
+    Failing,
+    Guard,
+    Outside,
+    add,
+    adds,
+    direct,
+    fail,
+    scenario,
+)
+from traced_tools import (
+    Advisor,
+    AssistantMessage,
+    ChatClient,
+    LoopLimits,
+    TelemetryOptions,
+    ToolCall,
+    ToolCallingManager,
+    ToolInvocation,
+    ToolResult,
+    Usage,
+    UserMessage,
+    __version__,
+    tool,
+)
+from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel
+from traced_tools.telemetry import names
+from traced_tools.telemetry.setup.ledger import Ledger, observe
+from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+
+class Prices:
+    """Knows what one model costs."""
+
+    def price(self, provider: str, model: str, usage: Usage) -> float | None:
+        return 0.25 if model == "scripted" else None
+
+
+class Reasoned(Advisor):
+    """Says why calls are made, answers one of them too much, and spoils the arguments of another."""
+
+    name, order = "reasoned", 300
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        if call.name == "direct":
+            return call.answered("cached " * 100_000)
+        arguments = "[]" if call.name == "add" else call.arguments
+        return await call_next(call.replace(arguments=arguments, intent="because " * 100))
+
+
+class FailingEmbedder(Embedder):
+    """Raises."""
+
+    def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
+        raise RuntimeError("no")
+
+
+def run_that_is_sent_again(telemetry: Telemetry) -> None:
+    """Ask a provider that is busy at first, for words and for vectors."""
+    busy = Reply.json({}, 429, {"Retry-After": "0"})
+    said = Reply.json({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+    vectors = Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})
+    with ReplayServer([busy, said, busy, vectors]) as server:
+        with OpenAIChatModel("m", base_url=server.url, retries=1) as model:
+            run(ChatClient(model, telemetry=telemetry.options).prompt("?"), "call")
+        with OpenAIEmbeddingModel("m", base_url=server.url, retries=1) as embedder:
+            embedder.embed(["one"], telemetry=telemetry.options)
+
+
+def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
+    """Run a tool that is timed out twice and ends after all, and one that says too much."""
+    released = threading.Event()
+
+    @tool(timeout=0.01, retries=1)
+    def stuck() -> None:
+        """Wait."""
+        assert released.wait(PATIENCE)
+
+    def talk() -> str:
+        """Talk."""
+        return "on and on " * 100_000
+
+    model = ScriptedChatModel([[ToolCall("stuck", ""), ToolCall("talk", "")], "x"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
+        run(ChatClient(model, tools=[stuck, talk], telemetry=telemetry.options).prompt("?"), "call")
+    assert telemetry.metric(names.TOOL_LATE_RESULTS.name) == []
+    released.set()
+    deadline = time.monotonic() + PATIENCE
+    while sum(point.total for point in telemetry.metric(names.TOOL_LATE_RESULTS.name)) < 2:
+        assert time.monotonic() < deadline
+
+
+def run_with_guards(telemetry: Telemetry) -> None:
+    """Run a tool, and have one denied, one answered and one that nobody registered refused."""
+    model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", ""), ToolCall("invented")], "x"])
+    advisors = [Guard(), Outside()]
+    client = ChatClient(model, tools=[add, fail], advisors=advisors, telemetry=telemetry.options)
+    run(client.prompt("?"), "call")
+
+
+def run_with_reasons(telemetry: Telemetry) -> None:
+    """Run tools in a conversation that says much, with reasons and an answer in a tool's place that is too long."""
+    long = "on and on " * 100
+    calls = [ToolCall("fail", {"reason": long}), ToolCall("direct", {"text": long}), ToolCall("no " + long, long)]
+    calls.append(adds(1, 1))
+    model = ScriptedChatModel([calls, long], usage=USAGE)
+    client = ChatClient(
+        model, system=long, tools=[add, fail, direct], advisors=[Reasoned()], telemetry=telemetry.options
+    )
+    run(client.prompt(long, conversation_id="c-2"), "call")
+
+
+def runs_that_fail(telemetry: Telemetry) -> None:
+    """Have a model fail at once and in the middle, an embedding, an advisor's hook, and the application's tracing."""
+    failing = ScriptedChatModel([RuntimeError("no " * 1000)])
+    with pytest.raises(RuntimeError):
+        run(ChatClient(failing, telemetry=telemetry.options).prompt("?", conversation_id="c-3"), "call")
+    with pytest.raises(RuntimeError):
+        run(ChatClient(Failing(["one two"], usage=USAGE), telemetry=telemetry.options).prompt("?"), "stream")
+    with pytest.raises(RuntimeError):
+        FailingEmbedder().embed(["one"], telemetry=telemetry.options)
+    broken = ChatClient(ScriptedChatModel([]), advisors=[Broken("advise")], telemetry=telemetry.options)
+    with pytest.raises(LookupError):
+        run(broken.prompt("?"), "call")
+    lost = TelemetryOptions(Telemetry(sampler=BrokenSampler()).tracer_provider, telemetry.meter_provider)
+    run(ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"), "call")
+
+
+def run_that_is_limited(telemetry: Telemetry) -> None:
+    """Have a call refused because the tokens are spent."""
+    model = ScriptedChatModel([adds(1, 1), "x"], usage=USAGE)
+    client = ChatClient(model, tools=[add], limits=LoopLimits(max_tokens=5), telemetry=telemetry.options)
+    run(client.prompt("?"), "call")
+
+
+def runs_of_the_scenario(telemetry: Telemetry) -> None:
+    """Run the contract's scenario in each mode."""
+    for mode in MODES:
+        scenario(telemetry, mode)
+
+
+def embed(telemetry: Telemetry) -> None:
+    """Embed a text at a server."""
+    RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
+
+
+def calls_by_hand(telemetry: Telemetry) -> None:
+    """Perform calls without a loop: one that works, one that fails, one that is refused."""
+    calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("fail", id="2"), ToolCall("invented", id="3")]
+    answer = ChatResponse(AssistantMessage(calls))
+    ToolCallingManager().execute_tool_calls([UserMessage("?")], answer, tools=[add, fail], telemetry=telemetry.options)
+
+
+def export(telemetry: Telemetry) -> None:
+    """Have an exporter count, as `configure` does; that the counts are right is shown in `test_collectors`."""
+    observe([Ledger("otlp.traces", "spans", 1)], telemetry.meter_provider.get_meter(names.SCOPE, __version__))
+
+
+RUNS: tuple[Callable[[Telemetry], None], ...] = (
+    runs_of_the_scenario,
+    run_with_guards,
+    run_with_reasons,
+    run_of_a_stuck_tool,
+    embed,
+    run_that_is_sent_again,
+    runs_that_fail,
+    run_that_is_limited,
+    calls_by_hand,
+    export,
+)
+
+
+def runs_of_everything(telemetry: Telemetry) -> None:
+    """Emit every span, metric, event and attribute of the table that the options of `telemetry` let pass."""
+    for each in RUNS:
+        each(telemetry)

@@ -1,0 +1,231 @@
+"""Which spans fail, with which type of error, and which do not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.trace import StatusCode
+
+from tests.helpers import MODES, Telemetry, run
+from tests.telemetry.runs import USAGE, Failing, Guard, add, adds, direct, fail, scenario
+from traced_tools import (
+    AssistantMessage,
+    ChatClient,
+    LoopLimits,
+    RateLimited,
+    ToolCall,
+    ToolErrors,
+    ToolExecutionError,
+    tool,
+)
+from traced_tools.models import ChatModel, ChatRequest, ChatResponse
+from traced_tools.telemetry import names
+from traced_tools.testing import ScriptedChatModel
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_error_handed_back_to_the_model_fails_the_tools_span_and_nothing_above(
+    telemetry: Telemetry, mode: str
+) -> None:
+    scenario(telemetry, mode)
+    assert [span.name for span in telemetry.spans if not span.status.is_unset] == ["execute_tool fail"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_failing_model_fails_its_span_and_all_above(telemetry: Telemetry, mode: str) -> None:
+    client = ChatClient(ScriptedChatModel([RuntimeError("no")]), telemetry=telemetry.options)
+    with pytest.raises(RuntimeError):
+        run(client.prompt("?"), mode)
+    failed = {
+        span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
+    }
+    assert failed == dict.fromkeys(
+        ["invoke_agent assistant", "advise tool_calling", "iteration", "chat scripted"], "RuntimeError"
+    )
+    (run_span,) = telemetry.named("invoke_agent assistant")
+    assert (run_span.attributes or {})[names.LOOP_STOP_REASON] == "error"
+    labels = {names.AGENT_NAME: "assistant", names.REQUEST_MODEL: "scripted", names.ERROR_TYPE: "RuntimeError"}
+    assert [point.labels for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [labels]
+    outcome = telemetry.metric(names.ITERATION_DURATION.name)[0].labels[names.ITERATION_OUTCOME]
+    assert outcome == "error"
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_a_stream_that_breaks_off_fails_its_span(telemetry: Telemetry, mode: str) -> None:
+    with pytest.raises(RuntimeError):
+        run(ChatClient(Failing(["one two"]), telemetry=telemetry.options).prompt("?"), mode)
+    span = telemetry.one("chat scripted")
+    assert (span.attributes or {})[names.ERROR_TYPE] == "RuntimeError"
+    assert (span.attributes or {})[names.REQUEST_STREAM] is True
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_whose_failure_raises_fails_every_span_above(telemetry: Telemetry, mode: str) -> None:
+    client = ChatClient(
+        ScriptedChatModel([[adds(1, 1), ToolCall("fail")]]),
+        tools=[add, fail],
+        tool_errors=ToolErrors(always_raise=True),
+        telemetry=telemetry.options,
+    )
+    with pytest.raises(ToolExecutionError):
+        run(client.prompt("?"), mode)
+    failed = {
+        span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
+    }
+    above = dict.fromkeys(
+        ["invoke_agent assistant", "advise tool_calling", "iteration"], "traced_tools.errors.ToolExecutionError"
+    )
+    assert failed == {"execute_tool fail": "RuntimeError", **above}
+    assert telemetry.one("execute_tool add").status.is_unset
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_a_stream_left_early_ends_every_span_as_cancelled(telemetry: Telemetry, mode: str) -> None:
+    spec = ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?")
+
+    async def leave() -> None:
+        async with spec.astream() as stream:
+            await anext(stream)
+
+    if mode == "stream":
+        with spec.stream() as stream:
+            next(stream)
+    else:
+        asyncio.run(leave())
+    failed = {
+        span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
+    }
+    assert failed == dict.fromkeys(
+        ["invoke_agent assistant", "advise tool_calling", "iteration", "chat scripted"], "cancelled"
+    )
+    assert (telemetry.one("invoke_agent assistant").attributes or {})[names.LOOP_STOP_REASON] == "cancelled"
+    assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("calls", "tool_name", "decision", "error"),
+    [
+        ([ToolCall("invented")], "_unknown", "unknown_tool", "unknown_tool"),
+        ([ToolCall("add", {"a": "x"})], "add", "invalid_arguments", "invalid_arguments"),
+        ([ToolCall("fail")], "fail", "denied", None),
+        ([ToolCall("direct", {"text": "x"})], "direct", "answered", None),
+        ([adds(1, 1)], "add", "limited", None),
+    ],
+    ids=["unknown", "invalid", "denied", "answered", "limited"],
+)
+def test_a_refused_call_leaves_a_span_that_executed_nothing(
+    telemetry: Telemetry, mode: str, calls: list[ToolCall], tool_name: str, decision: str, error: str | None
+) -> None:
+    limits = LoopLimits(max_tokens=5) if decision == "limited" else LoopLimits()
+    model = ScriptedChatModel([calls, "done"], usage=USAGE)
+    client = ChatClient(
+        model, tools=[add, fail, direct], advisors=[Guard()], limits=limits, telemetry=telemetry.options
+    )
+    run(client.prompt("?"), mode)
+    span = telemetry.one(f"refuse_tool {tool_name}")
+    attributes = span.attributes or {}
+    assert attributes[names.TOOL_DECISION] == decision
+    assert attributes.get(names.ERROR_TYPE) == error
+    assert names.OPERATION_NAME not in attributes
+    assert not {names.TOOL_OUTCOME, names.TOOL_ATTEMPTS} & set(attributes)
+    assert telemetry.metric(names.EXECUTE_TOOL_DURATION.name) == []
+    (counted,) = telemetry.metric(names.TOOL_DECISIONS.name)
+    advisor = {names.ADVISOR_NAME: "guard"} if decision in ("denied", "answered") else {}
+    assert counted.labels == {names.TOOL_NAME: tool_name, names.TOOL_DECISION: decision, **advisor}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_fourth_identical_call_is_a_repeated_one(telemetry: Telemetry, mode: str) -> None:
+    client = ChatClient(ScriptedChatModel([*[adds(1, 1)] * 4, "ok"]), tools=[add], telemetry=telemetry.options)
+    run(client.prompt("?"), mode)
+    assert len(telemetry.named("execute_tool add")) == 3
+    assert (telemetry.one("refuse_tool add").attributes or {})[names.TOOL_DECISION] == "repeated"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_registered_tool_keeps_its_name_in_the_concluding_pass(telemetry: Telemetry, mode: str) -> None:
+    client = ChatClient(ScriptedChatModel([adds(1, 1), adds(2, 2)]), tools=[add], telemetry=telemetry.options)
+    run(client.prompt("?", limits=LoopLimits(max_iterations=1)), mode)
+    assert [span.name for span in telemetry.spans if "_tool " in span.name] == ["execute_tool add", "refuse_tool add"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_that_compares_by_value_is_traced_like_any_other(telemetry: Telemetry, mode: str) -> None:
+    @dataclass
+    class Valued(ChatModel):
+        model: str = "valued"
+        provider: str = "test"
+
+        def call(self, request: ChatRequest) -> ChatResponse:
+            return ChatResponse(AssistantMessage("x"))
+
+    assert run(ChatClient(Valued(), telemetry=telemetry.options).prompt("?"), mode).content == "x"
+    assert telemetry.one("chat valued").status.is_unset
+
+
+class Outer:
+    """Holds an error whose name has more than one part."""
+
+    class Inner(Exception):
+        """Nested."""
+
+
+ERROR_TYPES = [
+    (KeyError("x"), "KeyError"),
+    (TimeoutError("x"), "TimeoutError"),
+    (Outer.Inner("x"), f"{__name__}.Outer.Inner"),
+    (RateLimited("x"), "traced_tools.errors.RateLimited"),
+    (httpx.ReadTimeout("x"), "httpx.ReadTimeout"),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("error", "kind"), ERROR_TYPES, ids=lambda each: type(each).__name__)
+def test_the_type_of_an_error_is_the_name_of_its_class_and_where_that_is_defined(
+    telemetry: Telemetry, mode: str, error: BaseException, kind: str
+) -> None:
+    with pytest.raises(type(error)):
+        run(ChatClient(Raising(error), telemetry=telemetry.options).prompt("?"), mode)
+    failed = {(span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset}
+    assert failed == {kind}
+    assert telemetry.one("invoke_agent assistant").status.status_code is StatusCode.ERROR
+
+
+class Raising(ChatModel):
+    """Raises what it is given."""
+
+    model, provider = "raising", "tests"
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def call(self, request: ChatRequest) -> ChatResponse:
+        raise self._error
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("on_limit", ["conclude", "stop"])
+def test_a_limit_that_ends_a_run_fails_no_span(telemetry: Telemetry, mode: str, on_limit: Any) -> None:
+    limits = LoopLimits(max_iterations=1, on_limit=on_limit)
+    client = ChatClient(ScriptedChatModel([adds(1, 1), "x"]), tools=[add], limits=limits, telemetry=telemetry.options)
+    run(client.prompt("?"), mode)
+    assert [span.name for span in telemetry.spans if not span.status.is_unset] == []
+    assert (telemetry.one("invoke_agent assistant").attributes or {})[names.LOOP_STOP_REASON] == "max_iterations"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_takes_too_long_is_a_time_out_by_a_word_of_its_own(telemetry: Telemetry, mode: str) -> None:
+    @tool(timeout=0.01)
+    async def stuck() -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    client = ChatClient(ScriptedChatModel([ToolCall("stuck"), "x"]), tools=[stuck], telemetry=telemetry.options)
+    run(client.prompt("?"), mode)
+    attributes = telemetry.one("execute_tool stuck").attributes or {}
+    assert (attributes[names.ERROR_TYPE], attributes[names.TOOL_OUTCOME]) == (names.TIMEOUT, "timeout")
