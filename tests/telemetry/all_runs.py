@@ -18,6 +18,7 @@ from tests.telemetry.runs import (
     Failing,
     Guard,
     Outside,
+    Remote,
     add,
     adds,
     direct,
@@ -28,6 +29,7 @@ from traced_tools import (
     Advisor,
     AssistantMessage,
     ChatClient,
+    InvalidResponse,
     LoopLimits,
     TelemetryOptions,
     ToolCall,
@@ -144,6 +146,13 @@ def runs_that_fail(telemetry: Telemetry) -> None:
     run(ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"), "call")
 
 
+def run_of_an_answer_that_cannot_be_understood(telemetry: Telemetry) -> None:
+    """Have a model promise calls, ask for none, and report what that took."""
+    odd = ChatResponse(AssistantMessage(""), finish_reason="tool_call", usage=USAGE)
+    with pytest.raises(InvalidResponse):
+        run(ChatClient(Remote([odd]), telemetry=telemetry.options).prompt("?"), "call")
+
+
 def run_that_is_limited(telemetry: Telemetry) -> None:
     """Have a call refused because the tokens are spent."""
     model = ScriptedChatModel([adds(1, 1), "x"], usage=USAGE)
@@ -182,6 +191,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     embed,
     run_that_is_sent_again,
     runs_that_fail,
+    run_of_an_answer_that_cannot_be_understood,
     run_that_is_limited,
     calls_by_hand,
     export,

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tests.helpers import MODES, Telemetry, run
+from tests.helpers import MARKER, MODES, Telemetry, everything, run
 from tests.telemetry.closed_list import assert_consistent
 from tests.telemetry.runs import USAGE, add, adds
-from traced_tools import ChatClient, LoopLimits, TelemetryOptions, ToolCall
-from traced_tools.models import ChatRequest
+from traced_tools import (
+    Advisor,
+    AssistantMessage,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    LoopLimits,
+    TelemetryOptions,
+    ToolCall,
+)
+from traced_tools.advisors.base import AdviseNext
+from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.telemetry import names
-from traced_tools.testing import ScriptedChatModel
+from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 RUNS = 10_000
-WARM_UP = 4 * names.MAX_ERROR_TYPES_PER_TOOL
+WARM_UP = 4 * names.MOST_WORDS_OF_A_LABEL
 FRESH = itertools.count()
 
 
@@ -88,5 +99,91 @@ def test_the_kinds_of_error_a_tool_may_show_are_bounded() -> None:
     for _ in range(100):
         client.prompt("?").call()
     found = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
-    assert len(found) == names.MAX_ERROR_TYPES_PER_TOOL + 1
-    assert names.OTHER_ERROR in found
+    assert len(found) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert names.OTHER in found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_models_that_a_server_says_have_answered_are_bounded(mode: str) -> None:
+    telemetry = Telemetry()
+    model = f"echoing in {mode}"
+    answers = [ChatResponse(AssistantMessage("x"), usage=USAGE, model=f"answer-{number}") for number in range(100)]
+    client = ChatClient(Named(answers, model), telemetry=telemetry.options)
+    for _ in answers:
+        run(client.prompt("?"), mode)
+    shown = {point.labels[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
+    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert names.OTHER in shown
+    on_spans = {(span.attributes or {})[names.RESPONSE_MODEL] for span in telemetry.named(f"chat {model}")}
+    assert len(on_spans) == 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("raiser", ["model", "advisor"])
+def test_the_kinds_of_error_that_models_and_advisors_may_show_are_bounded(mode: str, raiser: str) -> None:
+    telemetry = Telemetry()
+    kinds = [type(f"Error{number}", (Exception,), {}) for number in range(100)]
+    turns = [kind() for kind in kinds] if raiser == "model" else []
+    advisors = [Raising(f"raising in {mode}", kinds)] if raiser == "advisor" else []
+    client = ChatClient(
+        Named(turns, f"failing in {mode}"),
+        name=f"{raiser} in {mode}",
+        advisors=advisors,
+        telemetry=telemetry.options,
+    )
+    for kind in kinds:
+        with pytest.raises(kind):
+            run(client.prompt("?"), mode)
+    for metric in (names.INVOKE_AGENT_DURATION, names.ADVISOR_DURATION, names.OPERATION_DURATION):
+        for labels in (point.labels for point in telemetry.metric(metric.name)):
+            assert len(labels.get(names.ERROR_TYPE, "")) < 100
+    shown = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
+    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    series = [point.key for point in telemetry.points() if names.ERROR_TYPE in point.labels]
+    assert len(series) <= 6 * (names.MOST_WORDS_OF_A_LABEL + 1)
+
+
+@pytest.mark.parametrize("field", ["model", "id"])
+def test_what_is_too_long_for_a_name_or_an_id_is_not_taken_for_one(field: str) -> None:
+    telemetry = Telemetry()
+    body = {"id": "1", "model": "m", "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
+    with ReplayServer([Reply.json({**body, field: MARKER * 10_000})]) as server:
+        with OpenAIChatModel("m", base_url=server.url) as model:
+            ChatClient(model, telemetry=telemetry.options).prompt("?").call()
+    attributes = telemetry.one("chat m").attributes or {}
+    assert attributes[names.RESPONSE_ID if field == "id" else names.RESPONSE_MODEL] == names.OTHER
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
+    assert MARKER not in everything([point.labels for point in telemetry.points()])
+
+
+def test_a_cancelled_run_is_told_as_such_however_many_errors_came_before() -> None:
+    telemetry = Telemetry()
+    kinds = [type(f"Odd{number}", (Exception,), {}) for number in range(40)]
+    client = ChatClient(Named([*[kind() for kind in kinds], "one two"], "odd"), name="odd", telemetry=telemetry.options)
+    for kind in kinds:
+        with pytest.raises(kind):
+            client.prompt("?").call()
+    with client.prompt("?").stream() as stream:
+        next(stream)
+    assert (telemetry.named("invoke_agent odd")[-1].attributes or {})[names.ERROR_TYPE] == names.CANCELLED
+
+
+class Named(ScriptedChatModel):
+    """A scripted model with a name of its own: names are what errors and answers are counted by."""
+
+    def __init__(self, turns: Iterable[Any], name: str) -> None:
+        super().__init__(list(turns))
+        self.model = name
+
+
+class Raising(Advisor):
+    """Raises an error of another kind each time."""
+
+    order = 100
+
+    def __init__(self, name: str, kinds: Iterable[type[Exception]]) -> None:
+        self.name = name
+        self._kinds = iter(kinds)
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        raise next(self._kinds)

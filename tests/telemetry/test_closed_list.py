@@ -15,15 +15,6 @@ from traced_tools.telemetry.content import ContentCapture
 from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 from traced_tools.telemetry.words import CAPTURE_MODES, HOOKS
 
-_TOKENS = [each for each in names.METRICS.values() if each.unit == "{token}" and names.ERROR_TYPE in each.attributes]
-NOT_EMITTED = {
-    # usage is known when the answer is whole, and what fails afterwards is no failure of the model call
-    **{each.name: {names.ERROR_TYPE} for each in _TOKENS},
-    # the transport counts on the span, which cannot be read back
-    names.INFERENCE_DETAILS_EVENT.name: {names.RESEND_COUNT},
-}
-"""What the table declares because it declares a family of rows at once, and no row of these ever carries."""
-
 SMALL = ContentCapture("SPAN_AND_EVENT", max_bytes=256)
 
 
@@ -100,13 +91,13 @@ def test_every_content_of_a_span_is_emitted_where_it_is_captured(told: Telemetry
 
 def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, told: Telemetry) -> None:
     found = carried_by((event_type(event).name, event.attributes) for event in (*plain.events, *told.events))
-    assert missing_of(found, names.EVENTS.values(), "attributes") == not_emitted(names.EVENTS.values())
+    assert missing_of(found, names.EVENTS.values(), "attributes") == {}
     assert missing_of(found, names.EVENTS.values(), "content") == {}
 
 
 def test_every_label_of_a_metric_is_emitted(plain: Telemetry, told: Telemetry) -> None:
     found = carried_by((point.name, point.labels) for point in (*plain.points(), *told.points()))
-    assert missing_of(found, names.METRICS.values(), "attributes") == not_emitted(names.METRICS.values())
+    assert missing_of(found, names.METRICS.values(), "attributes") == {}
 
 
 def carried_by(rows: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
@@ -114,10 +105,6 @@ def carried_by(rows: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
     for name, attributes in rows:
         found.setdefault(name, set()).update(attributes or {})
     return found
-
-
-def not_emitted(rows: Iterable[Any]) -> dict[str, set[str]]:
-    return {row.name: NOT_EMITTED[row.name] for row in rows if row.name in NOT_EMITTED}
 
 
 def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str) -> dict[str, set[str]]:

@@ -15,6 +15,8 @@ from traced_tools import (
     Advisor,
     AssistantMessage,
     ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
     ConfigurationError,
     ContentCapture,
     ImagePart,
@@ -30,6 +32,7 @@ from traced_tools import (
     UserMessage,
     tool,
 )
+from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatResponse
 from traced_tools.telemetry import content, names, shapes
 from traced_tools.testing import ScriptedChatModel
@@ -326,6 +329,41 @@ def test_a_tool_that_is_not_captured_is_silent_everywhere(mode: str, name: str) 
     for span in telemetry.spans:
         assert MARKER not in span.to_json(), span.name
     assert MARKER not in everything([[event.name, event.attributes] for event in telemetry.events])
+
+
+class Indiscreet(Advisor):
+    """Quotes the arguments of a call as it raises."""
+
+    name, order = "indiscreet", 300
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        raise LookupError(call.arguments)
+
+
+class Wrapping(Advisor):
+    """Raises another error from one."""
+
+    name, order = "wrapping", 100
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        try:
+            return await call_next(request)
+        except LookupError as error:
+            raise RuntimeError(f"because: {error}") from error
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("around", [[], [Wrapping()]])
+def test_what_an_advisor_raises_around_such_a_tool_is_told_by_its_type_alone(mode: str, around: list[Advisor]) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "x"])
+    client = ChatClient(model, tools=[quiet], advisors=[Indiscreet(), *around], telemetry=telemetry.options)
+    with pytest.raises(RuntimeError if around else LookupError):
+        run(client.prompt("?"), mode)
+    (hook,) = telemetry.named("advise_tool indiscreet")
+    assert (hook.attributes or {})[names.ERROR_TYPE] == "LookupError"
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
+    assert MARKER not in everything([event.attributes for event in telemetry.events])
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -121,7 +121,7 @@ def test_a_failed_span_tells_its_error_type_and_never_its_description() -> None:
     (ours,) = build_trees([span("ours", 1, status=failed, attributes={names.ERROR_TYPE: "ValueError"})])
     (theirs,) = build_trees([span("theirs", 1, status=failed)])
     (fine,) = build_trees([span("fine", 1)])
-    assert (ours.error_type, theirs.error_type, fine.error_type) == ("ValueError", names.OTHER_ERROR, None)
+    assert (ours.error_type, theirs.error_type, fine.error_type) == ("ValueError", names.OTHER, None)
     assert MARKER not in render_text(theirs)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traced_tools.telemetry.scope import Attributes
     from traced_tools.tools.callback import ToolCallback
 
+_LONGEST_CHAIN = 100
 _LOG = logging.getLogger(__name__)
 
 Redactor = Callable[[str, Any], Any]
@@ -113,13 +114,14 @@ class RunContent:
         failed: told of what a redactor raises, or makes of a value that is no JSON.
     """
 
-    __slots__ = ("_told", "_withheld", "capture", "failed")
+    __slots__ = ("_silenced", "_told", "_withheld", "capture", "failed")
 
     def __init__(self, capture: ContentCapture, failed: Callable[[Exception], None]) -> None:
         self.capture = capture
         self.failed = failed
         self._told: set[str] = set()
         self._withheld: set[str] = set()
+        self._silenced: list[BaseException] = []
 
     def offer(self, tools: Iterable[ToolCallback]) -> None:
         """Take note of what the tools of the run say of themselves."""
@@ -129,6 +131,21 @@ class RunContent:
     def may_tell(self, tool: str) -> bool:
         """Whether arguments and results of a tool may be told; of one the run does not know, they may not."""
         return tool in self._told and tool not in self._withheld
+
+    def silence(self, error: BaseException) -> None:
+        """Never tell the text of an error: it was raised where something is known that may not be told."""
+        self._silenced.append(error)
+
+    def is_silent(self, error: BaseException) -> bool:
+        """Whether an error, or one that it came from, was silenced."""
+        raised: BaseException | None = error
+        for _ in range(_LONGEST_CHAIN if self._silenced else 0):
+            if raised is None:
+                break
+            if any(raised is each for each in self._silenced):
+                return True
+            raised = raised.__cause__ or raised.__context__
+        return False
 
 
 Makers = Mapping[str, Callable[[], object]]

@@ -9,6 +9,7 @@ from opentelemetry.trace import SpanKind
 
 from traced_tools.messages import Usage
 from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import bounded, identifier
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry, model_labels
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
@@ -77,7 +78,7 @@ class ModelScope(Scope, Generic[R]):
 
     def _describe(self, response: R, attributes: Attributes) -> None:
         if response.model is not None:
-            attributes[names.RESPONSE_MODEL] = response.model
+            attributes[names.RESPONSE_MODEL] = identifier(response.model)
         copy_set(response.usage, self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
@@ -107,10 +108,14 @@ class ModelScope(Scope, Generic[R]):
     def _emit(self, logger: Logger) -> None:
         self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
 
+    def _owner(self) -> str:
+        return f"{self._operation} {self._model.model}"
+
     def _ended_labels(self) -> Attributes:
         labels, response = self._labels.copy(), self._response
         if response is not None and response.model is not None:
-            labels[names.RESPONSE_MODEL] = response.model
+            answered = identifier(response.model)
+            labels[names.RESPONSE_MODEL] = bounded(names.RESPONSE_MODEL, self._owner(), answered)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_type
         return labels
@@ -181,7 +186,7 @@ class ChatScope(ModelScope["ChatResponse"]):
     def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         if response.id is not None:
-            attributes[names.RESPONSE_ID] = response.id
+            attributes[names.RESPONSE_ID] = identifier(response.id)
         if response.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (response.finish_reason,)
 

@@ -7,7 +7,6 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
@@ -236,15 +235,3 @@ def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
 
 
 _INSTRUMENTS_LOCK = threading.Lock()
-_SEEN_ERRORS: defaultdict[str, set[str]] = defaultdict(set)
-
-
-def bounded_error_type(tool: str, kind: str) -> str:
-    """Return `kind`, or `_OTHER` once a tool has shown too many kinds of error: a label must stay bounded."""
-    seen = _SEEN_ERRORS[tool]
-    if kind in seen:
-        return kind
-    if len(seen) >= names.MAX_ERROR_TYPES_PER_TOOL:
-        return names.OTHER_ERROR
-    seen.add(kind)
-    return kind

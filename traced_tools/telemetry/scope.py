@@ -19,6 +19,7 @@ from opentelemetry.trace.status import StatusCode
 
 from traced_tools.errors import Abandoned
 from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import bounded
 from traced_tools.telemetry.content import Contents, Makers
 from traced_tools.telemetry.logs import emit
 
@@ -153,7 +154,11 @@ class Scope:
 
     def _type_of(self, error: BaseException) -> str:
         """Return what `error.type` says of an error that leaves the scope."""
-        return error_type(error)
+        return bounded(names.ERROR_TYPE, self._owner(), error_type(error))
+
+    def _owner(self) -> str:
+        """Return whose errors these are: each may show so many types of them."""
+        return self.run.agent
 
     def _end(self, span: Span, elapsed: int) -> None:
         current = otel_context.get_current()
@@ -216,10 +221,13 @@ class Scope:
         return self.contents.text(names.EXCEPTION_MESSAGE) if self.tells_on_spans else None
 
     def _message(self) -> str | None:
-        return None if self.failure is None else str(self.failure) or None
+        return None if self._is_silent() else str(self.failure) or None
 
     def _stacktrace(self) -> str | None:
-        return None if self.failure is None else "".join(format_exception(self.failure, limit=_FRAMES))
+        return None if self._is_silent() else "".join(format_exception(self.failure, limit=_FRAMES))
+
+    def _is_silent(self) -> bool:
+        return self.failure is None or self.run.content is None or self.run.content.is_silent(self.failure)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"

@@ -187,6 +187,9 @@ class HookScope(Scope):
             attributes[names.ITERATION_INDEX] = self._iteration
         return f"{self._hook} {self._advisor.name}", SpanKind.INTERNAL, attributes
 
+    def _owner(self) -> str:
+        return f"{self._hook} {self._advisor.name}"
+
     def _final_attributes(self) -> Attributes:
         return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry.trace import Span, SpanKind
 
 from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import bounded, identifier
 from traced_tools.telemetry.logs import emit
-from traced_tools.telemetry.run import RunTelemetry, bounded_error_type
+from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.scope import Attributes, Scope
 from traced_tools.telemetry.shapes import from_json
 
@@ -70,7 +71,7 @@ class ToolScope(Scope):
         attributes: Attributes = {
             names.TOOL_NAME: self._tool,
             names.TOOL_TYPE: names.FUNCTION,
-            names.TOOL_CALL_ID: self._call.id or "",
+            names.TOOL_CALL_ID: identifier(self._call.id or ""),
             names.AGENT_NAME: run.agent,
         }
         if not self._may_refuse and not self._refused:
@@ -126,7 +127,7 @@ class ToolScope(Scope):
     def retrying(self, error_type: str) -> None:
         """Note that an attempt failed and another one follows."""
         if self.run.instruments is not None:
-            kind = bounded_error_type(self._tool, error_type)
+            kind = bounded(names.ERROR_TYPE, self._owner(), error_type)
             labels: Attributes = {names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
             self.run.guarded(self.run.instruments.tool_retries.add, 1, labels, self._context)
 
@@ -140,7 +141,7 @@ class ToolScope(Scope):
         """Note what came of the last attempt, whatever advice makes of it."""
         self._outcome = result.outcome
         kind = result.error_type
-        self.error_type = None if kind is None else bounded_error_type(self._tool, kind)
+        self.error_type = None if kind is None else bounded(names.ERROR_TYPE, self._owner(), kind)
         self.failure = result.error
 
     def decided(self, result: ToolResult) -> None:
@@ -149,8 +150,8 @@ class ToolScope(Scope):
         if not self._attempts:
             self.error_type, self.failure = result.error_type, result.error
 
-    def _type_of(self, error: BaseException) -> str:
-        return bounded_error_type(self._tool, super()._type_of(error))
+    def _owner(self) -> str:
+        return f"{names.EXECUTE_TOOL} {self._tool}"
 
     def _end(self, span: Span, elapsed: int) -> None:
         if not self._attempts and not self._refused:
@@ -219,7 +220,7 @@ class ToolScope(Scope):
             attributes[names.ITERATION_INDEX] = self._iteration
         attributes[names.TOOL_NAME] = self._tool
         attributes[names.TOOL_TYPE] = names.FUNCTION
-        attributes[names.TOOL_CALL_ID] = self._call.id or ""
+        attributes[names.TOOL_CALL_ID] = identifier(self._call.id or "")
         attributes[names.TOOL_SOURCE] = self._source
         return attributes
 

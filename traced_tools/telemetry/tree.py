@@ -167,7 +167,7 @@ def _node(span: FinishedSpan) -> SpanNode:
 def _error_type(status: Status, attributes: Mapping[str, AttributeValue]) -> str | None:
     if status.status_code is not StatusCode.ERROR:
         return None
-    return str(attributes.get(names.ERROR_TYPE, names.OTHER_ERROR))
+    return str(attributes.get(names.ERROR_TYPE, names.OTHER))
 
 
 def rows_of(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[str, SpanNode]]:

@@ -18,10 +18,10 @@ from traced_tools.telemetry.words import (
 SCOPE: Final = "traced_tools"
 UNKNOWN_TOOL: Final = "_unknown"
 """Stands for a tool name that is not registered: such names are written by the model."""
-OTHER_ERROR: Final = "_OTHER"
+OTHER: Final = "_OTHER"
 CANCELLED: Final = "cancelled"
 TIMEOUT: Final = "timeout"
-MAX_ERROR_TYPES_PER_TOOL: Final = 32
+MOST_WORDS_OF_A_LABEL: Final = 32
 
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 

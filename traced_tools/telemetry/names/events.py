@@ -58,7 +58,7 @@ INFERENCE_DETAILS_EVENT: Final = EventType(
     "gen_ai.client.inference.operation.details",
     "DEBUG",
     "What a chat model was sent and what it answered; only where content is captured on events.",
-    CHAT_SPAN.attributes,
+    tuple(name for name in CHAT_SPAN.attributes if name != at.RESEND_COUNT),  # which the transport counts on the span
     CHAT_SPAN.content,
 )
 EVENTS: Final = {

@@ -1,0 +1,35 @@
+"""Bounds for words that come from outside: how many a label may show, and how long an identifier may be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from traced_tools.telemetry import names
+from traced_tools.telemetry.words import DECISIONS
+
+LONGEST: Final = 256
+_OF_OURS: Final = frozenset({names.CANCELLED, names.TIMEOUT, *DECISIONS})
+_SEEN: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+
+def bounded(label: str, owner: str, word: str) -> str:
+    """Return `word`, or `_OTHER` once its owner has shown too many: a label must stay bounded.
+
+    Args:
+        label: the attribute it is for.
+        owner: what shows it, such as the tool that failed.
+        word: the class of an error, or a name that a server answered with.
+    """
+    seen = _SEEN[label, owner]
+    if word in seen or word in _OF_OURS:
+        return word
+    if len(seen) >= names.MOST_WORDS_OF_A_LABEL:
+        return names.OTHER
+    seen.add(word)
+    return word
+
+
+def identifier(text: str) -> str:
+    """Return an id or a name that somebody else chose, or `_OTHER` for what can be none: it is too long for one."""
+    return text if len(text) <= LONGEST and text.isprintable() else names.OTHER
