@@ -22,8 +22,11 @@ from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 
 DOCS: Final = Path(__file__).parent
 STABILITY: Final = "development"
-MOST_WORDS: Final = 4
-"""A longer list of words is told on the page of the attributes alone."""
+CONTENT: Final = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content} - {
+    names.TOOL_NAME,
+    names.CONTENT_TRUNCATED,
+}
+"""The attributes that are content wherever they are."""
 
 EXAMPLES: Final[dict[str, list[Any]]] = {
     names.PROVIDER_NAME: ["openai", "anthropic", "gcp.gemini"],
@@ -37,7 +40,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.TOOL_NAME: ["get_weather", names.UNKNOWN_TOOL],
     names.TOOL_CALL_ID: ["call_mszuSIzqtI65i1wAUOE8w5H4"],
     names.SERVER_ADDRESS: ["api.openai.com"],
-    names.ERROR_TYPE: ["ValueError", "httpx.ReadTimeout", names.TIMEOUT, names.CANCELLED, names.OTHER_ERROR],
+    names.ERROR_TYPE: ["ValueError", "httpx.ReadTimeout", names.TIMEOUT, names.CANCELLED, names.OTHER],
     names.TOOL_DESCRIPTION: ["Look the weather up."],
     names.EXCEPTION_TYPE: ["ValueError", "httpx.ReadTimeout"],
     names.EXCEPTION_MESSAGE: ["nobody is called Ada"],
@@ -146,8 +149,12 @@ def by_namespace() -> dict[str, list[Attribute]]:
 def definition(attribute: Attribute) -> dict[str, Any]:
     """Return the definition of an attribute."""
     words, kind = attribute.values, attribute.type
+    meanings = names.MEANINGS.get(attribute.name, {})
     one_of = words and kind == "string"
-    found: dict[str, Any] = {"id": attribute.name, "type": {"members": list(map(member, words))} if one_of else kind}
+    found: dict[str, Any] = {
+        "id": attribute.name,
+        "type": {"members": [member(word, meanings) for word in words]} if one_of else kind,
+    }
     found |= {"stability": STABILITY, "brief": attribute.brief}
     if words and not one_of:
         found |= {"note": f"Each is one of {listed(words)}.", "examples": [[word] for word in words]}
@@ -156,9 +163,10 @@ def definition(attribute: Attribute) -> dict[str, Any]:
     return found
 
 
-def member(word: str) -> dict[str, str]:
+def member(word: str, meanings: Mapping[str, str]) -> dict[str, str]:
     """Return the entry of a word in a list."""
-    return {"id": word, "value": word, "stability": STABILITY}
+    brief = {"brief": meanings[word]} if word in meanings else {}
+    return {"id": word, "value": word, **brief, "stability": STABILITY}
 
 
 def references(attributes: Sequence[str], content: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -294,13 +302,14 @@ def attributes_page() -> Iterator[str]:
     yield "# Attributes"
     yield "Of [spans](spans.md), [metrics](metrics.md) and [events](events.md)."
     yield "A value of type `any` is JSON text on a span and the value itself on an event."
+    yield "*Content* is told only where it is [captured](../observability.md#privacy)."
     for namespace, attributes in by_namespace().items():
         yield from ("", f"## {code(namespace)}", "")
         yield from attributes_table([each.name for each in attributes])
     yield from ("", "## Lists of words")
-    for each in names.ATTRIBUTES.values():
-        if len(each.values) > MOST_WORDS:
-            yield from ("", f"### {code(each.name)}", "", each.brief, "", *(f"- {code(word)}" for word in each.values))
+    for name, words in names.MEANINGS.items():
+        yield from ("", f"### {code(name)}", "", names.ATTRIBUTES[name].brief, "")
+        yield from table(("word", "meaning"), [(code(word), meant) for word, meant in words.items()])
 
 
 def carried(attributes: Sequence[str], content: Sequence[str]) -> Iterator[str]:
@@ -321,8 +330,8 @@ def attributes_table(attributes: Iterable[str], meanings: Mapping[str, str] | No
 def meaning(attribute: Attribute) -> str:
     """Return what an attribute means, with the words it may hold if they are few."""
     if not attribute.values:
-        return attribute.brief
-    if len(attribute.values) <= MOST_WORDS:
+        return f"{attribute.brief} *Content.*" if attribute.name in CONTENT else attribute.brief
+    if attribute.name not in names.MEANINGS:
         return f"{attribute.brief[:-1]}: {listed(attribute.values)}."
     anchor = attribute.name.replace(".", "")
     return f"{attribute.brief[:-1]}: one of [{len(attribute.values)} words](attributes.md#{anchor})."

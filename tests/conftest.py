@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -7,10 +8,17 @@ from hypothesis import settings
 
 from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES, Telemetry
 from traced_tools import _workers
+from traced_tools.telemetry import bounds
 
 # a busy machine is no failure, and what was found before is in a test of its own
 settings.register_profile("traced_tools", deadline=None, database=None)
 settings.load_profile("traced_tools")
+
+
+@pytest.fixture(autouse=True)
+def words_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees how many kinds of errors the tests before it have shown."""
+    monkeypatch.setattr(bounds, "_SEEN", defaultdict(set))
 
 
 @pytest.fixture(params=MODES)

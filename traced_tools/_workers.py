@@ -160,7 +160,9 @@ async def settled(begin: Callable[[], Awaitable[T]]) -> Future[T]:
     future: Future[T] = Future()
     try:
         future.set_result(await begin())
-    except Exception as error:
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         future.set_exception(error)
     return future
 

@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator
+from concurrent.futures import Future, wait
 from typing import Any, Generic, Self, TypeVar
 
 from opentelemetry import trace
 
 from tests.helpers import Telemetry
-from tests.support import Counting
+from tests.support import PATIENCE, Counting
 from tests.telemetry.closed_list import assert_consistent
 from tests.telemetry.runs import USAGE
-from traced_tools import Advisor, BaseAdvisor, ChatClient, ChatClientRequest, ChatClientResponse, ToolCall, perform
+from traced_tools import (
+    Advisor,
+    BaseAdvisor,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    ToolCall,
+    ToolCallingAdvisor,
+    ToolCallingManager,
+    perform,
+)
+from traced_tools._workers import WorkerPool
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.telemetry import names
@@ -131,6 +143,23 @@ class Tripping(BaseAdvisor):
         return response
 
 
+class Watched(WorkerPool):
+    """Remembers its work: what runs beside the tool that is interrupted goes on, since no thread can be stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun: list[Future[Any]] = []
+
+    def submit(self, function: Callable[[], T], *, beyond: bool = False) -> Future[T]:
+        future = super().submit(function, beyond=beyond)
+        self._begun.append(future)
+        return future
+
+    def settle(self) -> None:
+        """Wait for what is still being done."""
+        assert not wait(self._begun, PATIENCE).not_done
+
+
 class CutRun:
     """One run to be cut: tools at once, one that asks a client of its own, and advisors around them."""
 
@@ -139,6 +168,7 @@ class CutRun:
         self.telemetry = Telemetry()
         self.telemetry.tracer_provider.add_span_processor(self.counting)
         self._tidies, self._trip = tidies, trip
+        self.workers = Watched()
         inner = ChatClient(self._model(["inner answer"]), name="inner", telemetry=self.telemetry.options)
 
         async def awaited() -> str:
@@ -165,6 +195,7 @@ class CutRun:
             self._model([*asking, "all done"]),
             tools=tools,
             advisors=[Tripping(trip), Performing(trip, waits=waits)],
+            tool_calling_advisor=ToolCallingAdvisor(ToolCallingManager(workers=self.workers)),
             telemetry=self.telemetry.options,
         ).prompt("?", conversation_id="c-1")
 

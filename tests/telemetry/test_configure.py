@@ -349,7 +349,7 @@ def test_a_blank_service_name_and_a_malformed_address_are_errors() -> None:
 
 
 def test_a_word_for_no_capture_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="content is captured as one of NO_CONTENT") as raised:
+    with pytest.raises(ConfigurationError, match="capture must be one of NO_CONTENT") as raised:
         configure(capture=MARKER)
     assert MARKER not in str(raised.value)
 

@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import Telemetry
 from tests.support import ASYNC_MODES, BLOCKING_MODES, PATIENCE, arun, in_time, run
 from tests.telemetry.cutting import CUT, CutAt, CutRun, Silence
+from traced_tools import ChatClient, ContentCapture
+from traced_tools.telemetry import names
+from traced_tools.testing import ScriptedChatModel
 
 FINE = ("answered", None)
 MOST_POINTS = 300
@@ -211,7 +215,19 @@ def test_a_blocking_run_that_is_interrupted_anywhere_leaves_a_whole_tree(mode: s
             cut_run.check(FINE)
         except error:
             interrupted += 1
+            cut_run.workers.settle()
             cut_run.check(("error", error.__name__))
         if tripwire.left > 0:
             assert interrupted > 5  # what a tool raises is told to the model, unless it ends the program
             return
+    raise AssertionError("there is no end to it")
+
+
+def test_a_run_whose_end_is_interrupted_is_not_under_way_any_more() -> None:
+    def interrupt(name: str, value: Any) -> Any:
+        raise KeyboardInterrupt
+
+    telemetry = Telemetry(capture=ContentCapture("SPAN_ONLY", redact=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
+    assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]

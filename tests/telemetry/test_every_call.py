@@ -15,6 +15,7 @@ from tests.telemetry.runs import USAGE, Guard, add, adds, direct, fail
 from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, ToolNotFoundError, tool
 from traced_tools.telemetry import names
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import ToolExecution
 
 
 @tool(requires_approval=True)
@@ -111,3 +112,24 @@ def test_a_call_that_fails_the_run_leaves_its_span_as_well(mode: str, kind: str)
         run(client.prompt("?"), mode)
     assert_each_left_a_trace(telemetry)
     assert asked_in(telemetry) == 1
+
+
+def test_a_call_that_is_cut_before_its_tool_starts_is_an_execution_that_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    advised = ToolExecution._advised
+
+    def cut(self: ToolExecution, scope: Any) -> Any:
+        self.cancel()  # as a batch does when a tool beside this one is interrupted
+        return advised(self, scope)
+
+    monkeypatch.setattr(ToolExecution, "_advised", cut)
+    telemetry = Telemetry()
+    with pytest.raises(BaseException):  # noqa: B017
+        run(
+            ChatClient(ScriptedChatModel([adds(1, 1)]), tools=[add], telemetry=telemetry.options).prompt("?"),
+            "call",
+        )
+    attributes = telemetry.one("execute_tool add").attributes or {}
+    assert (attributes[names.TOOL_OUTCOME], attributes[names.TOOL_ATTEMPTS]) == ("cancelled", 0)
+    assert_consistent(telemetry)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -80,11 +83,51 @@ def test_a_single_large_item_uses_all_the_room_there_is() -> None:
     assert len(made.text) > 400
 
 
-def test_what_has_too_many_parts_becomes_the_beginning_of_its_text() -> None:
+def test_of_what_has_too_many_parts_the_first_are_kept() -> None:
     made = fitted({f"key {number}": number for number in range(1000)}, 500)
     assert made.cut
-    assert made.value.startswith('{"key 0": 0')
-    assert len(made.text) <= 500
+    assert list(made.value.items())[:2] == [("key 0", 0), ("key 1", 1)]
+    assert 250 < len(made.text) <= 500
+
+
+def test_a_message_with_too_many_parts_is_still_a_message() -> None:
+    made = fitted([{"role": "user", "parts": [{"type": "text", "content": "x"}] * 1000}], 500)
+    (message,) = made.value
+    assert message["role"] == "user"
+    assert message["parts"][0] == {"type": "text", "content": "x"}
+    assert made.cut
+
+
+class Counted(Mapping[str, Any]):
+    """As large as can be, and counts how much of it is looked at."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.seen += 1
+        return "some text"
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"key {number}" for number in itertools.count())
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+
+def test_no_more_of_a_value_is_looked_at_than_could_fit() -> None:
+    endless = Counted()
+    assert fitted(endless, 8192).cut
+    assert endless.seen < 20_000
+
+
+def test_a_value_that_holds_itself_many_times_over_is_cut() -> None:
+    value: Any = "x"
+    for _ in range(60):
+        value = [value, value, value]
+    made = fitted({"deep": value}, 1000)
+    assert made.cut
+    assert len(made.text) <= 1000
 
 
 @pytest.mark.parametrize("wild", [object(), b"bytes", {1, 2}, {"in": [object()]}])

@@ -61,14 +61,16 @@ def test_a_process_whose_collector_is_absent_ends_in_time_and_says_what_is_lost(
     with absent() as collector:
         script = f"logged(); configure(otlp={collector.url!r}); print(run().stop_reason)"
         spent = seconds(lambda: lines.extend(in_a_process(script).stdout.splitlines()))
-    assert spent < PATIENCE + 3  # of which the imports take one
+    assert spent < 2 * PATIENCE  # left to themselves, the exporters take three times that
     assert lines[0] == "answered"
     assert sorted(line.split(":")[0] for line in lines[1:]) == [
         "WARNING otlp.logs",
         "WARNING otlp.metrics",
         "WARNING otlp.traces",
     ]
-    assert all(line.endswith("time ran out when telemetry was shut down") for line in lines[1:])
+    for line in lines[1:]:
+        assert "time ran out when telemetry was shut down; the collector was not reached" in line
+        assert "ConnectionError" in line
 
 
 def test_losses_are_scraped_when_the_collector_is_down(collector: Collector) -> None:

@@ -332,14 +332,31 @@ def test_the_page_of_the_metrics_tells_each_name_in_prometheus() -> None:
 
 def test_the_page_of_the_attributes_tells_each_with_its_words() -> None:
     text = page("attributes")
-    assert sorted(row[0] for row in rows(text)) == sorted(names.ATTRIBUTES)
-    lists = sections(text, "###")
-    for name, kind, meaning in rows(text):
+    attributes, lists = text.split("## Lists of words")
+    assert sorted(row[0] for row in rows(attributes)) == sorted(names.ATTRIBUTES)
+    words = sections(lists, "###")
+    for name, kind, meaning in rows(attributes):
         attribute = names.ATTRIBUTES[name]
         few = tuple(re.findall(r"`([^`]+)`", meaning)) if attribute.values else ()
-        many = tuple(re.findall(r"^- `([^`]+)`$", lists.get(name, ""), re.MULTILINE))
+        many = tuple(word for word, _ in rows(words.get(name, "")))
         assert kind == attribute.type
         assert few + many == attribute.values
+
+
+def test_every_word_of_a_list_that_needs_one_has_a_meaning() -> None:
+    for name, meanings in names.MEANINGS.items():
+        assert tuple(meanings) == names.ATTRIBUTES[name].values
+        assert all(meant.endswith(".") for meant in meanings.values())
+    for attribute in names.ATTRIBUTES.values():
+        assert len(attribute.values) <= 4 or attribute.name in names.MEANINGS
+
+
+def test_content_is_marked_as_such_on_the_page_of_the_attributes() -> None:
+    marked = {
+        name for name, _, meaning in rows(page("attributes").split("## Lists of words")[0]) if "*Content" in meaning
+    }
+    content = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}
+    assert marked == content - {names.TOOL_NAME, names.CONTENT_TRUNCATED}
 
 
 @pytest.mark.parametrize("path", [path for path in GENERATED if path.suffix == ".md"], ids=lambda path: path.name)

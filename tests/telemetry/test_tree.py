@@ -186,7 +186,7 @@ def test_a_drawn_run_tells_tokens_outcomes_and_errors_and_no_content() -> None:
     assert facts["chat scripted"].endswith("812 -> 93 tokens")
     assert facts["execute_tool add"].endswith("ok")
     assert facts["execute_tool fail"].endswith("error  failed: ValueError")
-    assert facts["refuse_tool _unknown"].endswith("unknown_tool  failed: unknown_tool")
+    assert facts["refuse_tool _unknown"].endswith("ms  failed: unknown_tool")
     assert "self " in facts["advise memory"]
     assert MARKER not in text
 

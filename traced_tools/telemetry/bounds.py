@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Final
 
 from traced_tools.telemetry import names
-from traced_tools.telemetry.words import DECISIONS
+from traced_tools.telemetry.words import DECISIONS, FINISH_REASONS
 
 LONGEST: Final = 256
 _OF_OURS: Final = frozenset({names.CANCELLED, names.TIMEOUT, *DECISIONS})
@@ -31,5 +31,11 @@ def bounded(label: str, owner: str, word: str) -> str:
 
 
 def identifier(text: str) -> str:
-    """Return an id or a name that somebody else chose, or `_OTHER` for what can be none: it is too long for one."""
-    return text if len(text) <= LONGEST and text.isprintable() else names.OTHER
+    """Return an id or a name that somebody else chose, or `_OTHER` for what can be none: a long or spaced-out text."""
+    is_one = len(text) <= LONGEST and text.isprintable() and " " not in text
+    return text if is_one else names.OTHER
+
+
+def finish_reason(word: str) -> str:
+    """Return why a model stopped, or `_OTHER` for a word that is not in the conventions' list."""
+    return word if word in FINISH_REASONS else names.OTHER

@@ -29,6 +29,7 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, as_capture, set_process_capture
 from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
+from traced_tools.telemetry.run import STAND_INS
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.settings import captured_by_environment
 from traced_tools.telemetry.setup import file_configuration
@@ -52,9 +53,9 @@ def configure(
 ) -> Telemetry:
     """Set OpenTelemetry up for this process, and return the handle that flushes and stops it.
 
-    A second call changes nothing, says so in the log and returns the first call's handle. Providers the application has
-    set already stay in force. Where `OTEL_CONFIG_FILE` names a file, it says what is set up, and of the arguments only
-    `capture` may be given.
+    A second call changes nothing, says so in the log and returns the first call's handle; in a forked child it starts a
+    Prometheus server for it. Providers the application has set already stay in force. Where `OTEL_CONFIG_FILE` names a
+    file, it says what is set up, and of the arguments only `capture` may be given.
 
     Args:
         service_name: the service's name; None for `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES`.
@@ -82,13 +83,24 @@ def configure(
                 "configure() was called after shutdown(): OpenTelemetry sets its providers once in a process; keep the "
                 "first handle open, or give providers of your own to ChatClient(telemetry=TelemetryOptions(...))"
             )
+        elif _current.inherited and settings.prometheus is not None:
+            _serve_in_child(_current, *settings.prometheus)
         else:
             _LOG.warning("configure() was called before; this call changes nothing and returns the first one's handle")
         return _current
 
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # a signal handler may come here while its thread is in here
 _current: Telemetry | None = None
+
+
+def _serve_in_child(handle: Telemetry, host: str, port: int) -> None:
+    """Serve the metrics in a forked child; all else that the parent has set up goes on in it by itself."""
+    if not handle.serve(host, port):
+        _LOG.warning(
+            "configure() was called before this process was forked, and set up no metrics to serve, or serves them "
+            "already: this call changes nothing; give prometheus= to the first call as well"
+        )
 
 
 @dataclass(frozen=True)
@@ -232,8 +244,8 @@ def _meter_provider(settings: _Settings, resource: Resource, parts: _Parts) -> M
 
 
 def _is_free(provider: object, signal: str) -> bool:
-    """Whether nobody has set a provider: the API's stand-in is there, whose class for metrics has no public name."""
-    if type(provider).__name__ in ("ProxyTracerProvider", "_ProxyMeterProvider", "ProxyLoggerProvider"):
+    """Whether nobody has set a provider: the API's stand-in is there."""
+    if type(provider).__name__ in STAND_INS:
         return True
     _LOG.warning(
         "the application has set OpenTelemetry's provider of %s; it stays, and configure() adds nothing", signal

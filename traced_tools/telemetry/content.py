@@ -7,8 +7,10 @@ exceptions, and names of tools that the model made up. While they are not asked 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal
 
 from traced_tools._checks import expect, expect_callable, expect_whole
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from traced_tools.telemetry.scope import Attributes
     from traced_tools.tools.callback import ToolCallback
 
-_LONGEST_CHAIN = 100
 _LOG = logging.getLogger(__name__)
 
 Redactor = Callable[[str, Any], Any]
@@ -45,15 +46,17 @@ class ContentCapture:
     """
 
     mode: CaptureMode
-    redact: Redactor | None = None
+    redact: Redactor | None = field(default=None, repr=False)
     max_bytes: int = 8192
 
     def __post_init__(self) -> None:
         expect("mode", self.mode, str, f"one of {', '.join(CAPTURE_MODES)}")
         object.__setattr__(self, "mode", self.mode.upper())
         if self.mode not in CAPTURE_MODES:
-            raise ConfigurationError(f"content is captured as one of {', '.join(CAPTURE_MODES)}")
+            raise ConfigurationError(f"capture must be one of {', '.join(CAPTURE_MODES)}")
         expect_callable("redact", self.redact)
+        if iscoroutinefunction(self.redact):
+            raise TypeError("redact must be a plain function: drop `async`")
         expect_whole("max_bytes", self.max_bytes, 256)
 
     @property
@@ -82,8 +85,23 @@ def set_process_capture(capture: ContentCapture | str | None) -> None:
     _of_process = as_capture(capture)
 
 
+_redacting: ContextVar[bool] = ContextVar("traced_tools_redacting", default=False)
+
+
+def _redacted(redact: Redactor, name: str, value: object) -> object:
+    """Return what a redactor leaves of a value; a run that it makes itself tells no contents."""
+    plain = [*value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+    token = _redacting.set(True)
+    try:
+        return redact(name, plain)
+    finally:
+        _redacting.reset(token)
+
+
 def capture_in_force(own: ContentCapture | None) -> ContentCapture | None:
     """Return what is captured: what a client says, else the process, else the environment; None for nothing."""
+    if _redacting.get():
+        return None
     capture = own or _of_process or _by_environment()
     return capture if capture is not None and capture.mode != "NO_CONTENT" else None
 
@@ -111,41 +129,34 @@ class RunContent:
 
     Args:
         capture: what is captured.
-        failed: told of what a redactor raises, or makes of a value that is no JSON.
+        failed: told of what could not be told of, and what raised, in words.
     """
 
-    __slots__ = ("_silenced", "_told", "_withheld", "capture", "failed")
+    __slots__ = ("_told", "_withheld", "capture", "failed")
 
-    def __init__(self, capture: ContentCapture, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, capture: ContentCapture, failed: Callable[[Exception, str], None]) -> None:
         self.capture = capture
         self.failed = failed
         self._told: set[str] = set()
         self._withheld: set[str] = set()
-        self._silenced: list[BaseException] = []
 
     def offer(self, tools: Iterable[ToolCallback]) -> None:
         """Take note of what the tools of the run say of themselves."""
         for tool in tools:
-            (self._told if tool.metadata.capture else self._withheld).add(tool.definition.name)
+            may_tell = getattr(tool.metadata, "capture", False) is True
+            (self._told if may_tell else self._withheld).add(tool.definition.name)
 
     def may_tell(self, tool: str) -> bool:
         """Whether arguments and results of a tool may be told; of one the run does not know, they may not."""
         return tool in self._told and tool not in self._withheld
 
-    def silence(self, error: BaseException) -> None:
-        """Never tell the text of an error: it was raised where something is known that may not be told."""
-        self._silenced.append(error)
+    @property
+    def has_silent_tools(self) -> bool:
+        """Whether there is a tool of whose arguments and results nothing may be told.
 
-    def is_silent(self, error: BaseException) -> bool:
-        """Whether an error, or one that it came from, was silenced."""
-        raised: BaseException | None = error
-        for _ in range(_LONGEST_CHAIN if self._silenced else 0):
-            if raised is None:
-                break
-            if any(raised is each for each in self._silenced):
-                return True
-            raised = raised.__cause__ or raised.__context__
-        return False
+        Any exception of the run may then quote them, so no text of one is told but of a tool's that may be.
+        """
+        return bool(self._withheld)
 
 
 Makers = Mapping[str, Callable[[], object]]
@@ -193,13 +204,13 @@ class Contents:
             try:
                 self._made[name] = self._make(name)
             except Exception as error:
-                self._content.failed(error)
+                self._content.failed(error, f"the redactor, or making {name},")
         return self._made.get(name)
 
     def _make(self, name: str) -> Fitted | None:
         capture, value = self._content.capture, self._makers[name]()
         if value is not None and capture.redact is not None:
-            value = capture.redact(name, value)
+            value = _redacted(capture.redact, name, value)
         if value is None:
             return None
         if names.ATTRIBUTES[name].type == "any":

@@ -1,7 +1,8 @@
 """Cuts content to a size: plain JSON that is still JSON afterwards, and that every exporter can carry.
 
 OTLP has integers of 64 bits and receivers that refuse deeply nested messages, and one value that cannot be encoded
-loses everything it travels with. So what is larger becomes text.
+loses everything it travels with. So what is larger becomes text. However large a value is, no more of it is looked at
+than could fit.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ class Fitted(NamedTuple):
 
 
 def fitted(value: object, most: int) -> Fitted:
-    """Return `value` in at most `most` bytes of JSON: first its texts are shortened, then a list loses what is oldest.
+    """Return `value` in at most `most` bytes of JSON: its texts are shortened, and then parts of it left out.
+
+    Of a list the last items are kept, of a mapping the first.
 
     Raises:
         TypeError: for what is no JSON.
     """
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return _newest(value, most)
-    return _shrunk(value, most) or _as_text(value, most)
+    return _part(value, most)
 
 
 def shortened(text: str, most: int) -> tuple[str, bool]:
     """Return the beginning of `text` that fits in `most` bytes of UTF-8, and whether it was cut."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= most:
+    encoded = text[: most + 1].encode("utf-8", "replace")
+    if len(text) <= most and len(encoded) <= most:
         return encoded.decode(), False
     return encoded[:most].decode("utf-8", "ignore"), True
 
@@ -55,7 +58,7 @@ def _newest(items: Sequence[object], most: int) -> Fitted:
     """Return `items` if they fit, else the last of them that do, the older ones the shorter."""
     kept = _kept(items, most, _whole)
     if len(kept) < len(items):
-        kept = _kept(items, most, _share if len(items) > 1 else _shrunk) or [_as_text(items[-1], most - 2)]
+        kept = _kept(items, most, _share if len(items) > 1 else _part)
     cut = len(kept) < len(items) or any(each.cut for each in kept)
     return Fitted([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
 
@@ -73,67 +76,116 @@ def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], Fitte
     return kept
 
 
+def _share(value: object, left: int) -> Fitted | None:
+    """Return `value` in half of what is left, so that older ones have a place too; in all of it if it must be."""
+    return _shortened_texts(value, left // 2) or (_part(value, left) if left > 2 * _SHORTEST_TEXT else None)
+
+
+def _part(value: object, most: int) -> Fitted:
+    """Return `value` with short texts or, if it has too many parts, as much of it as fits."""
+    found = _shortened_texts(value, most)
+    room = most
+    while found is None:
+        found = _made(value, max(_SHORTEST_TEXT, most // 8), room, most)
+        room = room * 3 // 4
+    return found
+
+
+def _shortened_texts(value: object, most: int) -> Fitted | None:
+    """Return all of `value`, with texts as long as can be; None if that does not fit."""
+    if (whole := _whole(value, most)) is not None:
+        return whole
+    best, low, high = _with_texts(value, _SHORTEST_TEXT, most), _SHORTEST_TEXT, most
+    while best is not None and high - low > _SHORTEST_TEXT:
+        middle = (low + high) // 2
+        made = _with_texts(value, middle, most)
+        best, low, high = (best, low, middle) if made is None else (made, middle, high)
+    return best
+
+
 def _whole(value: object, most: int) -> Fitted | None:
     made = _with_texts(value, most, most)
     return None if made is None or made.cut else made
 
 
-def _share(value: object, left: int) -> Fitted | None:
-    """Return `value` in half of what is left, so that older ones have a place too; in all of it if it must be."""
-    return _shrunk(value, left // 2) or _shrunk(value, left)
-
-
-def _shrunk(value: object, most: int) -> Fitted | None:
-    """Return `value` with texts short enough for it to fit; None if it has too many parts for that."""
-    longest = most
-    while longest >= _SHORTEST_TEXT:
-        if (made := _with_texts(value, longest, most)) is not None:
-            return made
-        longest = longest * 3 // 4
-    return None
-
-
 def _with_texts(value: object, longest: int, most: int) -> Fitted | None:
-    """Return `value` with texts of `longest` bytes at most; None if it does not fit."""
-    plain = _Plain(longest)
+    """Return all of `value` with texts of `longest` bytes at most; None if it does not fit."""
+    plain = _Plain(longest, most)
     made = plain.of(value)
-    text = _json(made)
-    return Fitted(made, text, plain.cut) if _size(text) <= most else None
+    return None if plain.incomplete else _if_it_fits(made, most, plain.cut)
 
 
-def _as_text(value: object, most: int) -> Fitted:
-    """Return the beginning of the JSON of `value`, as a text."""
-    text = _json(_Plain(most).of(value))
-    most_characters = max(0, most - 2)
-    while _size(_json(start := shortened(text, most_characters)[0])) > most and most_characters:
-        most_characters //= 2
-    return Fitted(start, _json(start), True)
+def _made(value: object, longest: int, room: int, most: int) -> Fitted | None:
+    """Return as much of `value` as seems to take `room` bytes; None if that is more than `most` after all."""
+    plain = _Plain(longest, room)
+    return _if_it_fits(plain.of(value), most, cut=True)
+
+
+def _if_it_fits(made: Any, most: int, cut: bool) -> Fitted | None:
+    text = json.dumps(made, ensure_ascii=False, allow_nan=False)
+    return Fitted(made, text, cut) if _size(text) <= most else None
 
 
 class _Plain:
-    """Makes plain JSON of a value, with texts of so many bytes at most."""
+    """Makes plain JSON of a value, with texts of so many bytes at most, until so many bytes are used up.
 
-    def __init__(self, longest: int) -> None:
+    Attributes:
+        cut: whether a text was shortened, or a part left out.
+        incomplete: whether a part was left out.
+    """
+
+    def __init__(self, longest: int, room: int) -> None:
         self.cut = False
+        self.incomplete = False
         self._longest = longest
+        self._room = room
 
     def of(self, value: object, depth: int = 0) -> Any:
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+            return self._sequence(value, depth)
+        plain = self._scalar(value)
+        self._room -= _size(plain) if isinstance(plain, str) else 4
+        return plain
+
+    def _scalar(self, value: object) -> Any:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, int):
-            return int(value) if value in _INT64 else self._text(str(value))
+            return int(value) if value in _INT64 else self._text(_digits(value))
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else str(value)
-        if depth == DEEPEST:
-            self.cut = True
-            return "..."
-        if isinstance(value, Mapping):
-            return {self._text(str(key)) or "_": self.of(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-            return [self.of(item, depth + 1) for item in value]
         raise TypeError(f"content must be JSON, not {type(value).__name__}")
+
+    def _mapping(self, value: Mapping[Any, object], depth: int) -> Any:
+        found: dict[str, Any] = {}
+        for key, item in value.items():
+            if not self._goes_on(depth):
+                break
+            name = self._text(str(key)) or "_"
+            self._room -= _size(name) + 4
+            self.cut = self.cut or name in found  # two keys that begin alike
+            found[name] = self.of(item, depth + 1)
+        return found
+
+    def _sequence(self, value: Sequence[object], depth: int) -> Any:
+        found: list[Any] = []
+        for item in value:
+            if not self._goes_on(depth):
+                break
+            self._room -= 2
+            found.append(self.of(item, depth + 1))
+        return found
+
+    def _goes_on(self, depth: int) -> bool:
+        if self._room > 0 and depth < DEEPEST:
+            return True
+        self.cut = True
+        self.incomplete = self.incomplete or self._room <= 0
+        return False
 
     def _text(self, text: str) -> str:
         short, cut = shortened(text, self._longest)
@@ -141,8 +193,11 @@ class _Plain:
         return short
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python writes no more than some thousand digits
+        return hex(number)
 
 
 def _size(text: str) -> int:

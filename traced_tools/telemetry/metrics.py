@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
+from traced_tools._fork import on_fork
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
 
@@ -52,8 +53,8 @@ class Instruments:
         self.runs_under_way, self.tools_under_way = UnderWay(), UnderWay()
         _observed(meter, names.RUN_ACTIVE, self.runs_under_way)
         _observed(meter, names.TOOL_ACTIVE, self.tools_under_way)
-        oldest = names.RUN_OLDEST_ACTIVE
-        meter.create_observable_gauge(oldest.name, [self.runs_under_way.observe_oldest], oldest.unit, oldest.brief)
+        _aged(meter, names.RUN_OLDEST_ACTIVE, self.runs_under_way)
+        _aged(meter, names.TOOL_OLDEST_ACTIVE, self.tools_under_way)
 
 
 class ModelMetrics(Protocol):
@@ -147,22 +148,31 @@ def _observed(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
     meter.create_observable_up_down_counter(metric.name, [under_way.observe], metric.unit, metric.brief)
 
 
-class UnderWay:
-    """What is under way for each agent, told when somebody collects.
+def _aged(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
+    meter.create_observable_gauge(metric.name, [under_way.observe_oldest], metric.unit, metric.brief)
 
-    Counted here and not by the SDK's up-down counters, which take as long as a histogram each time.
+
+class UnderWay:
+    """What is under way, told when somebody collects.
+
+    Counted here and not by the SDK's up-down counters, which take as long as a histogram each time. What has been under
+    way once is told for good, as 0, so that a line falls back.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._started: dict[object, tuple[str, float]] = {}
-        self._agents: set[str] = set()
+        self._begin_empty()
+        on_fork(self._begin_empty)
 
-    def begin(self, key: object, agent: str) -> None:
-        """Remember that what `key` stands for began now, for `agent`."""
+    def _begin_empty(self) -> None:
+        self._lock = threading.RLock()  # the garbage collector may end a run while its thread is in here
+        self._started: dict[object, tuple[_Labels, float]] = {}
+        self._known: set[_Labels] = set()
+
+    def begin(self, key: object, agent: str, tool: str = "") -> None:
+        """Remember that what `key` stands for began now: a run of `agent`, or a call of one of its tools."""
         with self._lock:
-            self._started[key] = (agent, time.monotonic())
-            self._agents.add(agent)
+            self._started[key] = ((agent, tool), time.monotonic())
+            self._known.add((agent, tool))
 
     def end(self, key: object) -> None:
         """Forget what `key` stands for."""
@@ -170,20 +180,24 @@ class UnderWay:
             self._started.pop(key, None)
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Tell how much is under way; 0 for an agent that is idle."""
+        """Tell how much is under way for each agent."""
         with self._lock:
-            counts = Counter(agent for agent, _ in self._started.values())
-            return [_of_agent(agent, counts[agent]) for agent in self._agents]
+            counts = Counter(agent for (agent, _), _ in self._started.values())
+            return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in self._known}]
 
     def observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Tell the age in seconds of what began first; 0 for an agent that is idle, so that a line falls back."""
+        """Tell the age in seconds of what began first, for each agent or each of its tools."""
         now = time.monotonic()
         with self._lock:
-            oldest = dict.fromkeys(self._agents, now)
-            for agent, started in self._started.values():
-                oldest[agent] = min(oldest[agent], started)
-        return [_of_agent(agent, now - started) for agent, started in oldest.items()]
+            oldest = dict.fromkeys(self._known, now)
+            for labels, started in self._started.values():
+                oldest[labels] = min(oldest[labels], started)
+        return [Observation(now - started, _attributes(*labels)) for labels, started in oldest.items()]
 
 
-def _of_agent(agent: str, value: float) -> Observation:
-    return Observation(value, {names.AGENT_NAME: agent})
+_Labels = tuple[str, str]
+
+
+def _attributes(agent: str, tool: str = "") -> Attributes:
+    of_agent: Attributes = {names.AGENT_NAME: agent}
+    return {**of_agent, names.TOOL_NAME: tool} if tool else of_agent

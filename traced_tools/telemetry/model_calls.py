@@ -9,8 +9,9 @@ from opentelemetry.trace import SpanKind
 
 from traced_tools.messages import Usage
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import bounded, identifier
+from traced_tools.telemetry.bounds import bounded, finish_reason, identifier
 from traced_tools.telemetry.logs import emit
+from traced_tools.telemetry.prices import checked_price
 from traced_tools.telemetry.run import RunTelemetry, model_labels
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
 from traced_tools.telemetry.shapes import Question, conversation_makers
@@ -39,6 +40,7 @@ _USAGE = (
     ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS),
     ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
 )
+_MOST_TOKENS = 2**53
 
 R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
 
@@ -78,35 +80,53 @@ class ModelScope(Scope, Generic[R]):
 
     def _describe(self, response: R, attributes: Attributes) -> None:
         if response.model is not None:
-            attributes[names.RESPONSE_MODEL] = identifier(response.model)
-        copy_set(response.usage, self._usage, attributes)
+            attributes[names.RESPONSE_MODEL] = self._answered_by(response.model)
+        copy_set(self._reported(), self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
         labels, usage = self._ended_labels(), self._reported()
         instruments.models.duration(self._operation).record(self.duration, labels, self._context)
         if usage is not None:
+            if self._response is not None and _is_impossible(self._response.usage):
+                self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
             instruments.models.count(usage, labels, self._context)
             if self.run.options.prices is not None:
                 self._price(instruments, self.run.options.prices, usage)
 
     def _reported(self) -> Usage | None:
-        """Return the usage the model reported."""
-        return None if self._response is None else self._response.usage
+        """Return the usage the model reported, without counts that cannot be: one spoils all that is sent with it."""
+        usage = None if self._response is None else self._response.usage
+        if usage is None or not _is_impossible(usage):
+            return usage
+        return Usage(**{field: count for field, count in usage if count is not None and 0 <= count < _MOST_TOKENS})
 
     def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
         """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
-        answered = self._response.model if self._response is not None else None
-        asked, provider = self._model.model, self._model.provider
-        labels = {names.PROVIDER_NAME: provider, names.REQUEST_MODEL: asked, **self.run.agent_label}
-        found = (prices.price(provider, model, usage) for model in dict.fromkeys((answered, asked)) if model)
-        dollars = next((price for price in found if price is not None), None)
-        if dollars is not None:
-            instruments.usage_cost.add(dollars, labels, self._context)
-        else:
+        asked = self._model.model
+        labels = {names.PROVIDER_NAME: self._model.provider, names.REQUEST_MODEL: asked, **self.run.agent_label}
+        try:
+            dollars = self._dollars(prices, usage)
+        except Exception as error:
+            self.run.telemetry_failed(error, "the price table")
+            dollars = None
+        if dollars is None:
             instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
+        else:
+            instruments.usage_cost.add(dollars, labels, self._context)
+
+    def _dollars(self, prices: PriceTable, usage: Usage) -> float | None:
+        answered = self._response.model if self._response is not None else None
+        for model in dict.fromkeys((answered, self._model.model)):
+            price = None if model is None else prices.price(self._model.provider, model, usage)
+            if price is not None:
+                return checked_price(price)
+        return None
 
     def _emit(self, logger: Logger) -> None:
         self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
+
+    def _answered_by(self, model: str) -> str:
+        return model if model == self._model.model else identifier(model)
 
     def _owner(self) -> str:
         return f"{self._operation} {self._model.model}"
@@ -114,10 +134,10 @@ class ModelScope(Scope, Generic[R]):
     def _ended_labels(self) -> Attributes:
         labels, response = self._labels.copy(), self._response
         if response is not None and response.model is not None:
-            answered = identifier(response.model)
+            answered = self._answered_by(response.model)
             labels[names.RESPONSE_MODEL] = bounded(names.RESPONSE_MODEL, self._owner(), answered)
         if self.error_type is not None:
-            labels[names.ERROR_TYPE] = self.error_type
+            labels[names.ERROR_TYPE] = self.error_label()
         return labels
 
 
@@ -147,7 +167,7 @@ class ChatScope(ModelScope["ChatResponse"]):
         self.clock = run.clock
         self._asked = asked
         if run.content is not None:
-            run.content.offer(asked.tools)
+            run.guarded(run.content.offer, asked.tools)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
@@ -188,7 +208,7 @@ class ChatScope(ModelScope["ChatResponse"]):
         if response.id is not None:
             attributes[names.RESPONSE_ID] = identifier(response.id)
         if response.finish_reason is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (response.finish_reason,)
+            attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(response.finish_reason),)
 
     def _record(self, instruments: Instruments) -> None:
         super()._record(instruments)
@@ -197,7 +217,7 @@ class ChatScope(ModelScope["ChatResponse"]):
 
     def _makers(self) -> Makers:
         assert self.run.content is not None
-        return {**super()._makers(), **conversation_makers(self._asked, self._response, self.run.content.may_tell)}
+        return {**super()._makers(), **conversation_makers(self._asked, self._response, self.run.content)}
 
     def _emit(self, logger: Logger) -> None:
         super()._emit(logger)
@@ -225,6 +245,10 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
     def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
+
+
+def _is_impossible(usage: Usage | None) -> bool:
+    return usage is not None and any(count is not None and not 0 <= count < _MOST_TOKENS for _, count in usage)
 
 
 def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:

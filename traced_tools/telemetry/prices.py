@@ -46,6 +46,15 @@ class PriceTable(Protocol):
         ...
 
 
+def checked_price(dollars: float) -> float:
+    """Return a price that a table gave; raises `TypeError` or `ValueError` for what can be none."""
+    if isinstance(dollars, bool) or not isinstance(dollars, int | float):
+        raise TypeError(f"a price must be a number of dollars, not {type(dollars).__name__}")
+    if not 0 <= dollars < inf:
+        raise ValueError("a price must be finite, and not below 0")
+    return float(dollars)
+
+
 class GenaiPrices:
     """The list prices that come with the package `genai-prices`; nothing is fetched.
 

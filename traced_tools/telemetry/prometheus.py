@@ -41,7 +41,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
+from traced_tools._fork import on_fork
 from traced_tools.errors import ConfigurationError
+from traced_tools.messages import encodable
 from traced_tools.telemetry.scope import error_type
 
 _LOG = logging.getLogger(__name__)
@@ -94,9 +96,13 @@ class PrometheusReader(MetricReader):
     def __init__(self) -> None:
         # The defaults are what Prometheus needs: cumulative sums and, unless a view says otherwise, explicit buckets.
         super().__init__()
-        self._lock = threading.Lock()
+        self._begin_unlocked()
+        on_fork(self._begin_unlocked)
         self._data: MetricsData | None = None
         self._stopped = False
+
+    def _begin_unlocked(self) -> None:
+        self._lock = threading.Lock()
 
     def read(self) -> MetricsData | None:
         """Return the metrics as they are now; None when there are none, or after a shutdown."""
@@ -132,8 +138,12 @@ class PrometheusCollector(Collector):
     def __init__(self, reader: PrometheusReader) -> None:
         self.skipped: Counter[str] = Counter()
         self._reader = reader
-        self._lock = threading.Lock()
+        self._begin_unlocked()
+        on_fork(self._begin_unlocked)
         self._exemplars: dict[tuple[Series, int], Exemplar] = {}
+
+    def _begin_unlocked(self) -> None:
+        self._lock = threading.Lock()
 
     def collect(self) -> list[Family]:
         """Return the families as they are now; one scrape at a time."""
@@ -253,6 +263,7 @@ class PrometheusServer:
     """
 
     def __init__(self, collector: PrometheusCollector, host: str, port: int) -> None:
+        self.collector = collector
         registry = CollectorRegistry(support_collectors_without_names=True)
         registry.register(collector)
         try:
@@ -352,4 +363,4 @@ def _label(key: str) -> str:
 
 
 def _text(value: AttributeValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return encodable(value if isinstance(value, str) else json.dumps(value, default=str))

@@ -6,22 +6,24 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from opentelemetry import _logs, metrics, trace
 
 from traced_tools._checks import expect
 from traced_tools._version import __version__
+from traced_tools.messages import encodable
 from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
-from traced_tools.telemetry.scope import Attributes, SelfClock, copy_set, report_failure
+from traced_tools.telemetry.scope import SDK, Attributes, SelfClock, copy_set, report_failure
 from traced_tools.telemetry.settings import conventions
 from traced_tools.telemetry.words import CaptureMode
 
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
     from traced_tools.models.embedding import EmbeddingModel
     from traced_tools.telemetry.prices import PriceTable
 
+STAND_INS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider", "ProxyLoggerProvider")
+"""The classes of what the API gives before a provider is set; that for metrics has no public name."""
+
 P = ParamSpec("P")
+T = TypeVar("T")
 
 _SERVER = (("server_address", names.SERVER_ADDRESS), ("server_port", names.SERVER_PORT))
 
@@ -69,6 +75,7 @@ class TelemetryOptions:
         object.__setattr__(self, "capture", as_capture(self.capture))
         if self.prices is not None and not callable(getattr(self.prices, "price", None)):
             raise TypeError(f"prices must be a PriceTable or None, not {type(self.prices).__name__}")
+        expect("iterations", self.iterations, bool, "True or False")
         if self.hooks not in ("all", "implemented", "none"):
             raise ValueError("hooks must be 'all', 'implemented' or 'none'")
 
@@ -110,13 +117,13 @@ class RunTelemetry:
         self, options: TelemetryOptions, agent: str, run_id: str = "", conversation_id: str | None = None
     ) -> None:
         self.options = options
-        self.agent = agent
+        self.agent = agent = encodable(agent)
         self.run_id = run_id
         self.conversation_id = conversation_id
-        self.tracer = _tracer(options.tracer_provider or trace.get_tracer_provider())
-        self.instruments = _instruments(options.meter_provider or metrics.get_meter_provider())
+        self.tracer = _tracer(_chosen(options.tracer_provider) or trace.get_tracer_provider())
+        self.instruments = _instruments(_chosen(options.meter_provider) or metrics.get_meter_provider())
         self.agent_label = {names.AGENT_NAME: agent}
-        self.logger = _logger(options.logger_provider or _logs.get_logger_provider())
+        self.logger = _logger(_chosen(options.logger_provider) or _logs.get_logger_provider())
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled else None
         self.clock = SelfClock()
@@ -151,9 +158,14 @@ class RunTelemetry:
         except Exception as error:
             self.telemetry_failed(error)
 
-    def telemetry_failed(self, error: Exception) -> None:
-        """Count telemetry that was lost because the application's set-up raised, and go on."""
-        report_failure(error)
+    def telemetry_failed(self, error: Exception, what: str = SDK) -> None:
+        """Count telemetry that was lost because something of the application's raised, and go on.
+
+        Args:
+            error: what it raised.
+            what: what raised, in words for the log.
+        """
+        report_failure(error, what)
         if self.instruments is not None:
             with suppress(Exception):
                 self.instruments.telemetry_failures.add(1)
@@ -177,8 +189,8 @@ def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attribute
     """Return the labels that every metric of calls to `model` carries."""
     labels: Attributes = {
         names.OPERATION_NAME: operation,
-        names.PROVIDER_NAME: model.provider,
-        names.REQUEST_MODEL: model.model,
+        names.PROVIDER_NAME: encodable(model.provider),
+        names.REQUEST_MODEL: encodable(model.model),
     }
     copy_set(model, _SERVER, labels)
     return labels
@@ -187,6 +199,7 @@ def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attribute
 _TRACERS: WeakKeyDictionary[trace.TracerProvider, trace.Tracer | None] = WeakKeyDictionary()
 _LOGGERS: WeakKeyDictionary[_logs.LoggerProvider, _logs.Logger | None] = WeakKeyDictionary()
 _INSTRUMENTS: WeakKeyDictionary[metrics.MeterProvider, Instruments | None] = WeakKeyDictionary()
+_making = threading.Lock()
 
 
 def _is_no_op(part: object) -> bool:
@@ -194,44 +207,50 @@ def _is_no_op(part: object) -> bool:
     return type(part).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs"))
 
 
-def _tracer(provider: trace.TracerProvider) -> trace.Tracer | None:
+def _chosen(provider: T | None) -> T | None:
+    """Return a provider that was given; the API's stand-ins mean the global one, which is set later."""
+    return None if type(provider).__name__ in STAND_INS else provider
+
+
+def _of_provider(made: WeakKeyDictionary[Any, T | None], provider: Any, make: Callable[[], T | None]) -> T | None:
+    """Return what the package uses of a provider, made once; None when it records nothing or cannot be made."""
     if _is_no_op(provider):
         return None
     try:
-        if provider not in _TRACERS:
-            tracer = provider.get_tracer(names.SCOPE, __version__)
-            _TRACERS[provider] = None if _is_no_op(tracer) else tracer
-        return _TRACERS[provider]
+        if provider not in made:  # asked without the lock: this is on the way of every run
+            with _making:
+                if provider not in made:
+                    made[provider] = make()
+        return made[provider]
     except Exception as error:
-        report_failure(error)
+        report_failure(error, SDK)
         return None
+
+
+def _tracer(provider: trace.TracerProvider) -> trace.Tracer | None:
+    return _of_provider(_TRACERS, provider, lambda: _unless_no_op(provider.get_tracer(names.SCOPE, __version__)))
 
 
 def _logger(provider: _logs.LoggerProvider) -> _logs.Logger | None:
-    if _is_no_op(provider):
-        return None
-    try:
-        if provider not in _LOGGERS:
-            logger = provider.get_logger(names.SCOPE, __version__)
-            _LOGGERS[provider] = None if _is_no_op(logger) else logger
-        return _LOGGERS[provider]
-    except Exception as error:
-        report_failure(error)
-        return None
+    return _of_provider(_LOGGERS, provider, lambda: _unless_no_op(provider.get_logger(names.SCOPE, __version__)))
 
 
 def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
-    if _is_no_op(provider):
-        return None
-    try:
-        with _INSTRUMENTS_LOCK:  # instruments must be made once
-            if provider not in _INSTRUMENTS:
-                meter = provider.get_meter(names.SCOPE, __version__)
-                _INSTRUMENTS[provider] = None if _is_no_op(meter) else Instruments(meter, conventions())
-            return _INSTRUMENTS[provider]
-    except Exception as error:
-        report_failure(error)
-        return None
+    def make() -> Instruments | None:
+        meter = _unless_no_op(provider.get_meter(names.SCOPE, __version__))
+        return None if meter is None else Instruments(meter, conventions())
+
+    return _of_provider(_INSTRUMENTS, provider, make)
 
 
-_INSTRUMENTS_LOCK = threading.Lock()
+def _unless_no_op(part: T) -> T | None:
+    return None if _is_no_op(part) else part
+
+
+def _forget_lock() -> None:
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)

@@ -11,7 +11,7 @@ import logging
 from time import perf_counter_ns, time_ns
 from traceback import format_exception
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
@@ -19,7 +19,7 @@ from opentelemetry.trace.status import StatusCode
 
 from traced_tools.errors import Abandoned
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import bounded
+from traced_tools.telemetry.bounds import bounded, identifier
 from traced_tools.telemetry.content import Contents, Makers
 from traced_tools.telemetry.logs import emit
 
@@ -35,16 +35,21 @@ if TYPE_CHECKING:
 Attributes = dict[str, "AttributeValue"]
 
 _LOG = logging.getLogger(__name__)
+_MOST_BITS = 63  # one number that OTLP cannot carry loses the span
 _FRAMES = -20  # the innermost ones
 _CANCELLATIONS = (asyncio.CancelledError, Abandoned, GeneratorExit)
 
 
 def error_type(error: BaseException) -> str:
     """Return what `error.type` says of an error: the bare name of a built-in, else `module.QualName`."""
-    if isinstance(error, _CANCELLATIONS):
-        return names.CANCELLED
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if issubclass(kind, _CANCELLATIONS):
+        return names.CANCELLED
+    try:
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    except Exception:  # a class may do as it likes with its own name
+        return names.OTHER
+    return identifier(name)
 
 
 class SelfClock:
@@ -154,10 +159,14 @@ class Scope:
 
     def _type_of(self, error: BaseException) -> str:
         """Return what `error.type` says of an error that leaves the scope."""
-        return bounded(names.ERROR_TYPE, self._owner(), error_type(error))
+        return error_type(error)
+
+    def error_label(self) -> str:
+        """Return `error_type` as a metric may carry it: one owner shows so many kinds of errors, and no more."""
+        return bounded(names.ERROR_TYPE, self._owner(), self.error_type or names.OTHER)
 
     def _owner(self) -> str:
-        """Return whose errors these are: each may show so many types of them."""
+        """Return whose errors these are."""
         return self.run.agent
 
     def _end(self, span: Span, elapsed: int) -> None:
@@ -227,7 +236,10 @@ class Scope:
         return None if self._is_silent() else "".join(format_exception(self.failure, limit=_FRAMES))
 
     def _is_silent(self) -> bool:
-        return self.failure is None or self.run.content is None or self.run.content.is_silent(self.failure)
+        """Whether the text of the failure stays untold: it may quote a tool that is to be kept out."""
+        if self.failure is None or isinstance(self.failure, _CANCELLATIONS):
+            return True
+        return self.run.content is None or self.run.content.has_silent_tools
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"
@@ -255,20 +267,21 @@ class NoScope:
 OFF: Any = NoScope()
 
 
-_reported: set[str] = set()
+SDK: Final = "the OpenTelemetry set-up"
+_reported: set[tuple[str, str]] = set()
 
 
-def report_failure(error: Exception) -> None:
-    """Tell the log, once for each type of error, that telemetry was lost; the error's text may quote content."""
+def report_failure(error: Exception, what: str) -> None:
+    """Tell the log that telemetry was lost, once for what raised and each type of error; its text may quote content."""
     kind = error_type(error)
-    if kind not in _reported:
-        _reported.add(kind)
-        _LOG.warning("telemetry was lost: the application's set-up raised %s; this is said once, and counted", kind)
+    if (what, kind) not in _reported:
+        _reported.add((what, kind))
+        _LOG.warning("telemetry was lost: %s raised %s; this is said once, and counted", what, kind)
 
 
 def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
-    """Add those of `fields` (attribute of `source`, telemetry name) that are set."""
+    """Add those of `fields` (attribute of `source`, telemetry name) that are set, and can be carried."""
     for field, name in fields:
         value = getattr(source, field, None)
-        if value is not None:
+        if value is not None and not (isinstance(value, int) and value.bit_length() > _MOST_BITS):
             attributes[name] = value

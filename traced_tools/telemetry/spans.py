@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import SpanKind
 
+from traced_tools.messages import encodable
 from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import finish_reason
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy_set
@@ -56,15 +58,17 @@ class AgentScope(Scope):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, traceback)
-        if self.run.instruments is not None:
-            self.run.instruments.runs_under_way.end(self)
+        try:
+            super().__exit__(kind, error, traceback)
+        finally:  # an interrupt in there must not leave the run under way for good
+            if self.run.instruments is not None:
+                self.run.instruments.runs_under_way.end(self)
 
     def began(self, asked: Question) -> None:
         """Note what is asked."""
         self._asked = asked
         if self.run.content is not None:
-            self.run.content.offer(asked.tools)
+            self.run.guarded(self.run.content.offer, asked.tools)
 
     def ended(self, stop_reason: str, answer: Answer | None) -> None:
         """Note why the run ended and what the model said last."""
@@ -102,7 +106,7 @@ class AgentScope(Scope):
     def _final_attributes(self) -> Attributes:
         attributes = self._totals_attributes()
         if self._answer is not None and self._answer.finish_reason is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (self._answer.finish_reason,)
+            attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(self._answer.finish_reason),)
         copy_set(self._limits, _LIMITS, attributes)
         return attributes
 
@@ -110,7 +114,7 @@ class AgentScope(Scope):
         agent, context, totals = self.run.agent_label, self._context, self._totals
         labels: Attributes = {**agent, names.REQUEST_MODEL: self._model}
         if self.error_type is not None:
-            labels[names.ERROR_TYPE] = self.error_type
+            labels[names.ERROR_TYPE] = self.error_label()
         instruments.invoke_agent_duration.record(self.duration, labels, context)
         instruments.inference_calls.record(totals.inference_calls, agent, context)
         instruments.tool_calls.record(totals.tool_calls, agent, context)
@@ -120,7 +124,9 @@ class AgentScope(Scope):
     def _makers(self) -> Makers:
         if self._asked is None or self.run.content is None:
             return super()._makers()
-        return {**super()._makers(), **conversation_makers(self._asked, self._answer, self.run.content.may_tell)}
+        is_direct = self._stop_reason == "return_direct" and self.run.content.has_silent_tools
+        answer = None if is_direct else self._answer  # which is what the tools said
+        return {**super()._makers(), **conversation_makers(self._asked, answer, self.run.content)}
 
     def _emit(self, logger: Logger) -> None:
         emit(logger, names.LOOP_STOP_EVENT, self._context, self._stop)
@@ -179,7 +185,7 @@ class HookScope(Scope):
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
-            names.ADVISOR_NAME: self._advisor.name,
+            names.ADVISOR_NAME: encodable(self._advisor.name),
             names.ADVISOR_HOOK: self._hook,
             names.ADVISOR_ORDER: self._advisor.order,
         }
@@ -194,9 +200,9 @@ class HookScope(Scope):
         return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
 
     def _record(self, instruments: Instruments) -> None:
-        labels: Attributes = {names.ADVISOR_NAME: self._advisor.name, names.ADVISOR_HOOK: self._hook}
+        labels: Attributes = {names.ADVISOR_NAME: encodable(self._advisor.name), names.ADVISOR_HOOK: self._hook}
         if self.error_type is not None:
-            labels[names.ERROR_TYPE] = self.error_type
+            labels[names.ERROR_TYPE] = self.error_label()
         seconds = self.duration if self.clock is None else self.self_time
         instruments.advisor_duration.record(seconds, labels, self._context)
 

@@ -74,7 +74,7 @@ class ToolScope(Scope):
             names.TOOL_CALL_ID: identifier(self._call.id or ""),
             names.AGENT_NAME: run.agent,
         }
-        if not self._may_refuse and not self._refused:
+        if self._executes:
             attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
         if run.conversation_id is not None:
             attributes[names.CONVERSATION_ID] = run.conversation_id
@@ -103,7 +103,7 @@ class ToolScope(Scope):
         if self._attempts == 1:
             self._started_first()
         if self.run.instruments is not None:
-            self.run.instruments.tools_under_way.begin(self, self.run.agent)
+            self.run.instruments.tools_under_way.begin(self, self.run.agent, self._tool)
 
     def _started_first(self) -> None:
         if self._may_refuse and self._span is not None:
@@ -150,11 +150,14 @@ class ToolScope(Scope):
         if not self._attempts:
             self.error_type, self.failure = result.error_type, result.error
 
+    def _type_of(self, error: BaseException) -> str:
+        return bounded(names.ERROR_TYPE, self._owner(), super()._type_of(error))
+
     def _owner(self) -> str:
         return f"{names.EXECUTE_TOOL} {self._tool}"
 
     def _end(self, span: Span, elapsed: int) -> None:
-        if not self._attempts and not self._refused:
+        if not self._executes and not self._refused:
             span.update_name(f"{names.REFUSE_TOOL} {self._tool}")
         super()._end(span, elapsed)
 
@@ -176,17 +179,22 @@ class ToolScope(Scope):
             attributes[names.TOOL_RESULT_SIZE] = result.size
             if result.cut:
                 attributes[names.TOOL_RESULT_CUT] = True
-        if self._attempts:
+        if self._executes:
             attributes[names.TOOL_ATTEMPTS] = self._attempts
             attributes[names.TOOL_OUTCOME] = self._outcome or _unfinished(self.error_type)
         return attributes
+
+    @property
+    def _executes(self) -> bool:
+        """Whether the span is that of an execution: the tool has started, or nothing could have kept it from it."""
+        return self._attempts > 0 or not (self._may_refuse or self._refused)
 
     @property
     def _decision(self) -> str | None:
         """What was decided; of a call that an advisor's error ended before the tool ran, nothing was."""
         if self._result is not None:
             return self._result.decision
-        if not self._attempts:
+        if not self._executes:
             return None
         return "approved" if self._approved else "allowed"
 
@@ -207,11 +215,15 @@ class ToolScope(Scope):
             decision[names.ADVISOR_NAME] = self._result.advisor
         instruments.tool_decisions.add(1, decision, self._context)
 
+    def _is_silent(self) -> bool:
+        return self.failure is None or self._outcome is None  # what the tool itself raised is its own
+
     def _emit(self, logger: Logger) -> None:
         if not self._attempts and self._decision is not None:
             emit(logger, names.TOOL_DECISION_EVENT, self._context, self._decided)
         if self._attempts:
             emit(logger, names.TOOL_OUTCOME_EVENT, self._context, self._ended)
+        if self._outcome in ("error", "timeout"):
             self._emit_exception(logger, names.TOOL_EXCEPTION_EVENT)
 
     def _identity(self) -> Attributes:
@@ -254,15 +266,13 @@ class ToolScope(Scope):
     def _makers(self) -> Makers:
         """Return what makes the contents: nothing, for a tool that says so itself."""
         tool, call = self._callback, self._call
-        if tool is None:
-            described: Makers = {names.TOOL_NAME: lambda: call.name}
-        elif tool.metadata.capture:
-            described = {names.TOOL_DESCRIPTION: lambda: tool.definition.description or None}
-        else:
+        if tool is None:  # it may be meant for one that is silent
+            return {names.TOOL_NAME: lambda: call.name}
+        if getattr(tool.metadata, "capture", False) is not True:
             return {}
         return {
             **super()._makers(),
-            **described,
+            names.TOOL_DESCRIPTION: lambda: tool.definition.description or None,
             names.TOOL_CALL_ARGUMENTS: lambda: from_json(call.arguments),
             names.TOOL_CALL_RESULT: lambda: None if self._result is None else from_json(self._result.content),
             names.INTENT: lambda: self._intent,

@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanContext
 from opentelemetry.trace.status import Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
+from traced_tools._fork import on_fork
 from traced_tools.telemetry import names
 
 SpanT = TypeVar("SpanT")
@@ -106,7 +107,11 @@ class OpenTraces(Generic[SpanT]):
     def __init__(self, most_traces: int = 1_000, most_spans: int = 10_000) -> None:
         self._most_traces = most_traces
         self._most_spans = most_spans
-        self._lock = threading.Lock()
+        self._begin_empty()
+        on_fork(self._begin_empty)
+
+    def _begin_empty(self) -> None:
+        self._lock = threading.RLock()  # the garbage collector may end a span while its thread is in here
         self._under_way: dict[int, int] = {}
         self._ended: dict[int, list[SpanT]] = {}
 
@@ -201,10 +206,16 @@ def _tokens(attributes: Attributes) -> Iterator[str]:
         yield f"{'?' if read is None else read} -> {'?' if written is None else written} tokens"
 
 
+def _resent(attributes: Attributes) -> Iterator[str]:
+    again = attributes.get(names.RESEND_COUNT)
+    if isinstance(again, int) and again > 0:
+        yield f"sent {again + 1} times"
+
+
 def _tool(attributes: Attributes) -> Iterator[str]:
     """Say how a tool ended or, when it did not run, what was decided about the call."""
     fate = attributes.get(names.TOOL_OUTCOME) or attributes.get(names.TOOL_DECISION)
-    if fate is not None:
+    if fate is not None and fate != attributes.get(names.ERROR_TYPE):
         yield str(fate)
     attempts = attributes.get(names.TOOL_ATTEMPTS)
     if isinstance(attempts, int) and attempts > 1:
@@ -233,4 +244,4 @@ def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
         yield f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_FACTS: tuple[Callable[[Attributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _tool, _self_time)
+_FACTS: tuple[Callable[[Attributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)

@@ -51,5 +51,7 @@ REPAIRS: Final = get_args(Repair)
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 
+FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error")
+
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)

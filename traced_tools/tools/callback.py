@@ -20,7 +20,7 @@ from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import ResultConverter, ToolContent, content_of, converted
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.function import CallFunction, Convert, Returned, returned
-from traced_tools.tools.mark import mark_of
+from traced_tools.tools.mark import Mark, mark_of
 from traced_tools.tools.schema import ArgumentSchema, check_input_schema, check_usable, schema_of, signature_of
 from traced_tools.tools.signature import Signature
 
@@ -108,7 +108,7 @@ class FunctionToolCallback:
         self._context_parameters = signature.context_parameters
         self._convert = result_converter or said.result_converter
         self._returns_nothing = signature.returns_nothing
-        self.metadata = metadata or said.metadata or ToolMetadata()
+        self.metadata = _metadata(metadata or said.metadata or ToolMetadata(), function, said)
         if definition is None:
             definition = _definition(
                 function, signature, _first(name, said.name), _first(description, said.description)
@@ -233,6 +233,15 @@ def _checked_by(schema: Mapping[str, Any], signature: Signature, input_type: Any
         return typed.check(text)
 
     return check
+
+
+def _metadata(metadata: ToolMetadata, function: Callable[..., Any], said: Mark) -> ToolMetadata:
+    """Return what the loop is told; a function that says it is to be kept out of telemetry is, whatever else is."""
+    while isinstance(function, partial):
+        function = function.func
+        said = mark_of(function)
+    is_silent = said.metadata is not None and not said.metadata.capture
+    return metadata.replace(capture=False) if is_silent and metadata.capture else metadata
 
 
 def _definition(

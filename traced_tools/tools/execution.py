@@ -208,25 +208,15 @@ class ToolExecution:
             return await self._advise(index + 1, invocation, scope)
 
         with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, clock=self._clock):
-            try:
-                result: Any = advisor.advise_tool(invocation, call_next)
-                if hasattr(result, "__await__"):
-                    result = await result
-            except Exception as error:
-                self._silence(error)
-                raise
+            result: Any = advisor.advise_tool(invocation, call_next)
+            if hasattr(result, "__await__"):
+                result = await result
         if not isinstance(result, ToolResult):
             raise TypeError(f"advise_tool of {advisor.name} must return a ToolResult, not {type(result).__name__}")
-        if result.call_id != self._id:
+        if (result.call_id, result.name) != (self._id, self._call.name):
             raise ValueError(f"advise_tool of {advisor.name} must return the result of the call it was given")
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
-
-    def _silence(self, error: Exception) -> None:
-        """Keep what an advisor raises out of telemetry if its tool is to be kept out: it may quote the arguments."""
-        assert self._tool is not None
-        if self._run.telemetry.content is not None and not self._tool.metadata.capture:
-            self._run.telemetry.content.silence(error)
 
     async def _invoke_beside_advice(self, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
         """Run the tool; its time is none of the advisors' around it."""

@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from traced_tools.telemetry.names.attributes import *
 from traced_tools.telemetry.names.events import *
+from traced_tools.telemetry.names.meanings import *
 from traced_tools.telemetry.names.metrics import *
 from traced_tools.telemetry.names.spans import *

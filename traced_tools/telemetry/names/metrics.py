@@ -69,7 +69,12 @@ EXECUTE_TOOL_DURATION: Final = _metric(
     _STEP_SECONDS,
 )
 OPERATION_DURATION: Final = _metric(
-    "gen_ai.client.operation.duration", "histogram", "s", "How long model calls take.", _MODEL_CALL, _STEP_SECONDS
+    "gen_ai.client.operation.duration",
+    "histogram",
+    "s",
+    "How long model calls take; with the latest conventions, those of embedding models alone.",
+    _MODEL_CALL,
+    _STEP_SECONDS,
 )
 TIME_TO_FIRST_CHUNK: Final = _metric(
     "gen_ai.client.operation.time_to_first_chunk",
@@ -208,6 +213,13 @@ RUN_OLDEST_ACTIVE: Final = _metric(
     "s",
     "Age of the oldest run under way: grows while one is stuck.",
     (at.AGENT_NAME,),
+)
+TOOL_OLDEST_ACTIVE: Final = _metric(
+    "traced_tools.tool.oldest_active",
+    "gauge",
+    "s",
+    "Age of the oldest call of a tool that runs: grows while one is stuck.",
+    (at.TOOL_NAME, at.AGENT_NAME),
 )
 USAGE_COST: Final = _metric(
     "traced_tools.usage.cost",

@@ -92,6 +92,12 @@ class OtlpExporter(Generic[ExporterT]):
             return min(count, self._rejected(self._session.body)), "the collector rejected a part of them"
         return count, _reason(status, self._session.error)
 
+    def problem(self) -> str | None:
+        """Return what was wrong with the last attempt of a batch that is being sent; None when that is not known."""
+        if self._session is None or (self._session.status is None and self._session.error is None):
+            return None
+        return _reason(self._session.status, self._session.error)
+
 
 def make_exporter(signal: Signal, otlp: bool | str | None) -> OtlpExporter[Any]:
     """Return an exporter for a signal, as the `OTEL_EXPORTER_OTLP_*` variables say.

@@ -25,10 +25,11 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from traced_tools._fork import on_fork
 from traced_tools.telemetry.prometheus import metrics_of
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.setup.exporters import ExporterT, OtlpExporter, make_exporter
-from traced_tools.telemetry.setup.ledger import Ledger, on_fork
+from traced_tools.telemetry.setup.ledger import Ledger
 from traced_tools.telemetry.setup.otlp import LOGS, METRICS, TRACES
 from traced_tools.telemetry.setup.variables import queue_size
 
@@ -65,6 +66,7 @@ class Sender(Generic[ExporterT]):
         self._make = make
         self._stopped = False
         self._inherited = False
+        ledger.ask(lambda: self.otlp.problem())
         on_fork(self._note_fork)
         for name in TALKATIVE:
             logging.getLogger(name).addFilter(_is_told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,12 +13,14 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from traced_tools._checks import expect
+from traced_tools._fork import on_fork
 from traced_tools.telemetry.prometheus import PrometheusServer
 from traced_tools.telemetry.scope import error_type
-from traced_tools.telemetry.setup.ledger import Ledger, on_fork
+from traced_tools.telemetry.setup.ledger import Ledger
 
 _LOG = logging.getLogger(__name__)
 
+_LONGEST = 1_000_000.0
 PATIENCE = 5.0
 """Seconds that a flush, a shutdown and the end of the process wait for collectors, all in all."""
 
@@ -52,8 +55,12 @@ class Telemetry:
         self._server = server
         self._ledgers = ledgers
         self._address = None if server is None else server.address
+        self._collector = None if server is None else server.collector
+        self._stopper = 0
         self._stopped = False
-        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._lock = threading.RLock()  # a signal handler may stop what its thread is stopping
+        self._inherited = False
         on_fork(self._leave_to_parent)
         if providers:
             atexit.register(self.shutdown)
@@ -77,7 +84,7 @@ class Telemetry:
         deadline = _deadline(timeout)
         lost = sum(ledger.lost_in_all for ledger in self._ledgers)
         flushes = [
-            helper.do(_quietly, provider.force_flush, _milliseconds_until(deadline))
+            helper.do(_quietly, provider.force_flush, _milliseconds_until(deadline), expires=deadline)
             for provider, helper in self._providers
             if not self._stopped
         ]
@@ -93,16 +100,37 @@ class Telemetry:
         """
         deadline = _deadline(timeout)
         with self._lock:
-            if self._stopped:
-                return
-            self._stopped = True
-        atexit.unregister(self.shutdown)
+            is_first, self._stopped = not self._stopped, True
+        if not is_first:  # wait for who came first, but not in a signal handler that interrupted it
+            self._done.wait(0 if self._stopper == threading.get_ident() else _seconds_until(deadline))
+            return
+        self._stopper = threading.get_ident()
+        try:
+            self._stop(deadline)
+        finally:  # also when an interrupt ends the waiting
+            for ledger in self._ledgers:
+                ledger.close()
+            self._done.set()
+            atexit.unregister(self.shutdown)
+
+    def _stop(self, deadline: float) -> None:
         if self._server is not None:
             _quietly(self._server.stop)
         for done in [helper.do(_quietly, provider.shutdown) for provider, helper in self._providers]:
             _went_well(done, deadline)
-        for ledger in self._ledgers:
-            ledger.close()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child of the process that was set up."""
+        return self._inherited
+
+    def serve(self, host: str, port: int) -> bool:
+        """Serve the metrics in a forked child, which cannot share its parent's socket; False if none are set up."""
+        if self._collector is None or self._server is not None:
+            return False
+        self._server = PrometheusServer(self._collector, host, port)
+        self._address = self._server.address
+        return True
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +145,8 @@ class Telemetry:
 
     def _leave_to_parent(self) -> None:
         """In a forked child: close the socket, on which the parent goes on serving."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._inherited = True
         if self._server is not None:
             _quietly(self._server.stop)
         self._server = self._address = None
@@ -126,14 +155,16 @@ class Telemetry:
 class _Task:
     """Something to be done elsewhere."""
 
-    def __init__(self, action: Callable[[], bool]) -> None:
+    def __init__(self, action: Callable[[], bool], expires: float) -> None:
         self.done = threading.Event()
         self.went_well = False
         self._action = action
+        self._expires = expires
 
     def run(self) -> None:
-        """Do it."""
-        self.went_well = self._action()
+        """Do it, unless nobody waits for it any more."""
+        if time.monotonic() < self._expires:
+            self.went_well = self._action()
         self.done.set()
 
 
@@ -144,9 +175,9 @@ class _Helper:
         self._begin()
         on_fork(self._begin)
 
-    def do(self, action: Callable[..., bool], *arguments: object) -> _Task:
-        """Have something done, soon."""
-        task = _Task(lambda: action(*arguments))
+    def do(self, action: Callable[..., bool], *arguments: object, expires: float = math.inf) -> _Task:
+        """Have something done, soon; by `expires`, on the clock of `time.monotonic()`, or not at all."""
+        task = _Task(lambda: action(*arguments), expires)
         self._tasks.put(task)
         return task
 
@@ -161,13 +192,14 @@ class _Helper:
 
 
 def _deadline(timeout: float) -> float:
-    expect("timeout", timeout, (int, float), "a number of seconds")
-    return time.monotonic() + timeout
+    accepted = () if isinstance(timeout, bool) else (int, float)
+    expect("timeout", timeout, accepted, "a number of seconds")
+    return time.monotonic() + (min(max(timeout, 0.0), _LONGEST) if timeout == timeout else 0.0)  # nan is no time at all
 
 
 def _went_well(task: _Task, deadline: float) -> bool:
     """Wait for a task until the deadline, and return whether it was done and went well."""
-    return task.done.wait(max(0.0, deadline - time.monotonic())) and task.went_well
+    return task.done.wait(_seconds_until(deadline)) and task.went_well
 
 
 def _quietly(action: Callable[..., object], *arguments: object) -> bool:
@@ -180,4 +212,8 @@ def _quietly(action: Callable[..., object], *arguments: object) -> bool:
 
 
 def _milliseconds_until(deadline: float) -> int:
-    return max(0, int((deadline - time.monotonic()) * 1000))
+    return int(_seconds_until(deadline) * 1000)
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

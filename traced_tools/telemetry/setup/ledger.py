@@ -7,14 +7,13 @@ points have no queue: they are collected when they are sent.
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from traced_tools._fork import on_fork
 from traced_tools.telemetry import names
 from traced_tools.telemetry.words import DROP_REASONS, DropReason
 
@@ -40,11 +39,12 @@ class Ledger:
         self._lost: Counter[DropReason] = Counter()
         self._sent = 0
         self._closed = False
+        self._problem: Callable[[], str | None] = lambda: None
         self._begin_empty()
         on_fork(self._begin_empty)
 
     def _begin_empty(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come here while its thread is in here
         self._waiting = 0
         self._under_way = 0
         self._in_outage = False
@@ -111,15 +111,21 @@ class Ledger:
             recovered = self._recover() if sent and not lost else None
         _warn(line)
         if recovered:
-            _LOG.info("%s", recovered)
+            _LOG.warning("%s", recovered)  # as loud as the outage was
+
+    def ask(self, problem: Callable[[], str | None]) -> None:
+        """Take note of who knows why a batch that is under way has not been sent yet."""
+        self._problem = problem
 
     def close(self) -> None:
         """Count what has not been sent as lost; nothing is sent any more."""
+        problem = self._problem()
+        why = "time ran out when telemetry was shut down" + (f"; {problem}" if problem else "")
         with self._lock:
             left, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
             first, self._closed = not self._closed, True
             self._in_outage = self._in_outage and not (first and left)  # the end is told even in an outage
-            line = self._lose(left, "shutdown", "time ran out when telemetry was shut down") if left else None
+            line = self._lose(left, "shutdown", why) if left else None
         _warn(line)
 
     def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
@@ -163,18 +169,6 @@ def observe(ledgers: Sequence[Ledger], meter: Meter) -> None:
     meter.create_observable_counter(items.name, [sent], items.unit, items.brief)
     meter.create_observable_counter(dropped.name, [lost], dropped.unit, dropped.brief)
     meter.create_observable_gauge(queue.name, [waiting], queue.unit, queue.brief)
-
-
-def on_fork(action: Callable[[], None]) -> None:
-    """Have a bound method called in forked children, for as long as its object lives."""
-    weak = weakref.WeakMethod(action)
-
-    def in_child() -> None:
-        if (alive := weak()) is not None:
-            alive()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_child)
 
 
 def _warn(line: str | None) -> None:

@@ -46,15 +46,14 @@ class CollectorSession(requests.Session):
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
         """Send a request and return the answer, which is all there by then."""
-        self.forget()
         if isinstance(self.verify, str):  # else requests lets its own variables win over the exporters'
             options.setdefault("verify", self.verify)
         try:
             response = super().request(*args, **options)
         except Exception as error:
-            self.error = type(error).__name__
+            self.status, self.body, self.error = None, b"", type(error).__name__
             raise
-        self.status, self.body = response.status_code, response.content
+        self.status, self.body, self.error = response.status_code, response.content, None
         return response
 
 
