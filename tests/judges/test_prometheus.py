@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,6 +48,7 @@ EMITTED = (
     names.TOOL_ACTIVE,
     names.RUN_ACTIVE,
     names.RUN_OLDEST_ACTIVE,
+    names.TOOL_OLDEST_ACTIVE,
 )
 """The metrics of the table that the runs emit, under one of the two sets of names or under both."""
 
@@ -261,3 +264,17 @@ def test_promtool_finds_nothing_to_complain_of(scraped: Scraped) -> None:
 
 def test_promtool_would_complain_of_a_counter_that_is_not_called_total() -> None:
     assert "_total" in linted("# HELP a_count A.\n# TYPE a_count counter\na_count 1\n").stderr
+
+
+def test_the_questions_on_the_page_are_ones_that_prometheus_understands(stable: Scraped) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    (block,) = re.findall(r"^```promql\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    questions = [each.partition("\n")[2] for each in re.split(r"^(?=# )", block, flags=re.MULTILINE) if each]
+    assert len(questions) > 5
+    series = {sample for metric in names.METRICS.values() for sample in sampled(metric)}
+    labels = {name.replace(".", "_") for name in names.ATTRIBUTES}
+    for question in questions:
+        stable.prometheus.values(question)  # which fails for what is no PromQL
+        words = set(re.findall(r"\b(?:gen_ai|traced_tools)_\w+", question))
+        assert words
+        assert words <= series | labels, question

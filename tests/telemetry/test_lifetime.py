@@ -198,3 +198,35 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     )
     assert done.stdout == "0\n"
+
+
+def test_a_forked_child_that_asks_for_it_serves_metrics_of_its_own() -> None:
+    script = """
+import os, urllib.request
+logged()
+parent_address = configure(prometheus=0).prometheus_address
+read, write = os.pipe()
+if os.fork() == 0:
+    child = configure(prometheus=0)
+    run()
+    text = urllib.request.urlopen(f"http://{child.prometheus_address}/metrics", timeout=5).read().decode()
+    os.write(write, f"{child.prometheus_address != parent_address} {'invoke_agent_duration' in text}".encode())
+    os._exit(0)
+os.wait()
+print(os.read(read, 100).decode())
+"""
+    assert in_a_process(script).stdout.splitlines() == ["True True"]
+
+
+def test_a_forked_child_is_told_that_there_are_no_metrics_to_serve() -> None:
+    script = """
+import os
+logged()
+configure(console=True)
+if os.fork() == 0:
+    assert configure(prometheus=0).prometheus_address is None
+    os._exit(0)
+os.wait()
+"""
+    (line,) = in_a_process(script).stdout.splitlines()
+    assert line.startswith("WARNING configure() was called before this process was forked, and set up no metrics")
