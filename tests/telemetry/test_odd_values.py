@@ -14,6 +14,7 @@ from tests.helpers import MODES, Telemetry, run
 from tests.telemetry.exported import exported_by
 from traced_tools import (
     Advisor,
+    AdvisorChainError,
     AssistantMessage,
     ChatClient,
     ChatOptions,
@@ -43,10 +44,15 @@ class OddAdvisor(Advisor):
 @pytest.mark.parametrize("mode", MODES)
 def test_names_that_utf_8_cannot_hold_are_sent_and_scraped_all_the_same(mode: str) -> None:
     telemetry = Telemetry()
-    client = ChatClient(Odd(["x"]), name=ODD, advisors=[OddAdvisor()], telemetry=telemetry.options)
+    client = ChatClient(Odd(["x"]), name=ODD, telemetry=telemetry.options)
     run(client.prompt("?", conversation_id="c"), mode)
     assert all(dict(exported_by(telemetry)).values())
     assert "half ? a pair" in {point.labels.get(names.AGENT_NAME) for point in telemetry.points()}
+
+
+def test_an_advisor_with_such_a_name_is_refused() -> None:
+    with pytest.raises(AdvisorChainError, match="UTF-8"):
+        ChatClient(ScriptedChatModel([]), advisors=[OddAdvisor()])
 
 
 @pytest.fixture(params=["stable", "latest"])

@@ -11,6 +11,7 @@ from traced_tools._checks import expect
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, overrides
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
+from traced_tools.messages import encodable
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
 from traced_tools.telemetry.model_calls import chat_scope
@@ -116,6 +117,10 @@ def _check_named(advisor: object) -> None:
     name, order = getattr(advisor, "name", None), getattr(advisor, "order", None)
     if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
         raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")
+    if name != encodable(name):
+        raise AdvisorChainError(
+            f"{type(advisor).__name__} has a `name` that UTF-8 cannot hold; telemetry needs one it can"
+        )
 
 
 def _check_plain(advisor: Any) -> None:

@@ -1,15 +1,22 @@
-"""Bounds for words that come from outside: how many a label may show, and how long an identifier may be."""
+"""Bounds for what comes from outside: words of labels, the length of identifiers, and numbers that can be carried."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from traced_tools.messages import Usage
 from traced_tools.telemetry import names
 from traced_tools.telemetry.words import DECISIONS, FINISH_REASONS
 
+if TYPE_CHECKING:
+    from traced_tools.telemetry.scope import Attributes
+
 LONGEST: Final = 256
+_MOST_TOKENS: Final = 2**53
+_INT64: Final = range(-(2**63), 2**63)
 _OF_OURS: Final = frozenset({names.CANCELLED, names.TIMEOUT, *DECISIONS})
+_COUNTS: Final = tuple(Usage.model_fields)
 _SEEN: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
 
@@ -39,3 +46,25 @@ def identifier(text: str) -> str:
 def finish_reason(word: str) -> str:
     """Return why a model stopped, or `_OTHER` for a word that is not in the conventions' list."""
     return word if word in FINISH_REASONS else names.OTHER
+
+
+def possible(usage: Usage | None) -> Usage | None:
+    """Return a usage without the counts that nobody can have counted: one spoils all that is sent with it."""
+    if usage is None or not is_impossible(usage):
+        return usage
+    fields = [(field, getattr(usage, field)) for field in _COUNTS]
+    return Usage(**{field: count for field, count in fields if count is not None and 0 <= count < _MOST_TOKENS})
+
+
+def is_impossible(usage: Usage) -> bool:
+    """Whether a usage has a count that cannot be."""
+    for field in _COUNTS:
+        count = getattr(usage, field)
+        if count is not None and not 0 <= count < _MOST_TOKENS:
+            return True
+    return False
+
+
+def carried(attributes: Attributes) -> Attributes:
+    """Return the attributes without numbers of more than 64 bits, which OTLP does not have."""
+    return {name: value for name, value in attributes.items() if not isinstance(value, int) or value in _INT64}

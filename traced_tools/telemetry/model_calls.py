@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from opentelemetry.trace import SpanKind
 
-from traced_tools.messages import Usage
+from traced_tools.messages import Usage, encodable
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import bounded, finish_reason, identifier
+from traced_tools.telemetry.bounds import bounded, carried, finish_reason, identifier, is_impossible, possible
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.prices import checked_price
 from traced_tools.telemetry.run import RunTelemetry, model_labels
@@ -40,7 +40,6 @@ _USAGE = (
     ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS),
     ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
 )
-_MOST_TOKENS = 2**53
 
 R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
 
@@ -58,6 +57,7 @@ class ModelScope(Scope, Generic[R]):
     _operation: str
     _usage: tuple[tuple[str, str], ...]
     _response: R | None = None
+    _usage_reported: Usage | None = None
 
     def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
         self.run = run
@@ -66,11 +66,15 @@ class ModelScope(Scope, Generic[R]):
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         kind = SpanKind.INTERNAL if self._model.server_address is None else SpanKind.CLIENT
-        return f"{self._operation} {self._model.model}", kind, self._labels.copy()
+        return f"{self._operation} {encodable(self._model.model)}", kind, self._labels.copy()
 
     def answered(self, response: R) -> None:
         """Note what the model answered."""
         self._response = response
+        self._usage_reported = usage = response.usage
+        if usage is not None and is_impossible(usage):
+            self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
+            self._usage_reported = possible(usage)
 
     def _final_attributes(self) -> Attributes:
         attributes: Attributes = {}
@@ -87,23 +91,18 @@ class ModelScope(Scope, Generic[R]):
         labels, usage = self._ended_labels(), self._reported()
         instruments.models.duration(self._operation).record(self.duration, labels, self._context)
         if usage is not None:
-            if self._response is not None and _is_impossible(self._response.usage):
-                self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
             instruments.models.count(usage, labels, self._context)
             if self.run.options.prices is not None:
                 self._price(instruments, self.run.options.prices, usage)
 
     def _reported(self) -> Usage | None:
-        """Return the usage the model reported, without counts that cannot be: one spoils all that is sent with it."""
-        usage = None if self._response is None else self._response.usage
-        if usage is None or not _is_impossible(usage):
-            return usage
-        return Usage(**{field: count for field, count in usage if count is not None and 0 <= count < _MOST_TOKENS})
+        """Return the usage the model reported, without counts that cannot be."""
+        return self._usage_reported
 
     def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
         """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
-        asked = self._model.model
-        labels = {names.PROVIDER_NAME: self._model.provider, names.REQUEST_MODEL: asked, **self.run.agent_label}
+        labels = {name: self._labels[name] for name in (names.PROVIDER_NAME, names.REQUEST_MODEL)}
+        labels |= self.run.agent_label
         try:
             dollars = self._dollars(prices, usage)
         except Exception as error:
@@ -128,14 +127,18 @@ class ModelScope(Scope, Generic[R]):
     def _answered_by(self, model: str) -> str:
         return model if model == self._model.model else identifier(model)
 
+    def _answer_label(self, model: str) -> str:
+        if model == self._model.model:
+            return model
+        return bounded(names.RESPONSE_MODEL, self._owner(), identifier(model))
+
     def _owner(self) -> str:
         return f"{self._operation} {self._model.model}"
 
     def _ended_labels(self) -> Attributes:
         labels, response = self._labels.copy(), self._response
         if response is not None and response.model is not None:
-            answered = self._answered_by(response.model)
-            labels[names.RESPONSE_MODEL] = bounded(names.RESPONSE_MODEL, self._owner(), answered)
+            labels[names.RESPONSE_MODEL] = self._answer_label(response.model)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         return labels
@@ -201,6 +204,7 @@ class ChatScope(ModelScope["ChatResponse"]):
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._asked.options.model_fields_set:
             copy_set(self._asked.options, _REQUEST, attributes)
+            attributes = carried(attributes)
         return attributes
 
     def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
@@ -245,10 +249,6 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
     def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
-
-
-def _is_impossible(usage: Usage | None) -> bool:
-    return usage is not None and any(count is not None and not 0 <= count < _MOST_TOKENS for _, count in usage)
 
 
 def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:

@@ -200,6 +200,7 @@ _TRACERS: WeakKeyDictionary[trace.TracerProvider, trace.Tracer | None] = WeakKey
 _LOGGERS: WeakKeyDictionary[_logs.LoggerProvider, _logs.Logger | None] = WeakKeyDictionary()
 _INSTRUMENTS: WeakKeyDictionary[metrics.MeterProvider, Instruments | None] = WeakKeyDictionary()
 _making = threading.Lock()
+_UNMADE: Any = object()
 
 
 def _is_no_op(part: object) -> bool:
@@ -217,11 +218,13 @@ def _of_provider(made: WeakKeyDictionary[Any, T | None], provider: Any, make: Ca
     if _is_no_op(provider):
         return None
     try:
-        if provider not in made:  # asked without the lock: this is on the way of every run
+        found = made.get(provider, _UNMADE)  # asked without the lock: this is on the way of every run
+        if found is _UNMADE:
             with _making:
                 if provider not in made:
                     made[provider] = make()
-        return made[provider]
+            found = made[provider]
+        return found
     except Exception as error:
         report_failure(error, SDK)
         return None

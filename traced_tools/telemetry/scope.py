@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 Attributes = dict[str, "AttributeValue"]
 
 _LOG = logging.getLogger(__name__)
-_MOST_BITS = 63  # one number that OTLP cannot carry loses the span
 _FRAMES = -20  # the innermost ones
 _CANCELLATIONS = (asyncio.CancelledError, Abandoned, GeneratorExit)
 
@@ -280,8 +279,8 @@ def report_failure(error: Exception, what: str) -> None:
 
 
 def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
-    """Add those of `fields` (attribute of `source`, telemetry name) that are set, and can be carried."""
+    """Add those of `fields` (attribute of `source`, telemetry name) that are set."""
     for field, name in fields:
         value = getattr(source, field, None)
-        if value is not None and not (isinstance(value, int) and value.bit_length() > _MOST_BITS):
+        if value is not None:
             attributes[name] = value

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import SpanKind
 
-from traced_tools.messages import encodable
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import finish_reason
+from traced_tools.telemetry.bounds import finish_reason, possible
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy_set
@@ -100,7 +99,7 @@ class AgentScope(Scope):
             names.LOOP_TOOL_CALLS: totals.tool_calls,
             names.LOOP_STOP_REASON: self._stop_reason,
         }
-        copy_set(totals.usage.total, _USAGE, attributes)
+        copy_set(possible(totals.usage.total), _USAGE, attributes)
         return attributes
 
     def _final_attributes(self) -> Attributes:
@@ -185,7 +184,7 @@ class HookScope(Scope):
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
-            names.ADVISOR_NAME: encodable(self._advisor.name),
+            names.ADVISOR_NAME: self._advisor.name,
             names.ADVISOR_HOOK: self._hook,
             names.ADVISOR_ORDER: self._advisor.order,
         }
@@ -200,7 +199,7 @@ class HookScope(Scope):
         return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
 
     def _record(self, instruments: Instruments) -> None:
-        labels: Attributes = {names.ADVISOR_NAME: encodable(self._advisor.name), names.ADVISOR_HOOK: self._hook}
+        labels: Attributes = {names.ADVISOR_NAME: self._advisor.name, names.ADVISOR_HOOK: self._hook}
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         seconds = self.duration if self.clock is None else self.self_time
