@@ -22,7 +22,7 @@ PUBLIC = ("traced_tools", "traced_tools.events", "traced_tools.models", "traced_
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        *("_checks", "_fork", "_ids", "_images", "_lazy", "_version", "errors", "messages", "options"),
+        *("_checks", "_finalizing", "_fork", "_ids", "_images", "_lazy", "_version", "errors", "messages", "options"),
         *("telemetry.declared", "telemetry.names", "telemetry.words"),
     ),
     ("_attempt", "_flow", "_made_once", "_streams", "_steps", "_workers", "events", "telemetry"),

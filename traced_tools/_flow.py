@@ -39,6 +39,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
+from traced_tools._finalizing import finalizing
 from traced_tools.errors import Abandoned, NeedsEventLoop
 
 T = TypeVar("T")
@@ -159,7 +160,8 @@ class Execution(Generic[T]):
 
     def __del__(self) -> None:
         if not self.finished:
-            self.discard()
+            with finalizing():
+                self.discard()
 
 
 def call(flow: Flow[T]) -> T:

@@ -164,7 +164,9 @@ class UnderWay:
         on_fork(self._begin_empty)
 
     def _begin_empty(self) -> None:
-        self._lock = threading.RLock()  # the garbage collector may end a run while its thread is in here
+        self._lock = (
+            threading.RLock()
+        )  # the garbage collector may end runs while this thread is in here: hence the copies
         self._started: dict[object, tuple[_Labels, float]] = {}
         self._known: set[_Labels] = set()
 
@@ -182,15 +184,15 @@ class UnderWay:
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
         """Tell how much is under way for each agent."""
         with self._lock:
-            counts = Counter(agent for (agent, _), _ in self._started.values())
-            return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in self._known}]
+            counts = Counter(agent for (agent, _), _ in [*self._started.values()])
+            return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]
 
     def observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
         """Tell the age in seconds of what began first, for each agent or each of its tools."""
         now = time.monotonic()
         with self._lock:
-            oldest = dict.fromkeys(self._known, now)
-            for labels, started in self._started.values():
+            oldest = dict.fromkeys([*self._known], now)
+            for labels, started in [*self._started.values()]:
                 oldest[labels] = min(oldest[labels], started)
         return [Observation(now - started, _attributes(*labels)) for labels, started in oldest.items()]
 

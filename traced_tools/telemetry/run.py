@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry import _logs, metrics, trace
 
 from traced_tools._checks import expect
+from traced_tools._finalizing import catch_up
 from traced_tools._version import __version__
 from traced_tools.messages import encodable
 from traced_tools.telemetry import names
@@ -127,6 +128,7 @@ class RunTelemetry:
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled else None
         self.clock = SelfClock()
+        catch_up()
         self._chat_labels: dict[int, Attributes] = {}
 
     def _content(self) -> RunContent | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from time import perf_counter_ns, time_ns
 from traceback import format_exception
 from types import TracebackType
@@ -17,6 +18,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.status import StatusCode
 
+from traced_tools._finalizing import is_finalizing, put_off
 from traced_tools.errors import Abandoned
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import bounded, identifier
@@ -104,7 +106,7 @@ class Scope:
                 elapsed = perf_counter_ns() - self._began
             self.duration = elapsed / 1_000_000_000
             if self.run.instruments is not None:
-                self._record(self.run.instruments)
+                self._count(self.run.instruments)
         except Exception as error:
             self.run.telemetry_failed(error)
 
@@ -147,14 +149,21 @@ class Scope:
                 self._end(self._span, elapsed)
         except Exception as problem:
             self.run.telemetry_failed(problem)
-        try:
-            if self.run.instruments is not None:
-                self._record(self.run.instruments)
-        except Exception as problem:
-            self.run.telemetry_failed(problem)
+        if self.run.instruments is not None:
+            self._count(self.run.instruments)
         if self.has_events and self.run.logger is not None:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
+
+    def _count(self, instruments: Instruments) -> None:
+        """Record the metrics; later, where the garbage collector is at work: this thread may hold the SDK's locks."""
+        if is_finalizing():
+            put_off(partial(self.run.guarded, self._record, instruments))
+            return
+        try:
+            self._record(instruments)
+        except Exception as problem:
+            self.run.telemetry_failed(problem)
 
     def _type_of(self, error: BaseException) -> str:
         """Return what `error.type` says of an error that leaves the scope."""

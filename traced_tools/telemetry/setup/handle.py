@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from traced_tools._checks import expect
+from traced_tools._finalizing import catch_up
 from traced_tools._fork import on_fork
 from traced_tools.telemetry.prometheus import PrometheusServer
 from traced_tools.telemetry.scope import error_type
@@ -82,6 +83,7 @@ class Telemetry:
             timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
         """
         deadline = _deadline(timeout)
+        catch_up()
         lost = sum(ledger.lost_in_all for ledger in self._ledgers)
         flushes = [
             helper.do(_quietly, provider.force_flush, _milliseconds_until(deadline), expires=deadline)
@@ -114,6 +116,7 @@ class Telemetry:
             atexit.unregister(self.shutdown)
 
     def _stop(self, deadline: float) -> None:
+        catch_up()
         if self._server is not None:
             _quietly(self._server.stop)
         for done in [helper.do(_quietly, provider.shutdown) for provider, helper in self._providers]:
