@@ -125,7 +125,7 @@ class Batch(Step[list[T]]):
             try:
                 outcomes = [run_all([partial(drive, each) for each in wave], self._limit) for wave in executions]
             finally:
-                _close_unbegun(executions)
+                self._close_unbegun(executions)
         return _results(outcomes)
 
     async def arun(self) -> list[T]:
@@ -136,8 +136,17 @@ class Batch(Step[list[T]]):
         try:
             outcomes = [await self._side_by_side(wave) for wave in executions]
         finally:
-            _close_unbegun(executions)
+            self._close_unbegun(executions)
         return _results(outcomes)
+
+    def _close_unbegun(self, waves: Iterable[Iterable[Execution[Any]]]) -> None:
+        for place, execution in enumerate(chain.from_iterable(waves)):
+            if not execution.started:
+                execution.discard()
+                self.left_out(place)
+
+    def left_out(self, place: int) -> None:
+        """Take note that the flow at `place`, from 0 over all waves, was never begun: the batch ended before."""
 
     async def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
         gate = asyncio.Semaphore(self._limit)
@@ -153,13 +162,6 @@ class Batch(Step[list[T]]):
             for task in tasks:
                 task.cancel()
             raise
-
-
-def _close_unbegun(waves: Iterable[Iterable[Execution[Any]]]) -> None:
-    for wave in waves:
-        for execution in wave:
-            if not execution.started:
-                execution.discard()
 
 
 def _only(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:

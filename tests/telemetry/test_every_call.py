@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,9 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import MODES, Telemetry, relaxed, run
+from tests.support import PATIENCE
 from tests.telemetry.closed_list import assert_consistent, word_of
 from tests.telemetry.runs import USAGE, Guard, add, adds, direct, fail
-from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, ToolNotFoundError, tool
+from traced_tools import (
+    Advisor,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    LoopLimits,
+    ToolCall,
+    ToolErrors,
+    ToolExecutionError,
+    ToolNotFoundError,
+    tool,
+)
+from traced_tools.advisors.base import AdviseNext
 from traced_tools.telemetry import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import ToolExecution
@@ -132,4 +147,50 @@ def test_a_call_that_is_cut_before_its_tool_starts_is_an_execution_that_was_canc
         )
     attributes = telemetry.one("execute_tool add").attributes or {}
     assert (attributes[names.TOOL_OUTCOME], attributes[names.TOOL_ATTEMPTS]) == ("cancelled", 0)
+    assert_consistent(telemetry)
+
+
+class Interrupting(Advisor):
+    """Has tools that run one after the other, of which the first ends the run."""
+
+    name, order = "interrupting", 100
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        with suppress(RuntimeError):  # there is no loop
+            self.task = asyncio.current_task()
+        return await call_next(request)
+
+    @tool(sequential=True)
+    def interrupted(self) -> None:
+        """End a blocking run."""
+        raise KeyboardInterrupt
+
+    @tool(sequential=True)
+    async def cancelled(self) -> None:
+        """End a run on asyncio."""
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.sleep(PATIENCE)
+
+    @tool(sequential=True)
+    def second(self) -> None:
+        """Never run."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_that_nobody_came_to_before_the_run_was_cut_leave_their_spans(mode: str) -> None:
+    telemetry, interrupting = Telemetry(), Interrupting()
+    first = "cancelled" if mode in ("acall", "astream") else "interrupted"
+    calls = [ToolCall(first), ToolCall("second"), ToolCall("invented")]
+    client = ChatClient(
+        ScriptedChatModel([calls]), tools=[interrupting], advisors=[interrupting], telemetry=telemetry.options
+    )
+    with pytest.raises((KeyboardInterrupt, asyncio.CancelledError)):
+        run(client.prompt("?"), mode)
+    assert telemetry.one(f"execute_tool {first}")
+    for name in ("refuse_tool second", "refuse_tool _unknown"):
+        attributes = telemetry.one(name).attributes or {}
+        assert attributes[names.ERROR_TYPE] == names.CANCELLED
+        assert names.TOOL_DECISION not in attributes
+    assert len(telemetry.events_named(names.TOOL_INTENT_EVENT.name)) == 3
     assert_consistent(telemetry)

@@ -8,6 +8,7 @@ unknown_tool        limited, repeated          invalid_arguments     denied, ans
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,11 @@ class ToolExecution:
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
             raise ToolNotFoundError("the model called a tool that the request does not carry")
         return result
+
+    def leave_out(self) -> None:
+        """Leave the span of a call that nobody came to: the run was cancelled, or failed, before."""
+        with suppress(Abandoned), self._scope(refused=True):
+            raise Abandoned
 
     def cancel(self) -> None:
         """Start no further attempt, and tell the tool, if it runs, that nobody waits for it any more."""

@@ -129,6 +129,10 @@ class ExecuteTools(Batch[ToolResult]):
             most_characters=self._most_characters,
         )
 
+    def left_out(self, place: int) -> None:
+        """Have a call that nobody came to leave a span all the same."""
+        self._under_way[place].leave_out()
+
     def cancel(self) -> None:
         """Tell the tools that nobody waits any more."""
         for execution in self._under_way:
