@@ -1,4 +1,6 @@
-"""Writes the reference pages and the registry of telemetry names: python docs/reference.py, from the repository's root.
+"""Writes the reference pages, the registry of telemetry names and the JSON Schema of events.
+
+To be run as `python docs/reference.py` from the repository's root.
 
 The pages are for people; the registry is for programs. It has the shape that OpenTelemetry Weaver reads, in the first
 version of its language: Weaver calls the second one (`file_format: definition/2`) unstable and complains of every file
@@ -7,6 +9,7 @@ that uses it. The language: https://github.com/open-telemetry/weaver/blob/main/s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any, Final
 
 import yaml
 
+from traced_tools.events import json_schema
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Attribute, EventType, Metric, SpanType
 from traced_tools.telemetry.prometheus import Kind, family_of
@@ -49,7 +53,12 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.ADVISOR_NAME: ["tool_calling", "memory"],
     names.TOOL_SOURCE: [names.LOCAL, "weather-server"],
     names.INTENT: ["The user asked about Lisbon."],
+    names.EVENT_TYPE: ["tool_intended", "run_finished"],
+    names.EVENT_ID: ["019316a2-9d60-7aa1-9e58-0d8c5a4be2f1"],
     names.EXPORTER_NAME: ["otlp.traces"],
+    names.REASON_CODE: ["approval_required", "max_tool_calls"],
+    names.AUDIT_CHAIN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
+    names.AUDIT_HASH: ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
 }
 """What the values of texts without a list of words look like; the registry's language wants to be told."""
 
@@ -102,6 +111,7 @@ def outputs() -> dict[Path, str]:
         DOCS / "reference" / "metrics.md": page(metrics_page()),
         DOCS / "reference" / "events.md": page(events_page()),
         DOCS / "reference" / "attributes.md": page(attributes_page()),
+        DOCS / "reference" / "events.schema.json": json.dumps(json_schema(), indent=2) + "\n",
     }
 
 

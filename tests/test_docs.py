@@ -1,4 +1,7 @@
-"""Every block of Python in the README and in the docs runs as it stands, the blocks of a page one after the other."""
+"""Every block of Python in the README and in the docs runs as it stands, the blocks of a page one after the other.
+
+So does each line of the blocks of shell that are headed `sh run`; one that is to fail says how: `# exits with 1`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,19 @@ from traced_tools.testing import Received, ReplayServer, Reply
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|sh run)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EXIT_STATUS = re.compile(r"# exits with (\d)$")
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+"""Where the commands of the pages are found: those of this environment first."""
+SHELL = """
+import subprocess
+
+
+def run(line, status):
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    print(f"$ {line}", done.stdout, sep="\\n", flush=True)
+    assert done.returncode == status, f"{line} ended with {done.returncode}: {done.stdout} {done.stderr}"
+"""
 
 
 def script(page: Path) -> str:
@@ -22,10 +37,16 @@ def script(page: Path) -> str:
     text = page.read_text()
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):
-        start = text.count("\n", 0, block.start(1))
-        code = block.group(1).splitlines()
-        lines[start : start + len(code)] = code
+        start = text.count("\n", 0, block.start(2))
+        code = block.group(2).splitlines()
+        lines[start : start + len(code)] = code if block.group(1) == "python" else map(shell_line, code)
     return "\n".join(lines)
+
+
+def shell_line(line: str) -> str:
+    """Return Python that runs a line of the shell, which must end as the comment at its end says, else with 0."""
+    status = EXIT_STATUS.search(line)
+    return f"__import__('shell').run({line!r}, {0 if status is None else int(status.group(1))})"
 
 
 def weather_service(request: Received) -> Reply:
@@ -47,11 +68,13 @@ def weather_service(request: Received) -> Reply:
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
     file = tmp_path / "page.py"
     file.write_text(script(page))
+    (tmp_path / "shell.py").write_text(SHELL)
     with ReplayServer(weather_service) as server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_"))}
         run = subprocess.run(
             [sys.executable, "-W", "error", str(file)],
-            env={**kept, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "none"},
+            env={**kept, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "none", "PATH": PATH},
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=60,

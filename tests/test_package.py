@@ -18,7 +18,7 @@ from traced_tools.telemetry import names
 
 ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-PUBLIC = ("traced_tools", "traced_tools.events", "traced_tools.models", "traced_tools.testing")
+PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.models", "traced_tools.testing")
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
@@ -243,6 +243,8 @@ def test_no_module_but_the_table_spells_a_telemetry_name(path: Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
             text = node.value
+            if text in modules and path.name == "__init__.py":
+                continue  # where the package's names are listed, it is the module that is meant
             if text in table or (shape.match(text) and text not in modules):
                 spelled.append(f"line {node.lineno}: {text[:60]}")
     assert spelled == []
@@ -253,6 +255,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name(path: Path) -> None:
 HEAVY = (
     *("opentelemetry.sdk", "opentelemetry.exporter", "grpc", "httpx", "prometheus_client"),
     *("genai_prices", "griffe", "httpx2", "jsonschema", "PIL", "requests", "rich", "typer", "urllib3"),
+    *("cryptography", "psycopg", "pyarrow", "rfc8785", "sqlalchemy"),
 )
 
 
@@ -262,6 +265,7 @@ HEAVY = (
         "import traced_tools",
         "import traced_tools.models, traced_tools.testing",
         "from traced_tools import ChatClient, tool; from traced_tools.testing import ScriptedChatModel",
+        "from traced_tools import ObserverAdvisor; from traced_tools.events import JsonLinesExporter",
     ],
 )
 def test_importing_stays_light(code: str) -> None:

@@ -175,6 +175,7 @@ class ChatClient:
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
                 telemetry=own["telemetry"],
                 tool_advisors=chain.tool_advisors,
+                watchers=chain.watchers,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
             ),
         )
@@ -234,16 +235,21 @@ class ChatClientRequestSpec:
         run.telemetry.make_current()
         with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
             run.trace_id = scope.trace_id
+            watch = run.events.of_run(self.chain.model, request, run.totals)
             try:
+                watch.started()
                 request = request.replace(tools=await self.tools.tool_set())
                 scope.began(request)
+                watch.began(request)
                 response = await self.chain.run(request)
             except BaseException as error:
                 scope.ended(stop_reason_of(error), None)
+                watch.ended(stop_reason_of(error), None, error)
                 raise
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was asked
             scope.ended(response.stop_reason, response)
+            watch.ended(response.stop_reason, response)
         return replace(response, usage=run.totals.usage.total)
 
     def __repr__(self) -> str:

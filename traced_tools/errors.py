@@ -10,12 +10,15 @@
     ├── ToolNotFoundError         a name that is no tool's
     ├── ToolExecutionError        a tool failed and the policy says: raise
     ├── LoopLimitExceeded         a limit of the run was broken and the policy says: raise
-    └── ModelError                the model could not answer
-        ├── ModelTimeout          no answer in time
-        ├── RateLimited           429
-        ├── AuthenticationError   401, 403
-        ├── InvalidRequest        400, 404, 422
-        └── InvalidResponse       an answer that cannot be understood
+    ├── ModelError                the model could not answer
+    │   ├── ModelTimeout          no answer in time
+    │   ├── RateLimited           429
+    │   ├── AuthenticationError   401, 403
+    │   ├── InvalidRequest        400, 404, 422
+    │   └── InvalidResponse       an answer that cannot be understood
+    ├── ExportFailed              events could not be sent (`traced_tools.events`)
+    └── AuditError                what is wrong with an audit trail
+        └── AuditUnavailable      a record did not become durable in time
 
 No message holds a prompt, an answer, an argument, a result or another exception's text: messages travel into logs and
 into the spans of whoever catches them.
@@ -183,3 +186,11 @@ class Abandoned(BaseException):
     Not an error and never seen by a caller. Unlike `GeneratorExit`, which Python itself throws, it reaches the
     innermost `await`, and what the flow awaits while it cleans up is still performed.
     """
+
+
+class AuditError(TracedToolsError):
+    """What is wrong with an audit trail: a store that cannot be read, a key that is missing, a record not there."""
+
+
+class AuditUnavailable(AuditError):
+    """A record did not become durable in time, so that what it precedes must not be taken as recorded."""

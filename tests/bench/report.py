@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One line. With a target, `value` must be at most `at_most`.
+    """One line. With a target, `value` must be at most `at_most` or at least `at_least`.
 
     Args:
         label: what was measured.
@@ -17,7 +17,8 @@ class Row:
         unit: its unit.
         wall: the same on the wall.
         best: the best round.
-        at_most: the target.
+        at_most: the target, where less is better.
+        at_least: the target, where more is better.
         digits: how many after the point.
     """
 
@@ -27,20 +28,27 @@ class Row:
     wall: float | None = None
     best: float | None = None
     at_most: float | None = None
+    at_least: float | None = None
     digits: int = 1
 
     @property
     def verdict(self) -> str:
         """`ok`, `MISSED`, or nothing for what has no target."""
-        if self.at_most is None:
+        if self.at_most is None and self.at_least is None:
             return ""
-        return "ok" if self.value <= self.at_most else "MISSED"
+        held = (self.at_most is None or self.value <= self.at_most) and self.value >= (self.at_least or 0)
+        return "ok" if held else "MISSED"
 
     def cells(self) -> tuple[str, ...]:
         """Return the texts of the columns."""
-        target = "" if self.at_most is None else f"<= {self.at_most:g}"
         figures = (self._figure(each) for each in (self.value, self.wall, self.best))
-        return (self.label, *figures, self.unit, target, self.verdict)
+        return (self.label, *figures, self.unit, self._target, self.verdict)
+
+    @property
+    def _target(self) -> str:
+        if self.at_least is not None:
+            return f">= {self.at_least:,g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
 
     def _figure(self, value: float | None) -> str:
         return "" if value is None else f"{value:,.{self.digits}f}"

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.events.watching import Watching, add, check_sequence, types
 from tests.helpers import MARKER, Telemetry, context_of, run
-from traced_tools import Advisor, AdvisorChainError, ChatClient, ToolCall
-from traced_tools.events import Event, TextDelta, ToolArgumentsDelta
-from traced_tools.models import OpenAIChatModel
+from traced_tools import Advisor, AdvisorChainError, AssistantMessage, ChatClient, ContentCapture, ToolCall, tool
+from traced_tools.events import Delta, Event, TextDelta, ToolArgumentsDelta
+from traced_tools.models import ChatResponse, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 STREAMING = ("stream", "astream")
-
-
-class Watching(Advisor):
-    def __init__(self, order: int = 400) -> None:
-        self.name, self.order = "watching", order
-        self.events: list[Event] = []
-
-    def on_event(self, event: Event) -> None:
-        self.events.append(event)
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def piece(**fields: object) -> dict[str, object]:
@@ -45,7 +32,7 @@ def replies() -> list[Reply]:
 
 @pytest.mark.parametrize("mode", STREAMING)
 def test_the_arguments_of_a_call_arrive_piece_by_piece(mode: str) -> None:
-    watching, telemetry = Watching(), Telemetry()
+    watching, telemetry = Watching(deltas=True), Telemetry()
     with ReplayServer(replies()) as server, OpenAIChatModel("m", base_url=server.url) as model:
         client = ChatClient(model, tools=[add], advisors=[watching], telemetry=telemetry.options)
         response = run(client.prompt("What is 20 + 22?", conversation_id="talk"), mode)
@@ -55,30 +42,29 @@ def test_the_arguments_of_a_call_arrive_piece_by_piece(mode: str) -> None:
     assert {(event.call_id, event.tool_name, event.iteration) for event in arguments} == {("c1", "add", 1)}
     texts = [event for event in watching.events if isinstance(event, TextDelta)]
     assert [(event.text, event.iteration) for event in texts] == [("Adding. ", 1), ("It is 42.", 2)]
-    assert [event.delta_index for event in watching.events if isinstance(event, TextDelta | ToolArgumentsDelta)] == [
-        *range(5)
-    ]
+    assert [event.delta_index for event in watching.pieces] == [*range(5)]
+    check_sequence(watching.events)
 
 
 @pytest.mark.parametrize("mode", STREAMING)
 def test_an_event_says_which_run_pass_and_span_it_belongs_to(mode: str) -> None:
-    watching, telemetry = Watching(), Telemetry()
+    watching, telemetry = Watching(deltas=True), Telemetry()
     model = ScriptedChatModel(["one two"])
     client = ChatClient(model, name="planner", advisors=[watching], telemetry=telemetry.options)
     response = run(client.prompt("go", conversation_id="talk"), mode)
     chat = context_of(telemetry.one("chat scripted"))
-    for event in watching.events:
+    for event in watching.pieces:
         assert (event.run_id, event.agent, event.conversation_id) == (response.run_id, "planner", "talk")
         assert (event.trace_id, event.span_id) == (response.trace_id, f"{chat.span_id:016x}")
-        assert event.sequence == 0  # no event came before
-    ids = [event.id for event in watching.events]
+        assert event.sequence == 2  # that of the event before
+    ids = [event.id for event in watching.pieces]
     assert len(ids) == 2
     assert len(set(ids)) == 2
 
 
 @pytest.mark.parametrize("mode", STREAMING)
 def test_a_call_that_comes_whole_and_without_an_id_has_the_id_its_result_has(mode: str) -> None:
-    watching = Watching()
+    watching = Watching(deltas=True)
     model = ScriptedChatModel([lambda _: ToolCall("add", {"a": 1, "b": 2}), "3"])
     response = run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), mode)
     (event,) = [event for event in watching.events if isinstance(event, ToolArgumentsDelta)]
@@ -88,23 +74,33 @@ def test_a_call_that_comes_whole_and_without_an_id_has_the_id_its_result_has(mod
 
 @pytest.mark.parametrize("mode", STREAMING)
 def test_an_advisor_outside_the_loop_is_not_told_of_pieces(mode: str) -> None:
-    outside = Watching(order=200)
+    outside = Watching(order=200, deltas=True)
     run(ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go"), mode)
-    assert outside.events == []
+    assert outside.types == ["run_started", "run_finished"]
 
 
 @pytest.mark.parametrize("mode", STREAMING)
 def test_without_a_loop_each_advisor_is_told(mode: str) -> None:
-    outside = Watching(order=200)
+    outside = Watching(order=200, deltas=True)
     run(ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go", tool_calling=False), mode)
-    assert [event.type for event in outside.events] == ["text_delta"]
+    assert outside.types == ["run_started", "text_delta", "model_responded", "run_finished"]
+
+
+@pytest.mark.parametrize("mode", STREAMING)
+def test_who_does_not_watch_pieces_is_told_of_all_else(mode: str) -> None:
+    watching, whole = Watching(deltas=True), Watching(deltas=False)
+    model = ScriptedChatModel([["Adding.", ToolCall("add", {"a": 1, "b": 2})], "3"])
+    run(ChatClient(model, tools=[add], advisors=[whole, watching]).prompt("go"), mode)
+    assert watching.pieces and not whole.pieces
+    assert whole.events == [event for event in watching.events if not isinstance(event, Delta)]
 
 
 @pytest.mark.parametrize("mode", ["call", "acall"])
 def test_a_whole_answer_has_no_pieces(mode: str) -> None:
-    watching = Watching()
+    watching = Watching(deltas=True)
     run(ChatClient(ScriptedChatModel(["hi"]), advisors=[watching]).prompt("go"), mode)
-    assert watching.events == []
+    assert watching.events
+    assert watching.pieces == []
 
 
 @pytest.mark.parametrize("mode", STREAMING)
@@ -113,10 +109,14 @@ def test_an_error_of_an_advisor_that_watches_passes_through(mode: str) -> None:
         name, order = "broken", 400
 
         def on_event(self, event: Event) -> None:
-            raise KeyError("mine")
+            if isinstance(event, Delta):
+                raise KeyError("mine")
 
+    watching = Watching(order=500, deltas=True)
     with pytest.raises(KeyError, match="mine"):
-        run(ChatClient(ScriptedChatModel(["hi"]), advisors=[Broken()]).prompt("go"), mode)
+        run(ChatClient(ScriptedChatModel(["hi"]), advisors=[Broken(), watching]).prompt("go"), mode)
+    assert len(watching.pieces) == 1  # which is told to all before the error leaves
+    assert watching.types[-1] == "run_finished"
 
 
 @pytest.mark.parametrize("method", ["on_event", "on_chunk"])
@@ -129,12 +129,52 @@ def test_an_async_method_where_nothing_is_awaited_is_refused(method: str) -> Non
         ChatClient(ScriptedChatModel(["hi"]), advisors=[advisor])
 
 
-def test_events_are_json_and_back_and_their_repr_shows_no_content() -> None:
-    watching = Watching()
-    model = ScriptedChatModel([[MARKER, ToolCall("add", f'{{"{MARKER}": 1}}')], "done"])
-    run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), "stream")
-    assert {type(event) for event in watching.events} == {TextDelta, ToolArgumentsDelta}
-    for event in watching.events:
-        assert type(event).model_validate_json(event.model_dump_json()) == event
-        assert MARKER not in repr(event)
-    assert MARKER in watching.events[0].model_dump_json()
+@pytest.mark.parametrize("mode", STREAMING)
+def test_a_piece_leaves_the_process_without_its_text_unless_that_is_captured(mode: str) -> None:
+    watching = Watching(deltas=True)
+    model = ScriptedChatModel([[MARKER, ToolCall("add", {MARKER: 1}), ToolCall(MARKER, {})], "done"])
+    run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), mode)
+    told = [event.told() for event in watching.pieces]
+    assert types(told) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
+    assert [event.tool_name for event in told if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
+    assert [event.size for event in told] == [event.size for event in watching.pieces]
+    assert all(event.size for event in told)
+    assert MARKER in watching.pieces[0].model_dump_json()
+    assert not [event for event in told if MARKER in event.model_dump_json()]
+    assert not [event for event in watching.pieces if MARKER in repr(event)]
+
+
+@tool(capture=False)
+def keep(secret: str) -> str:
+    """Keep a secret."""
+    return "kept"
+
+
+@pytest.mark.parametrize("mode", STREAMING)
+def test_a_captured_piece_leaves_the_process_but_for_that_of_a_silent_tool(mode: str) -> None:
+    watching, telemetry = Watching(deltas=True), Telemetry(capture="EVENT_ONLY")
+    calls = [ToolCall("add", {"a": 1, "b": 2}), ToolCall("keep", {"secret": MARKER}), ToolCall(MARKER, {})]
+    model = ScriptedChatModel([["Adding.", *calls], "done"])
+    run(ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"), mode)
+    told = [event.told() for event in watching.pieces]
+    assert [event.text for event in told if isinstance(event, TextDelta)] == ["Adding.", "done"]
+    assert [(event.tool_name, event.arguments) for event in told if isinstance(event, ToolArgumentsDelta)] == [
+        ("add", '{"a": 1, "b": 2}'),
+        ("keep", ""),
+        ("_unknown", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [ContentCapture("EVENT_ONLY", redact=lambda name, value: value), ContentCapture("EVENT_ONLY", max_bytes=256)],
+    ids=["a redactor sees values whole", "a piece is not cut"],
+)
+def test_a_piece_stays_where_it_could_not_be_told_as_a_whole_value_is(capture: ContentCapture) -> None:
+    watching, telemetry = Watching(deltas=True), Telemetry(capture=capture)
+    model = ScriptedChatModel([ChatResponse(AssistantMessage("x" * 257))])
+    run(ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"), "stream")
+    (piece,) = watching.pieces
+    told = piece.told()
+    assert isinstance(told, TextDelta)
+    assert (told.text, told.size) == ("", 257)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
+from tests.audit.mirrored import WAITING, one_of_each
 from tests.helpers import MODES, Telemetry, run
 from tests.support import PATIENCE
 from tests.telemetry.embedders import Embedder, RemoteEmbedder
@@ -38,14 +40,18 @@ from traced_tools import (
     ToolResult,
     Usage,
     UserMessage,
-    __version__,
     tool,
 )
+from traced_tools.audit import mirror
+from traced_tools.events import OtlpEventExporter, RunFinished, ToolStarted
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.telemetry import names
-from traced_tools.telemetry.setup.ledger import Ledger, observe
+from traced_tools.telemetry.ledger import Ledger
+from traced_tools.telemetry.run import instruments_of
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
+
+_EXPORTER = Ledger("otlp.traces", "spans", 1)
 
 
 class Prices:
@@ -180,7 +186,26 @@ def calls_by_hand(telemetry: Telemetry) -> None:
 
 def export(telemetry: Telemetry) -> None:
     """Have an exporter count, as `configure` does; that the counts are right is shown in `test_collectors`."""
-    observe([Ledger("otlp.traces", "spans", 1)], telemetry.meter_provider.get_meter(names.SCOPE, __version__))
+    instruments = instruments_of(telemetry.meter_provider)
+    assert instruments is not None
+    instruments.exports.show([_EXPORTER])
+
+
+def export_events(telemetry: Telemetry) -> None:
+    """Send typed events of a run on as log records."""
+    happened = {"id": "e-1", "time": datetime.now(UTC), "run_id": "r-1", "sequence": 1, "agent": "travel"}
+    call = {"call_id": "1", "tool": "add", "source": names.LOCAL, "batch_index": 0, "batch_size": 1}
+    started = ToolStarted(**happened, **call, iteration=1, conversation_id="c-1")
+    finished = RunFinished(**happened, iteration=0, stop_reason="answered", iterations=1, tool_calls=1, duration=0.1)
+    OtlpEventExporter(telemetry.logger_provider).export([started, finished])
+
+
+def audit(telemetry: Telemetry) -> None:
+    """Have a trail's records mirrored and its store verified; what a trail tells itself is shown in `tests/audit`."""
+    mirror.tell(one_of_each(), telemetry.options)
+    mirror.watch_lag(WAITING.lag, telemetry.options)
+    mirror.verified("audit.db", True, time.time(), telemetry.options)
+    assert mirror.flush(PATIENCE)
 
 
 RUNS: tuple[Callable[[Telemetry], None], ...] = (
@@ -195,6 +220,8 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_that_is_limited,
     calls_by_hand,
     export,
+    export_events,
+    audit,
 )
 
 

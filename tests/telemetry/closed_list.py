@@ -58,6 +58,15 @@ REQUIRED: Mapping[str, set[str]] = {
 }
 _RUN_EVENT = {names.RUN_ID, names.AGENT_NAME}
 _CALL_EVENT = {*_RUN_EVENT, names.TOOL_NAME, names.TOOL_TYPE, names.TOOL_CALL_ID, names.TOOL_SOURCE}
+_RECORD = {names.AUDIT_CHAIN_ID, names.AUDIT_SEQUENCE, names.AUDIT_HASH}
+_RECORD_OF_CALL = {
+    *_RECORD,
+    *_RUN_EVENT,
+    names.ITERATION_INDEX,
+    names.TOOL_NAME,
+    names.TOOL_CALL_ID,
+    names.TOOL_BATCH_INDEX,
+}
 REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.TOOL_INTENT_EVENT.name: {
         *_CALL_EVENT,
@@ -77,6 +86,17 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.TOOL_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.OPERATION_EXCEPTION_EVENT.name: {names.EXCEPTION_TYPE},
     names.INFERENCE_DETAILS_EVENT.name: _MODEL,
+    names.EXPORTED_EVENT.name: {*_RUN_EVENT, names.EVENT_TYPE, names.EVENT_ID, names.EVENT_SEQUENCE},
+    names.AUDIT_INTENT_EVENT.name: {
+        *_RECORD_OF_CALL,
+        names.TOOL_BATCH_SIZE,
+        names.TOOL_SOURCE,
+        names.TOOL_ARGUMENTS_SIZE,
+    },
+    names.AUDIT_DECISION_EVENT.name: {*_RECORD_OF_CALL, names.TOOL_DECISION},
+    names.AUDIT_OUTCOME_EVENT.name: {*_RECORD_OF_CALL, names.AUDIT_OUTCOME},
+    names.AUDIT_CHECKPOINT_EVENT.name: _RECORD,
+    names.AUDIT_GAP_EVENT.name: _RECORD,
 }
 OPTIONAL_LABELS = {
     names.ERROR_TYPE,

@@ -12,12 +12,11 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from traced_tools.telemetry import names
+from traced_tools.telemetry.ledger import Ledger
 from traced_tools.telemetry.prometheus import metrics_of
-from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.telemetry.run import TelemetryOptions, instruments_of
 from traced_tools.telemetry.setup.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.telemetry.setup.handle import Telemetry
-from traced_tools.telemetry.setup.ledger import Ledger, observe
 
 
 @dataclass
@@ -57,7 +56,9 @@ def pipelines(url: str) -> Iterator[Pipelines]:
     reader = InMemoryMetricReader()
     meters = MeterProvider([metrics, reader], shutdown_on_exit=False)
     ledgers = [spans_ledger, metrics_ledger, logs_ledger]
-    observe(ledgers, meters.get_meter(names.SCOPE))
+    instruments = instruments_of(meters)
+    assert instruments is not None
+    instruments.exports.show(ledgers)
     handle = Telemetry([tracers, loggers, meters], ledgers=ledgers)
     options = TelemetryOptions(tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel
@@ -237,13 +237,15 @@ POLICIES: dict[str, ToolErrors] = {
 }
 
 
-def secret_spec(telemetry: Telemetry, what: str, policy: str, raises_in: str, limits: LoopLimits) -> Any:
+def secret_spec(
+    telemetry: Telemetry, what: str, policy: str, raises_in: str, limits: LoopLimits, advisors: Sequence[Advisor] = ()
+) -> Any:
     model = ScriptedChatModel([SECRET_CALLS[what], MARKER], usage=USAGE)
     client = ChatClient(
         model,
         system=MARKER,
         tools=TOOLS,
-        advisors=[Secretive(raises_in)],
+        advisors=[*advisors, Secretive(raises_in)],
         tool_calling_advisor=SecretiveLoop(raises_in),
         tool_context={f"{CONTEXT} {MARKER}": f"{CONTEXT} {MARKER}"},
         options=ChatOptions(extra={MARKER: MARKER}),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traced_tools.telemetry.setup.ledger import Ledger
+from traced_tools.telemetry.ledger import Ledger
 
 BEGIN = "losses are counted in traced_tools.export.dropped, and told here once until it works again"
 

@@ -50,10 +50,14 @@ class Advisor:
         return chunk
 
     def on_event(self, event: Event) -> None:
-        """Take note of what happens in the run: while an answer is streamed, of each piece of it.
+        """Take note of what happens in the run (`traced_tools.events`): one event after the other, in their order.
 
-        Only an advisor inside the loop is told; without a loop, each is. It gets the pieces of tool calls as well,
-        which a stream's consumer does not.
+        An advisor inside the loop is told of all; one outside it of the run's start and end alone. Without a loop, each
+        is told of all. While an answer is streamed, that is each piece of it as well, those of tool calls included,
+        which a stream's consumer does not get; `watches_deltas = False` on the advisor leaves the pieces out.
+
+        The run waits for it, so it must not wait for anything itself. What it raises ends the run, as an error of any
+        other hook does; where the run fails already, it is counted as telemetry that was lost and the failure goes on.
         """
 
 

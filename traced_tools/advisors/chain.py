@@ -11,6 +11,7 @@ from traced_tools._checks import expect
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, overrides
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
+from traced_tools.events.stream import Watchers
 from traced_tools.messages import encodable
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
@@ -43,8 +44,14 @@ class AdvisorChain:
             self._ask,
         )
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
-        inside = self.advisors[self.advisors.index(loops[0]) :] if loops else self.advisors
-        self._on_event = tuple(each.on_event for each in inside if overrides(each, Advisor, "on_event"))
+        place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
+        inside = _watching(self.advisors[place:])
+        pieces = tuple(each.on_event for each in inside if getattr(each, "watches_deltas", True))
+        self.watchers = Watchers(
+            tuple(each.on_event for each in inside),
+            tuple(each.on_event for each in _watching(self.advisors[:place])),
+            pieces,
+        )
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
             raise AdvisorChainError(f"a chain runs tools in one place; it has {len(loops)}: {named}. Keep one of them")
@@ -69,12 +76,14 @@ class AdvisorChain:
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
         run, model = request.run, self.model
         with chat_scope(run.telemetry, model, request) as scope:
-            observe = partial(self._observe, request) if self._on_event else None
+            observe = partial(run.events.deltas, request.iteration, request.tools) if run.events.wants_deltas else None
+            watch = run.events.of_model_call(model, request, request.iteration)
             step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request), observe)
             run.totals.inference_calls += 1
             response = await step
             scope.answered(response)
             run.totals.usage.add(response.usage)
+            watch.answered(response)
             _check_answer(model, response)
         return ChatClientResponse(
             run,
@@ -98,11 +107,9 @@ class AdvisorChain:
             chunk = seen
         return chunk
 
-    def _observe(self, request: ChatClientRequest, delta: ChatChunk) -> None:
-        """Tell the advisors that watch of what arrived."""
-        for event in request.run.events.deltas(delta, request.iteration):
-            for on_event in self._on_event:
-                on_event(event)
+
+def _watching(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+    return tuple(each for each in advisors if overrides(each, Advisor, "on_event"))
 
 
 def check_advisors(advisors: Iterable[object]) -> None:

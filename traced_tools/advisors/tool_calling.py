@@ -155,9 +155,10 @@ class _Loop:
         run, advisor, tools = self._run, self._advisor, self._request.tools
         run.totals.iterations += 1
         self._request = self._next_request(iteration, withheld=broken is not None)
-        with iteration_scope(run.telemetry, iteration) as scope:
+        with iteration_scope(run.telemetry, iteration) as scope, run.events.of_iteration(iteration) as watch:
             response = await self._ask(call_next)
             scope.requested(len(response.tool_calls))
+            watch.requested(len(response.tool_calls))
             if not advisor.is_tool_call(response):
                 return None
             result = await advisor.manager.execute(

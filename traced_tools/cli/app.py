@@ -5,10 +5,12 @@ from __future__ import annotations
 import typer
 from rich.console import Console
 
+from traced_tools.cli.audit.commands import app as audit
 from traced_tools.cli.demo.run import run_demo
 from traced_tools.errors import TracedToolsError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(audit, name="audit")
 
 
 @app.callback()

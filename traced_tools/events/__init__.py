@@ -1,4 +1,4 @@
-"""Typed events of a run, for advisors that watch it."""
+"""Typed events of a run, for advisors that watch it, and exporters that send them on."""
 
 from __future__ import annotations
 
@@ -7,18 +7,80 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.events.exporter import EventExporter as EventExporter
+    from traced_tools.events.exporter import ExportFailed as ExportFailed
+    from traced_tools.events.exporters.console import ConsoleEventExporter as ConsoleEventExporter
+    from traced_tools.events.exporters.feed import EventFeed as EventFeed
+    from traced_tools.events.exporters.feed import Subscription as Subscription
+    from traced_tools.events.exporters.jsonl import JsonLinesExporter as JsonLinesExporter
+    from traced_tools.events.exporters.otlp import OtlpEventExporter as OtlpEventExporter
+    from traced_tools.events.exporters.webhook import WebhookExporter as WebhookExporter
+    from traced_tools.events.schema import json_schema as json_schema
     from traced_tools.events.types import Delta as Delta
     from traced_tools.events.types import Event as Event
+    from traced_tools.events.types import IterationFinished as IterationFinished
+    from traced_tools.events.types import IterationStarted as IterationStarted
+    from traced_tools.events.types import ModelResponded as ModelResponded
+    from traced_tools.events.types import RunFinished as RunFinished
+    from traced_tools.events.types import RunStarted as RunStarted
     from traced_tools.events.types import TextDelta as TextDelta
     from traced_tools.events.types import ToolArgumentsDelta as ToolArgumentsDelta
+    from traced_tools.events.types import ToolDecided as ToolDecided
+    from traced_tools.events.types import ToolEvent as ToolEvent
+    from traced_tools.events.types import ToolFinished as ToolFinished
+    from traced_tools.events.types import ToolIntended as ToolIntended
+    from traced_tools.events.types import ToolStarted as ToolStarted
 
 _EXPORTS = {
+    "ConsoleEventExporter": "traced_tools.events.exporters.console",
     "Delta": "traced_tools.events.types",
     "Event": "traced_tools.events.types",
+    "EventExporter": "traced_tools.events.exporter",
+    "EventFeed": "traced_tools.events.exporters.feed",
+    "ExportFailed": "traced_tools.events.exporter",
+    "IterationFinished": "traced_tools.events.types",
+    "IterationStarted": "traced_tools.events.types",
+    "JsonLinesExporter": "traced_tools.events.exporters.jsonl",
+    "ModelResponded": "traced_tools.events.types",
+    "OtlpEventExporter": "traced_tools.events.exporters.otlp",
+    "RunFinished": "traced_tools.events.types",
+    "RunStarted": "traced_tools.events.types",
+    "Subscription": "traced_tools.events.exporters.feed",
     "TextDelta": "traced_tools.events.types",
     "ToolArgumentsDelta": "traced_tools.events.types",
+    "ToolDecided": "traced_tools.events.types",
+    "ToolEvent": "traced_tools.events.types",
+    "ToolFinished": "traced_tools.events.types",
+    "ToolIntended": "traced_tools.events.types",
+    "ToolStarted": "traced_tools.events.types",
+    "WebhookExporter": "traced_tools.events.exporters.webhook",
+    "json_schema": "traced_tools.events.schema",
 }
 
-__all__ = ["Delta", "Event", "TextDelta", "ToolArgumentsDelta"]
+__all__ = [
+    "ConsoleEventExporter",
+    "Delta",
+    "Event",
+    "EventExporter",
+    "EventFeed",
+    "ExportFailed",
+    "IterationFinished",
+    "IterationStarted",
+    "JsonLinesExporter",
+    "ModelResponded",
+    "OtlpEventExporter",
+    "RunFinished",
+    "RunStarted",
+    "Subscription",
+    "TextDelta",
+    "ToolArgumentsDelta",
+    "ToolDecided",
+    "ToolEvent",
+    "ToolFinished",
+    "ToolIntended",
+    "ToolStarted",
+    "WebhookExporter",
+    "json_schema",
+]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,49 +1,210 @@
-"""Where the events of a run are made and numbered."""
+"""Where the events of a run are made, numbered and handed to the advisors that watch.
+
+Tools run side by side, so events may be made in several threads at once: they are numbered and handed over one after
+the other, each to all watchers. What a watcher raises goes then to the code that made the event, but for the ends of
+what is failing already: that error is the one to be told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from opentelemetry import trace
 
+from traced_tools._finalizing import is_finalizing, put_off
 from traced_tools._ids import time_ordered_id
-from traced_tools.events.types import Event, TextDelta, ToolArgumentsDelta
+from traced_tools.events.types import (
+    Delta,
+    Event,
+    IterationFinished,
+    IterationStarted,
+    ModelResponded,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolEvent,
+)
+from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import finish_reason, identifier, possible
+from traced_tools.telemetry.content import Contents, RunContent
+from traced_tools.telemetry.scope import error_type
+from traced_tools.telemetry.shapes import Answer, Question, conversation_makers
 
 if TYPE_CHECKING:
-    from traced_tools.models.base import ChatChunk
+    from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
+    from traced_tools.telemetry.content import Makers
+    from traced_tools.telemetry.run import RunTelemetry
+    from traced_tools.telemetry.words import StopReason
+    from traced_tools.tools.run import Totals
+    from traced_tools.tools.toolset import ToolSet
+
+E = TypeVar("E", bound=Event)
+Watcher = Callable[[Event], object]
+
+
+class Watchers(NamedTuple):
+    """Who is told of events.
+
+    Attributes:
+        inside: of all of them, but for deltas.
+        outside: of the run's start and end.
+        deltas: of those.
+    """
+
+    inside: Sequence[Watcher] = ()
+    outside: Sequence[Watcher] = ()
+    deltas: Sequence[Watcher] = ()
+
+
+NOBODY: Final = Watchers()
 
 
 class RunEvents:
     """Makes the events of one run.
 
     Args:
-        run_id: the run's id.
-        agent: the client's name.
-        conversation_id: the caller's conversation, when it gave one.
+        telemetry: the identity of the run, and what it may tell.
+        watchers: who is told.
+
+    Attributes:
+        wanted: whether anybody is told of more than the run's start and end.
+        wants_deltas: whether anybody is told of those.
+        content: what events may tell of contents; None for nothing.
     """
 
-    __slots__ = ("_deltas", "_identity", "_sequence")
+    __slots__ = (
+        "_deltas",
+        "_identity",
+        "_lock",
+        "_sequence",
+        "_telemetry",
+        "_watchers",
+        "content",
+        "wanted",
+        "wants_deltas",
+    )
 
-    def __init__(self, run_id: str, agent: str, conversation_id: str | None) -> None:
-        self._identity = {"run_id": run_id, "agent": agent, "conversation_id": conversation_id}
+    def __init__(self, telemetry: RunTelemetry, watchers: Watchers = NOBODY) -> None:
+        self._telemetry = telemetry
+        self._watchers = watchers
+        self._identity = {
+            "run_id": telemetry.run_id,
+            "agent": telemetry.agent,
+            "conversation_id": telemetry.conversation_id,
+        }
         self._sequence = 0
         self._deltas = 0
+        self._lock = threading.RLock()  # a watcher may run something that makes events in turn
+        self.wanted = bool(watchers.inside)
+        self.wants_deltas = bool(watchers.deltas)
+        content = telemetry.content
+        self.content: RunContent | None = content if content is not None and content.capture.on_events else None
 
-    def deltas(self, chunk: ChatChunk, iteration: int) -> Iterator[Event]:
-        """Give the events a chunk stands for; its calls have ids."""
+    def of_run(self, model: ChatModel, asked: Question, totals: Totals) -> RunWatch:
+        """Return what tells of the run's start and end."""
+        return RunWatch(self, model, asked, totals) if any(self._watchers) else UNWATCHED
+
+    def of_iteration(self, iteration: int) -> IterationWatch:
+        """Return what tells of the start and end of a pass."""
+        return IterationWatch(self, iteration) if self.wanted else UNWATCHED
+
+    def of_model_call(self, model: ChatModel, asked: Question, iteration: int) -> ModelWatch:
+        """Return what tells of a model's answer."""
+        return ModelWatch(self, model, asked, iteration) if self.wanted else UNWATCHED
+
+    def deltas(self, iteration: int, tools: ToolSet, chunk: ChatChunk) -> None:
+        """Tell of what a chunk holds; its calls have ids.
+
+        Args:
+            iteration: the pass of the loop.
+            tools: what the model was offered.
+            chunk: what arrived.
+        """
+        content = self.content
         if text := chunk.visible_text:
-            yield TextDelta(text=text, **self._delta(iteration))
+            self._tell_delta(TextDelta, iteration, text, content is not None, {"text": text})
         for call in chunk.calls():
-            yield ToolArgumentsDelta(
-                call_id=call.id or "", tool_name=call.name, arguments=call.arguments, **self._delta(iteration)
-            )
+            may_be_told = content is not None and content.may_tell(call.name)
+            fields: dict[str, Any] = {
+                "call_id": identifier(call.id or ""),
+                "tool_name": call.name,
+                "arguments": call.arguments,
+            }
+            fields["names_tool"] = call.name in tools.by_name
+            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, may_be_told, fields)
 
-    def _delta(self, iteration: int) -> dict[str, Any]:
-        fields = {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
-        self._deltas += 1
-        return fields
+    def _tell_delta(
+        self, kind: type[Delta], iteration: int, piece: str, may_be_told: bool, fields: dict[str, Any]
+    ) -> None:
+        size = len(piece.encode(errors="replace"))
+        fields |= {"size": size, "may_be_told": may_be_told and self._may_tell_piece(size)}
+        with self._lock:
+            fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
+            if (event := self._made(kind, fields)) is not None:
+                self._deltas += 1
+                self._hand(event, self._watchers.deltas, failing=False)
+
+    def _may_tell_piece(self, size: int) -> bool:
+        """Whether a piece may be told: not where there is a redactor, which must see a value whole, and to be cut."""
+        if self.content is None or self.content.capture.redact is not None:
+            return False
+        return size <= self.content.capture.max_bytes
+
+    def tell(
+        self, kind: type[E], iteration: int, fields: dict[str, Any], *, failing: bool = False, keep: Any = None
+    ) -> None:
+        """Make an event and hand it to those who watch.
+
+        Args:
+            kind: which event.
+            iteration: the pass of the loop, 0 outside it.
+            fields: what is particular about it.
+            failing: whether an error is on its way already: what a watcher raises is then counted and goes no further.
+            keep: what the event of a call keeps for those who watch and tells nobody else.
+        """
+        if is_finalizing():  # a watcher's locks may be held by this very thread
+            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration)}, failing=True, keep=keep))
+            return
+        with self._lock:
+            self._hand_over(kind, {**fields, **self._event(iteration)}, failing=failing, keep=keep)
+
+    def _hand_over(self, kind: type[E], fields: dict[str, Any], *, failing: bool, keep: Any = None) -> None:
+        outside = self._watchers.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        with self._lock:
+            event = self._made(kind, {**fields, "sequence": self._sequence + 1})
+            if event is None:
+                return
+            self._sequence += 1
+            if keep is not None and isinstance(event, ToolEvent):
+                event.keep(keep)
+            self._hand(event, (*outside, *self._watchers.inside), failing)
+
+    def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
+        """Return an event; None, which is counted, for what an application's own object said and no event can hold."""
+        try:
+            return kind(**fields)
+        except Exception as error:
+            self._telemetry.telemetry_failed(error, "making an event")
+            return None
+
+    def _hand(self, event: Event, watchers: Sequence[Watcher], failing: bool) -> None:
+        """Hand an event to all, and then raise the first error, unless something is `failing` already."""
+        first: Exception | None = None
+        for take in watchers:
+            try:
+                take(event)
+            except Exception as error:
+                if failing or first is not None:
+                    self._telemetry.telemetry_failed(error, "on_event of an advisor")
+                first = first or error
+        if first is not None and not failing:
+            raise first
 
     def _event(self, iteration: int) -> dict[str, Any]:
         fields = {**self._identity, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
@@ -52,3 +213,131 @@ class RunEvents:
             fields["trace_id"] = trace.format_trace_id(span.trace_id)
             fields["span_id"] = trace.format_span_id(span.span_id)
         return fields
+
+    def told(self, makers: Makers, *wanted: str) -> list[str | None]:
+        """Return the texts of contents, each None unless it may be told."""
+        if self.content is None:
+            return [None] * len(wanted)
+        contents = Contents(self.content, makers)
+        return [contents.text(name) for name in wanted]
+
+    def told_of_exchange(self, asked: Question, answer: Answer | None, name: str) -> str | None:
+        """Return the messages sent or received, None unless they may be told."""
+        if self.content is None:
+            return None
+        return self.told(conversation_makers(asked, answer, self.content), name)[0]
+
+
+class RunWatch:
+    """Tells of a run's start when it is entered, and of its end when it is left."""
+
+    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, totals: Totals) -> None:
+        self._events = events
+        self._model = model
+        self._asked = asked
+        self._totals = totals
+        self._began = perf_counter()
+
+    def started(self) -> None:
+        """Tell of the start."""
+        told = self._events.told_of_exchange(self._asked, None, names.INPUT_MESSAGES)
+        fields = {"model": self._model.model, "provider": self._model.provider, "input_messages": told}
+        self._events.tell(RunStarted, 0, fields)
+
+    def began(self, asked: Question) -> None:
+        """Note what is asked, now that the tools are known."""
+        self._asked = asked
+        if self._events.content is not None:
+            self._events.content.offer(asked.tools)
+
+    def ended(self, stop_reason: StopReason, answer: Answer | None, error: BaseException | None = None) -> None:
+        """Tell of the end: why the run ended, and what the model said last."""
+        content, totals = self._events.content, self._totals
+        is_direct = stop_reason == "return_direct" and content is not None and content.has_silent_tools
+        last = None if is_direct else answer  # which is what the tools said
+        fields = {
+            "stop_reason": stop_reason,
+            "error_type": None if error is None else error_type(error),
+            "iterations": totals.iterations,
+            "tool_calls": totals.tool_calls,
+            "usage": possible(totals.usage.total),
+            "duration": perf_counter() - self._began,
+            "output_messages": self._events.told_of_exchange(self._asked, last, names.OUTPUT_MESSAGES),
+        }
+        self._events.tell(RunFinished, 0, fields, failing=error is not None)
+
+
+class IterationWatch:
+    """Tells of the start and the end of a pass."""
+
+    def __init__(self, events: RunEvents, iteration: int) -> None:
+        self._events = events
+        self._iteration = iteration
+        self._tool_calls = 0
+
+    def __enter__(self) -> IterationWatch:
+        self._began = perf_counter()
+        try:
+            self._events.tell(IterationStarted, self._iteration, {})
+        except BaseException as error:
+            self.__exit__(type(error), error, None)  # what was told to start is told to end
+            raise
+        return self
+
+    def requested(self, tool_calls: int) -> None:
+        """Note how many calls the model asked for."""
+        self._tool_calls = tool_calls
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        fields = {
+            "outcome": "error" if error is not None else "tool_calls" if self._tool_calls else "answer",
+            "error_type": None if error is None else error_type(error),
+            "tool_calls": self._tool_calls,
+            "duration": perf_counter() - self._began,
+        }
+        self._events.tell(IterationFinished, self._iteration, fields, failing=error is not None)
+
+
+class ModelWatch:
+    """Tells of a model's answer."""
+
+    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, iteration: int) -> None:
+        self._events = events
+        self._model = model
+        self._asked = asked
+        self._iteration = iteration
+        self._began = perf_counter()
+
+    def answered(self, response: ChatResponse) -> None:
+        """Tell of the answer."""
+        reason, said = response.finish_reason, (response.model, response.id)
+        fields = {
+            "provider": self._model.provider,
+            "model": None if said[0] is None else identifier(said[0]),
+            "response_id": None if said[1] is None else identifier(said[1]),
+            "finish_reason": None if reason is None else finish_reason(reason),
+            "tool_calls": len(response.tool_calls),
+            "usage": possible(response.usage),
+            "duration": perf_counter() - self._began,
+            "output_messages": self._events.told_of_exchange(self._asked, response, names.OUTPUT_MESSAGES),
+        }
+        self._events.tell(ModelResponded, self._iteration, fields)
+
+
+class _Unwatched:
+    """Stands for what tells of something that nobody watches."""
+
+    def __enter__(self) -> _Unwatched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def ignore(self, *_: object) -> None:
+        """Tell nobody."""
+
+    started = began = ended = requested = answered = ignore
+    approved = intended = ran = decided = left_out = ignore
+
+
+UNWATCHED: Any = _Unwatched()

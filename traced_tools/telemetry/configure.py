@@ -24,19 +24,17 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from traced_tools._checks import expect
-from traced_tools._version import __version__
 from traced_tools.errors import ConfigurationError
-from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, as_capture, set_process_capture
+from traced_tools.telemetry.ledger import Ledger
 from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
-from traced_tools.telemetry.run import STAND_INS
+from traced_tools.telemetry.run import STAND_INS, instruments_of
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.settings import captured_by_environment
 from traced_tools.telemetry.setup import file_configuration
 from traced_tools.telemetry.setup.console import ConsoleProcessor
 from traced_tools.telemetry.setup.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.telemetry.setup.handle import Provider, Telemetry
-from traced_tools.telemetry.setup.ledger import Ledger, observe
 from traced_tools.telemetry.setup.otlp import GRPC, LOGS, METRICS, SIGNALS, TRACES, check_collector
 from traced_tools.telemetry.setup.variables import check_batches, check_metrics, check_otlp, check_providers
 
@@ -200,7 +198,8 @@ def _build(settings: _Settings, parts: _Parts) -> Telemetry:
         _logs.set_logger_provider(loggers)
     if meters is not None:
         metrics.set_meter_provider(meters)
-    observe(parts.ledgers, metrics.get_meter_provider().get_meter(names.SCOPE, __version__))
+    if (instruments := instruments_of(metrics.get_meter_provider())) is not None:
+        instruments.exports.show(parts.ledgers)
     made: list[Provider | None] = [tracers, loggers, meters]
     return Telemetry([each for each in made if each is not None], parts.server, parts.ledgers)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from opentelemetry import metrics
@@ -18,6 +19,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from traced_tools._fork import on_fork
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
+from traced_tools.telemetry.ledger import Exports
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -55,6 +57,9 @@ class Instruments:
         _observed(meter, names.TOOL_ACTIVE, self.tools_under_way)
         _aged(meter, names.RUN_OLDEST_ACTIVE, self.runs_under_way)
         _aged(meter, names.TOOL_OLDEST_ACTIVE, self.tools_under_way)
+        self.audit_records = _counter(meter, names.AUDIT_RECORDS)
+        self.audit = AuditGauges(meter)
+        self.exports = Exports(meter)
 
 
 class ModelMetrics(Protocol):
@@ -203,3 +208,37 @@ _Labels = tuple[str, str]
 def _attributes(agent: str, tool: str = "") -> Attributes:
     of_agent: Attributes = {names.AGENT_NAME: agent}
     return {**of_agent, names.TOOL_NAME: tool} if tool else of_agent
+
+
+class AuditGauges:
+    """What is observed of audit trails: how long records wait, and what verifications in this process found."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._lags: set[weakref.WeakMethod[Callable[[], float]]] = set()
+        self._verified: dict[str, tuple[bool, float]] = {}
+        for metric, observe in (
+            (names.AUDIT_LAG, self._observe_lag),
+            (names.AUDIT_VERIFIED, self._observe_verified),
+            (names.AUDIT_LAST_VERIFIED, self._observe_last_verified),
+        ):
+            meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.brief)
+
+    def watch(self, lag: Callable[[], float]) -> None:
+        """Observe a trail by a bound method that tells its lag in seconds, for as long as the trail lives."""
+        self._lags.add(weakref.WeakMethod(lag, self._lags.discard))
+
+    def verified(self, store: str, ok: bool, time: float) -> None:
+        """Note what the last verification of a store found, and when (Unix time)."""
+        self._verified[store] = (ok, time)
+
+    def _observe_lag(self, options: CallbackOptions) -> Iterable[Observation]:
+        lags = [lag() for each in [*self._lags] if (lag := each()) is not None]
+        return [Observation(max(lags))] if lags else []
+
+    def _observe_verified(self, options: CallbackOptions) -> Iterable[Observation]:
+        found = [ok for ok, _ in [*self._verified.values()]]
+        return [Observation(int(all(found)))] if found else []
+
+    def _observe_last_verified(self, options: CallbackOptions) -> Iterable[Observation]:
+        times = [time for _, time in [*self._verified.values()]]
+        return [Observation(min(times))] if times else []

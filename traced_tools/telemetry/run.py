@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from traced_tools.telemetry.words import CaptureMode
 if TYPE_CHECKING:
     from traced_tools.models.base import ChatModel
     from traced_tools.models.embedding import EmbeddingModel
+    from traced_tools.telemetry.ledger import Ledger
     from traced_tools.telemetry.prices import PriceTable
 
 STAND_INS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider", "ProxyLoggerProvider")
@@ -93,6 +94,7 @@ class RunTelemetry:
         agent: the client's name; a metric label.
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
+        is_watched: whether events of the run go to advisors, which may tell contents as well.
 
     Attributes:
         enabled: whether anything is emitted at all.
@@ -115,18 +117,24 @@ class RunTelemetry:
     )
 
     def __init__(
-        self, options: TelemetryOptions, agent: str, run_id: str = "", conversation_id: str | None = None
+        self,
+        options: TelemetryOptions,
+        agent: str,
+        run_id: str = "",
+        conversation_id: str | None = None,
+        *,
+        is_watched: bool = False,
     ) -> None:
         self.options = options
         self.agent = agent = encodable(agent)
         self.run_id = run_id
         self.conversation_id = conversation_id
         self.tracer = _tracer(_chosen(options.tracer_provider) or trace.get_tracer_provider())
-        self.instruments = _instruments(_chosen(options.meter_provider) or metrics.get_meter_provider())
+        self.instruments = instruments_of(_chosen(options.meter_provider) or metrics.get_meter_provider())
         self.agent_label = {names.AGENT_NAME: agent}
         self.logger = _logger(_chosen(options.logger_provider) or _logs.get_logger_provider())
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
-        self.content = self._content() if self.enabled else None
+        self.content = self._content() if self.enabled or is_watched else None
         self.clock = SelfClock()
         catch_up()
         self._chat_labels: dict[int, Attributes] = {}
@@ -187,6 +195,13 @@ def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
     return of_run or RunTelemetry(options or TelemetryOptions(), agent="")
 
 
+def show_exports_here(ledgers: Iterable[Ledger]) -> None:
+    """Have the metrics of the run this is called in tell of exporters, by their ledgers."""
+    of_run = _OF_RUN.get()
+    if of_run is not None and of_run.instruments is not None:
+        of_run.instruments.exports.show(ledgers)
+
+
 def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
     """Return the labels that every metric of calls to `model` carries."""
     labels: Attributes = {
@@ -240,7 +255,8 @@ def _logger(provider: _logs.LoggerProvider) -> _logs.Logger | None:
     return _of_provider(_LOGGERS, provider, lambda: _unless_no_op(provider.get_logger(names.SCOPE, __version__)))
 
 
-def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
+def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
+    """Return the package's instruments of a meter provider; None when it records nothing."""
     def make() -> Instruments | None:
         meter = _unless_no_op(provider.get_meter(names.SCOPE, __version__))
         return None if meter is None else Instruments(meter, conventions())

@@ -18,6 +18,8 @@ from traced_tools._checks import expect
 from traced_tools._flow import Flow
 from traced_tools._steps import Pause
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
+from traced_tools.events.calls import CallWatch
+from traced_tools.events.stream import UNWATCHED
 from traced_tools.messages import ToolCall
 from traced_tools.telemetry.names import TIMEOUT
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
@@ -26,13 +28,13 @@ from traced_tools.telemetry.tool_calls import ToolScope
 from traced_tools.telemetry.words import Decision
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import Collected
+from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.retries import Retries
 
 if TYPE_CHECKING:
     from traced_tools.tools.arguments import Bound
     from traced_tools.tools.callback import Invocable
-    from traced_tools.tools.definition import ToolDefinition
     from traced_tools.tools.function import Returned
     from traced_tools.tools.run import RunContext
     from traced_tools.tools.toolset import ToolSet
@@ -49,6 +51,8 @@ class ToolInvocation:
         iteration: the pass of the loop, from 1; 0 outside a loop.
         definition: what the model was told of the tool.
         context: what the tool will know of its call.
+        metadata: what the loop knows of the tool.
+        batch_index: its place among the calls of the same answer, from 0.
         intent: the reason the model gave for the call, where one is known; told only where content is captured.
     """
 
@@ -58,6 +62,8 @@ class ToolInvocation:
     iteration: int
     definition: ToolDefinition = field(repr=False)
     context: ToolContext
+    metadata: ToolMetadata = field(default_factory=ToolMetadata, repr=False)
+    batch_index: int = 0
     intent: str | None = field(default=None, repr=False)
 
     def replace(self, *, arguments: str | Mapping[str, Any] | None = None, intent: str | None = None) -> ToolInvocation:
@@ -66,9 +72,16 @@ class ToolInvocation:
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
         return replace(self, arguments=own, intent=self.intent if intent is None else intent)
 
-    def denied(self, reason: str) -> ToolResult:
-        """Return the result of a call that may not run; the model reads `reason`."""
-        return ToolResult(self.id, self.name, f"The call was not run: {reason}", decision="denied")
+    def denied(self, reason: str, *, code: str | None = None) -> ToolResult:
+        """Return the result of a call that may not run.
+
+        Args:
+            reason: what the model reads.
+            code: a word for it, set in code, such as the name of a rule; events and the audit trail tell it.
+        """
+        expect("code", code, (str, type(None)), "a str or None")
+        text = f"The call was not run: {reason}"
+        return ToolResult(self.id, self.name, text, decision="denied", reason_code=code)
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
         """Return a result given in place of the tool's own, such as a cached one; the model reads `content`."""
@@ -127,6 +140,7 @@ class ToolExecution:
         self._cancelled = False
         self._has_run = False
         self._clock = SelfClock() if run.tool_advisors else None
+        self._watch = CallWatch(run.events, call, self._tool, iteration, place) if run.events.wanted else UNWATCHED
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -136,10 +150,11 @@ class ToolExecution:
             ToolNotFoundError: when there is no such tool and the error policy says so.
         """
         refusal = self._refusal or self._unfit()
-        with self._scope(refused=refusal is not None) as scope:
+        with self._scope(refused=refusal is not None) as scope, self._watch:
             scope.repaired(self._repairs)
             if self._approved:
                 scope.approved()
+                self._watch.approved()
             if isinstance(refusal, InvalidArguments):
                 refusal = self._invalid(refusal, scope)
             result = refusal or await self._advised(scope)
@@ -148,6 +163,7 @@ class ToolExecution:
             if self._most_characters is not None:
                 result = result.limited(self._most_characters)
             scope.decided(result)
+            self._watch.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
             raise ToolExecutionError(result.name, result.error_type or "", _innermost(result.error)) from None
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
@@ -157,6 +173,7 @@ class ToolExecution:
     def leave_out(self) -> None:
         """Leave the span of a call that nobody came to: the run was cancelled, or failed, before."""
         with suppress(Abandoned), self._scope(refused=True):
+            self._watch.left_out()
             raise Abandoned
 
     def cancel(self) -> None:
@@ -173,7 +190,7 @@ class ToolExecution:
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         if self._tool.metadata.requires_approval and not self._approved:
             text = "The call was not run: somebody has to approve of it, and nobody has."
-            return ToolResult(self._id, self._call.name, text, decision="denied")
+            return ToolResult(self._id, self._call.name, text, decision="denied", reason_code="approval_required")
         try:
             self._bound = self._tools.invocable(self._call.name).bind(self._call.arguments)
         except InvalidArguments as problem:
@@ -201,7 +218,16 @@ class ToolExecution:
         context = self._run.tool_context_for(self._id, call.name, self._iteration)
         if self._clock is None:
             return self._invoke(call.arguments, context, scope)
-        invocation = ToolInvocation(call.name, call.arguments, self._id, self._iteration, definition, context)
+        invocation = ToolInvocation(
+            call.name,
+            call.arguments,
+            self._id,
+            self._iteration,
+            definition,
+            context,
+            self._tool.metadata,
+            self._place[0],
+        )
         return self._advise(0, invocation, scope)
 
     async def _advise(self, index: int, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
@@ -228,6 +254,7 @@ class ToolExecution:
         """Run the tool; its time is none of the advisors' around it."""
         assert self._clock is not None
         scope.intended(invocation.intent)
+        self._watch.intended(invocation.intent)
         began = perf_counter_ns()
         try:
             return await self._invoke(invocation.arguments, invocation.context, scope)
@@ -246,6 +273,7 @@ class ToolExecution:
             result = await self._attempt(arguments, context, scope)
         if result.outcome is not None:
             scope.ran(result)
+            self._watch.ran(result)
         return result
 
     async def _attempt(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
@@ -258,6 +286,7 @@ class ToolExecution:
         except Exception as error:  # of a validator of the developer's: a part of the tool
             failure = error
         context = self._context_of_attempt(context)
+        self._watch.started()  # first, since what a watcher raises here keeps the tool from running
         scope.started()
         try:
             if failure is None:

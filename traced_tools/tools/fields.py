@@ -1,4 +1,4 @@
-"""Whether a JSON Schema names a field that may be left out."""
+"""Which fields a JSON Schema names, and whether one may be left out."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def is_optional(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
     for key in path[:-1]:
         places = [below for place in places for form in _forms(place, root) for below in _below(form, key)]
     return any(_has_optional(form, path[-1]) for place in places for form in _forms(place, root))
+
+
+def field_names(root: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the fields that a schema names for the object itself, through references and branches."""
+    found = [form.get("properties") for form in _forms(root, root)]
+    return frozenset(name for properties in found if isinstance(properties, dict) for name in properties)
 
 
 def _has_optional(form: Mapping[str, Any], field: str | int) -> bool:

@@ -86,10 +86,12 @@ class ExecuteTools(Batch[ToolResult]):
         for index in self._places(call_id):
             self.refuse(index, "answered", content, value)
 
-    def refuse(self, index: int, decision: Decision, content: str, value: Any = None) -> None:
-        """Decide the call at `index` (from 0) before it runs; the model reads `content`."""
+    def refuse(self, index: int, decision: Decision, content: str, value: Any = None, code: str | None = None) -> None:
+        """Decide the call at `index` (from 0) before it runs; the model reads `content`, `code` is a word for it."""
         call = self.calls[index]
-        self._settled[index] = ToolResult(call.id or "", call.name, content, value=value, decision=decision)
+        self._settled[index] = ToolResult(
+            call.id or "", call.name, content, value=value, decision=decision, reason_code=code
+        )
 
     def _places(self, call_id: str | None) -> list[int]:
         places = [index for index, call in enumerate(self.calls) if call.id == call_id]
@@ -255,7 +257,8 @@ class ToolCallingManager:
             limit = spent or run.tally.admit(asked)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
-                step.refuse(index, decision, f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have.")
+                text = f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have."
+                step.refuse(index, decision, text, code=limit)
         return step
 
     def execute_tool_calls(

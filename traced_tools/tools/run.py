@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from traced_tools._ids import time_ordered_id
-from traced_tools.events.stream import RunEvents
+from traced_tools.events.stream import NOBODY, RunEvents, Watchers
 from traced_tools.messages import UsageSum
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
 from traced_tools.tools.context import ToolContext
@@ -40,6 +40,7 @@ class RunContext:
         tool_errors: what happens when a tool fails.
         telemetry: what to emit, and where to.
         tool_advisors: the advisors around each tool call, outermost first.
+        watchers: who is told of the events of the run.
         resolver_fallback: where a tool is looked up that the model names and the request does not carry.
     """
 
@@ -70,6 +71,7 @@ class RunContext:
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
         tool_advisors: tuple[Advisor, ...] = (),
+        watchers: Watchers = NOBODY,
         resolver_fallback: ToolCallbackResolver | None = None,
     ) -> None:
         self.id = time_ordered_id()
@@ -80,8 +82,10 @@ class RunContext:
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
         self.resolver_fallback = resolver_fallback
-        self.telemetry = RunTelemetry(telemetry or TelemetryOptions(), agent, self.id, conversation_id)
-        self.events = RunEvents(self.id, agent, conversation_id)
+        self.telemetry = RunTelemetry(
+            telemetry or TelemetryOptions(), agent, self.id, conversation_id, is_watched=any(watchers)
+        )
+        self.events = RunEvents(self.telemetry, watchers)
         self.tally = LimitTally(limits)
         self.totals = Totals()
         self.streamed: set[int] = set()

@@ -6,6 +6,8 @@ from typing import Final
 
 from traced_tools.telemetry.declared import Attribute, AttributeType
 from traced_tools.telemetry.words import (
+    AUDIT_OUTCOME_WORDS,
+    AUDIT_RECORD_WORDS,
     DECISIONS,
     DROP_REASONS,
     HOOKS,
@@ -142,9 +144,31 @@ TOOL_RESULT_CUT: Final = _attribute(
 TOOL_SOURCE: Final = _attribute(
     "traced_tools.tool.source", "string", f"`{LOCAL}`, or the MCP server's configured name."
 )
+REASON_CODE: Final = _attribute(
+    "traced_tools.tool.reason_code", "string", "Why it was decided so: a word set in code, such as the name of a rule."
+)
 INTENT: Final = _attribute("traced_tools.intent", "string", "The reason the model gave for a call.")
 CONTENT_TRUNCATED: Final = _attribute(
     "traced_tools.content.truncated", "boolean", "Set, to true, when content beside it was cut to the limit."
 )
+EVENT_TYPE: Final = _attribute("traced_tools.event.type", "string", "What happened: `tool_started`, for one.")
+EVENT_ID: Final = _attribute("traced_tools.event.id", "string", "Time-ordered id; tells doubles of an event.")
+EVENT_SEQUENCE: Final = _attribute(
+    "traced_tools.event.sequence", "int", "Number of the event within its run, from 1; 0 for a piece before the first."
+)
 EXPORTER_NAME: Final = _attribute("traced_tools.exporter.name", "string", "What sends: `otlp.traces`, for one.")
 DROP_REASON: Final = _attribute("traced_tools.export.drop_reason", "string", "Why it was not sent.", DROP_REASONS)
+
+AUDIT_RECORD: Final = _attribute(
+    "traced_tools.audit.record", "string", "Which record of the audit trail.", AUDIT_RECORD_WORDS
+)
+AUDIT_OUTCOME: Final = _attribute(
+    "traced_tools.audit.outcome", "string", "How the call ended, as the audit trail has it.", AUDIT_OUTCOME_WORDS
+)
+AUDIT_CHAIN_ID: Final = _attribute(
+    "traced_tools.audit.chain_id", "string", "The chain of the audit trail that the record stands in."
+)
+AUDIT_SEQUENCE: Final = _attribute("traced_tools.audit.sequence", "int", "The record's number in its chain, from 1.")
+AUDIT_HASH: Final = _attribute(
+    "traced_tools.audit.hash", "string", "SHA-256 of the record, which the record after it repeats."
+)

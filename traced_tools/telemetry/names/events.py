@@ -61,6 +61,62 @@ INFERENCE_DETAILS_EVENT: Final = EventType(
     tuple(name for name in CHAT_SPAN.attributes if name != at.RESEND_COUNT),  # which the transport counts on the span
     CHAT_SPAN.content,
 )
+_RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
+_RECORD_OF_CALL = (
+    *_RECORD,
+    *_RUN,
+    at.ITERATION_INDEX,
+    at.TOOL_NAME,
+    at.TOOL_CALL_ID,
+    at.TOOL_BATCH_INDEX,
+)
+AUDIT_INTENT_EVENT: Final = EventType(
+    "traced_tools.audit.intent",
+    "INFO",
+    "The audit trail holds that the model asks for a tool; the body is the record, without texts of contents.",
+    (
+        *_RECORD_OF_CALL,
+        at.TOOL_BATCH_SIZE,
+        at.TOOL_SOURCE,
+        at.TOOL_ARGUMENTS_SIZE,
+        at.PROVIDER_NAME,
+        at.RESPONSE_MODEL,
+        at.RESPONSE_ID,
+    ),
+)
+AUDIT_DECISION_EVENT: Final = EventType(
+    "traced_tools.audit.decision",
+    "INFO",
+    "The audit trail holds what was decided about a call.",
+    (*_RECORD_OF_CALL, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE, at.ERROR_TYPE),
+)
+AUDIT_OUTCOME_EVENT: Final = EventType(
+    "traced_tools.audit.outcome",
+    "INFO",
+    "The audit trail holds how a call ended.",
+    (*_RECORD_OF_CALL, at.AUDIT_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
+)
+AUDIT_CHECKPOINT_EVENT: Final = EventType(
+    "traced_tools.audit.checkpoint",
+    "INFO",
+    "The audit trail holds how many records its chain has, and the hash of the last one.",
+    _RECORD,
+)
+AUDIT_GAP_EVENT: Final = EventType(
+    "traced_tools.audit.gap",
+    "WARN",
+    "The audit trail holds that records came late, after what they should have come before, or were lost.",
+    _RECORD,
+)
+EXPORTED_EVENT: Final = EventType(
+    "traced_tools.event",
+    "INFO",
+    "A typed event of a run, whose JSON is the body; only where an `OtlpEventExporter` sends them.",
+    (
+        *(at.EVENT_TYPE, at.EVENT_ID, at.EVENT_SEQUENCE),
+        *(*_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_CALL_ID),
+    ),
+)
 EVENTS: Final = {
     each.name: each
     for each in (
@@ -71,5 +127,11 @@ EVENTS: Final = {
         TOOL_EXCEPTION_EVENT,
         OPERATION_EXCEPTION_EVENT,
         INFERENCE_DETAILS_EVENT,
+        AUDIT_INTENT_EVENT,
+        AUDIT_DECISION_EVENT,
+        AUDIT_OUTCOME_EVENT,
+        AUDIT_CHECKPOINT_EVENT,
+        AUDIT_GAP_EVENT,
+        EXPORTED_EVENT,
     )
 }

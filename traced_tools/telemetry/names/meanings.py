@@ -59,6 +59,20 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "code_fence": "They stood in a Markdown code fence.",
         "null_fields": "Fields that need not be there were null, and were left out.",
     },
+    at.AUDIT_RECORD: {
+        "intent": "What the model wants to do; it is durable before the tool starts.",
+        "decision": "What was decided about the call.",
+        "outcome": "How the call ended.",
+        "checkpoint": "How many records the chain has, and the hash of the last.",
+        "gap": "Records came late or were lost, since the store could not be written.",
+    },
+    at.AUDIT_OUTCOME: {
+        "ok": "The tool returned.",
+        "error": "It raised.",
+        "timeout": "It took longer than it may.",
+        "cancelled": "The run was cancelled meanwhile.",
+        "invalid_arguments": "It did not run: the arguments do not fit.",
+    },
     at.DROP_REASON: {
         "queue_full": "More came than could be sent.",
         "export_failed": "The collector was not reached, or refused it, until the time of the request was over.",

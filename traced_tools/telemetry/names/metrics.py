@@ -248,3 +248,31 @@ EXPORT_DROPPED: Final = _metric(
 EXPORT_QUEUE_SIZE: Final = _metric(
     "traced_tools.export.queue.size", "gauge", "{item}", "What waits to be sent.", (at.EXPORTER_NAME,)
 )
+AUDIT_RECORDS: Final = _metric(
+    "traced_tools.audit.records",
+    "counter",
+    "{record}",
+    "Records of the audit trail that are durable.",
+    (at.AUDIT_RECORD,),
+)
+AUDIT_LAG: Final = _metric(
+    "traced_tools.audit.lag",
+    "gauge",
+    "s",
+    "Age of the oldest audit record that is not durable yet; 0 when none waits.",
+    (),
+)
+AUDIT_VERIFIED: Final = _metric(
+    "traced_tools.audit.verified",
+    "gauge",
+    "{bool}",
+    "1 when the last verification of each audit store found nothing wrong, else 0; once there was one in the process.",
+    (),
+)
+AUDIT_LAST_VERIFIED: Final = _metric(
+    "traced_tools.audit.last_verified",
+    "gauge",
+    "s",
+    "When that was, in Unix time; of several stores, the one that was verified longest ago.",
+    (),
+)

@@ -26,10 +26,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from traced_tools._fork import on_fork
+from traced_tools.telemetry.ledger import Ledger
 from traced_tools.telemetry.prometheus import metrics_of
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.setup.exporters import ExporterT, OtlpExporter, make_exporter
-from traced_tools.telemetry.setup.ledger import Ledger
 from traced_tools.telemetry.setup.otlp import LOGS, METRICS, TRACES
 from traced_tools.telemetry.setup.variables import queue_size
 

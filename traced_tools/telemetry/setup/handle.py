@@ -15,9 +15,9 @@ from typing import Protocol, Self
 from traced_tools._checks import expect
 from traced_tools._finalizing import catch_up
 from traced_tools._fork import on_fork
+from traced_tools.telemetry.ledger import Ledger
 from traced_tools.telemetry.prometheus import PrometheusServer
 from traced_tools.telemetry.scope import error_type
-from traced_tools.telemetry.setup.ledger import Ledger
 
 _LOG = logging.getLogger(__name__)
 

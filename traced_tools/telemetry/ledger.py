@@ -1,7 +1,7 @@
 """What became of the items of a pipeline: what waits, what was sent, what is lost and why; told once in the log.
 
-An item (a span, a metric point, a log record) is admitted to a queue, taken from it, and then sent or lost. Metric
-points have no queue: they are collected when they are sent.
+An item (a span, a metric point, a log record, an event) is admitted to a queue, taken from it, and then sent or lost.
+Metric points have no queue: they are collected when they are sent.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+from weakref import WeakSet
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -18,6 +20,60 @@ from traced_tools.telemetry import names
 from traced_tools.telemetry.words import DROP_REASONS, DropReason
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Totals:
+    """What the metrics tell of an exporter: the sum over all ledgers that share it, also of those that are gone.
+
+    Args:
+        name: the exporter's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sent = 0
+        self.lost: Counter[DropReason] = Counter()
+        self._queues: WeakSet[Ledger] = WeakSet()
+        self._renew_lock()
+        on_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
+
+    @property
+    def reasons(self) -> list[DropReason]:
+        """For which reasons items can be lost."""
+        return [reason for reason in DROP_REASONS if reason != "queue_full" or self.queues]
+
+    @property
+    def queues(self) -> list[Ledger]:
+        """The ledgers with a queue."""
+        with self._lock:
+            return [*self._queues]
+
+    def join(self, ledger: Ledger) -> None:
+        """Have a ledger's queue count."""
+        with self._lock:
+            self._queues.add(ledger)
+
+    def add_sent(self, count: int) -> None:
+        """Count items that were sent."""
+        with self._lock:
+            self.sent += count
+
+    def add_lost(self, count: int, reason: DropReason) -> None:
+        """Count items that are lost."""
+        with self._lock:
+            self.lost[reason] += count
+
+
+_OF_EVENTS: dict[str, Totals] = {}
+
+
+def totals_of_events(name: str) -> Totals:
+    """Return what event exporters of one name share in this process; names are set in code, so there are few."""
+    return _OF_EVENTS.setdefault(name, Totals(name))
 
 
 class Ledger:
@@ -30,11 +86,13 @@ class Ledger:
         name: the exporter's name, such as `otlp.traces`.
         items: what it sends, in the plural.
         capacity: how many items may wait; None when there is no queue.
+        totals: what the metrics tell; by default of this ledger alone.
     """
 
-    def __init__(self, name: str, items: str, capacity: int | None = None) -> None:
+    def __init__(self, name: str, items: str, capacity: int | None = None, totals: Totals | None = None) -> None:
         self.name = name
         self.capacity = capacity
+        self.totals = totals or Totals(name)
         self._items = items
         self._lost: Counter[DropReason] = Counter()
         self._sent = 0
@@ -42,6 +100,8 @@ class Ledger:
         self._problem: Callable[[], str | None] = lambda: None
         self._begin_empty()
         on_fork(self._begin_empty)
+        if capacity is not None:
+            self.totals.join(self)
 
     def _begin_empty(self) -> None:
         self._lock = threading.RLock()  # a signal handler may come here while its thread is in here
@@ -70,10 +130,14 @@ class Ledger:
         """How many items are lost."""
         return sum(self.lost.values())
 
-    def admit(self) -> bool:
-        """Return whether an item may wait to be sent; one that may not is lost."""
+    def admit(self, leaving: int = 0) -> bool:
+        """Return whether an item may wait to be sent; one that may not is lost.
+
+        Args:
+            leaving: how many places are kept for what counts more.
+        """
         with self._lock:
-            if not self._closed and self._waiting < (self.capacity or 0):
+            if not self._closed and self._waiting < (self.capacity or 0) - leaving:
                 self._waiting += 1
                 return True
             why = "telemetry was shut down" if self._closed else "more came than could be sent"
@@ -107,6 +171,7 @@ class Ledger:
                 return
             self._under_way -= sent + lost
             self._sent += sent
+            self.totals.add_sent(sent)
             line = self._lose(lost, "export_failed", why) if lost else None
             recovered = self._recover() if sent and not lost else None
         _warn(line)
@@ -131,6 +196,7 @@ class Ledger:
     def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
         """Count a loss and return what is to be said of it, if anything."""
         self._lost[reason] += count
+        self.totals.add_lost(count, reason)
         self._lost_since_sent += count
         was_in_outage, self._in_outage = self._in_outage, True
         if was_in_outage:
@@ -150,25 +216,45 @@ class Ledger:
         return f"{self.name}: works again; {self.lost_in_all} {self._items} lost so far"
 
 
-def observe(ledgers: Sequence[Ledger], meter: Meter) -> None:
-    """Make the metrics of exporting, which read the ledgers."""
-    items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
+class Exports:
+    """The metrics of exporting, which read the totals; made once per meter provider.
 
-    def sent(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(each.sent, {names.EXPORTER_NAME: each.name}) for each in ledgers]
+    Exporters of one name have one series each: the sum.
+    """
 
-    def lost(_: CallbackOptions) -> Iterator[Observation]:
+    def __init__(self, meter: Meter) -> None:
+        self._shown: list[Totals] = []
+        items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
+        meter.create_observable_counter(items.name, [self._sent], items.unit, items.brief)
+        meter.create_observable_counter(dropped.name, [self._lost], dropped.unit, dropped.brief)
+        meter.create_observable_gauge(queue.name, [self._waiting], queue.unit, queue.brief)
+
+    def show(self, ledgers: Iterable[Ledger]) -> None:
+        """Tell of these from now on."""
         for each in ledgers:
-            for reason, count in each.lost.items():
-                yield Observation(count, {names.EXPORTER_NAME: each.name, names.DROP_REASON: reason})
+            if each.totals not in self._shown:
+                self._shown.append(each.totals)
 
-    def waiting(_: CallbackOptions) -> Iterable[Observation]:
-        queues = [each for each in ledgers if each.capacity is not None]
-        return [Observation(each.waiting, {names.EXPORTER_NAME: each.name}) for each in queues]
+    def _sent(self, _: CallbackOptions) -> Iterator[Observation]:
+        for name, count in _summed((each.name, each.sent) for each in [*self._shown]):
+            yield Observation(count, {names.EXPORTER_NAME: name})
 
-    meter.create_observable_counter(items.name, [sent], items.unit, items.brief)
-    meter.create_observable_counter(dropped.name, [lost], dropped.unit, dropped.brief)
-    meter.create_observable_gauge(queue.name, [waiting], queue.unit, queue.brief)
+    def _lost(self, _: CallbackOptions) -> Iterator[Observation]:
+        lost = (((each.name, why), each.lost[why]) for each in [*self._shown] for why in each.reasons)
+        for (name, reason), count in _summed(lost):
+            yield Observation(count, {names.EXPORTER_NAME: name, names.DROP_REASON: reason})
+
+    def _waiting(self, _: CallbackOptions) -> Iterator[Observation]:
+        waiting = ((each.name, queue.waiting) for each in [*self._shown] for queue in each.queues)
+        for name, count in _summed(waiting):
+            yield Observation(count, {names.EXPORTER_NAME: name})
+
+
+def _summed(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
+    found: dict[T, int] = {}
+    for key, count in counts:
+        found[key] = found.get(key, 0) + count
+    return found.items()
 
 
 def _warn(line: str | None) -> None:

@@ -1,0 +1,112 @@
+"""A trail that keeps drafts in memory, and ways to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from tests.helpers import Telemetry
+from tests.telemetry.runs import add, fail
+from traced_tools import Advisor, ChatClient, Step, ToolInvocation, ToolResult, perform
+from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit.records import Draft
+from traced_tools.errors import AuditUnavailable
+from traced_tools.telemetry import names
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+RAN = ["intent add", "allowed", "ok"]
+"""The story of a call of `add` that ran."""
+
+
+class KeptTrail:
+    """Stands for an `AuditTrail`: keeps what it is given, in order.
+
+    Attributes:
+        drafts: what was written and submitted.
+        is_out: whether writing fails; the record is kept all the same, as by a trail whose store comes back.
+    """
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self.is_out = False
+
+    def write(self, draft: Draft) -> Step[None]:
+        return perform(self._write, draft)
+
+    def _write(self, draft: Draft) -> None:
+        self.submit(draft)
+        if self.is_out:
+            raise AuditUnavailable("the record is not durable in time")
+
+    def submit(self, draft: Draft) -> None:
+        self.drafts.append(draft)
+
+    def of(self, kind: str) -> list[Draft]:
+        """The drafts of a kind."""
+        return [draft for draft in self.drafts if draft.kind == kind]
+
+    def one(self, kind: str) -> Draft:
+        """The only draft of a kind."""
+        (draft,) = self.of(kind)
+        return draft
+
+    def stories(self) -> list[list[str]]:
+        """What is on record of each call, in the order of the calls within their passes and runs."""
+        return stories_of(self.drafts)
+
+
+def stories_of(drafts: Iterable[Draft]) -> list[list[str]]:
+    """What each call's drafts tell, in their order."""
+    found: dict[Any, list[str]] = {}
+    for draft in drafts:
+        assert draft.subject is not None
+        key = (draft.subject.run_id, draft.subject.iteration, draft.subject.batch_index)
+        found.setdefault(key, []).append(word_of(draft))
+    return [found[key] for key in sorted(found)]
+
+
+def word_of(draft: Draft) -> str:
+    """The word of a decision or an outcome; of an intent, the tool."""
+    if draft.kind == "intent":
+        assert draft.subject is not None
+        return f"intent {draft.subject.tool}"
+    return str(draft.fields[draft.kind])
+
+
+def auditing(trail: KeptTrail, **options: Any) -> AuditAdvisor:
+    """An advisor that records in `trail`."""
+    return AuditAdvisor(cast(Any, trail), **options)
+
+
+def client_of(trail: KeptTrail, turns: list[Any], *advisors: Advisor, tools: Any = (add, fail), **options: Any) -> Any:
+    """A client with further advisors and one that records in `trail`."""
+    return ChatClient(ScriptedChatModel(turns), tools=tools, advisors=[*advisors, auditing(trail)], **options)
+
+
+def assert_reconciled(trail: KeptTrail, telemetry: Telemetry) -> None:
+    """Each call has one intent and one span, and each decision is counted, on its span, and on record."""
+    spans = [each for each in telemetry.spans if each.name.startswith(("execute_tool", "refuse_tool"))]
+    assert len(spans) == len(trail.of("intent"))
+    decided = [each.attributes[names.TOOL_DECISION] for each in spans if names.TOOL_DECISION in (each.attributes or {})]
+    counted = {each.labels[names.TOOL_DECISION]: 0.0 for each in telemetry.metric(names.TOOL_DECISIONS.name)}
+    for point in telemetry.metric(names.TOOL_DECISIONS.name):
+        counted[point.labels[names.TOOL_DECISION]] += point.total
+    assert sum(counted.values()) == len(decided) == len(trail.of("decision"))
+    recorded = [each.fields["decision"] for each in trail.of("decision")]
+    assert sorted("limited" if each == "repeated" else str(each) for each in decided) == sorted(recorded)
+    ids = {f"{span.get_span_context().span_id:016x}" for span in spans}
+    assert ids == {draft.subject.span_id for draft in trail.drafts if draft.subject is not None}
+
+
+class Twice(Advisor):
+    """Has each tool run again."""
+
+    name = "twice"
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        await call_next(call)
+        return await call_next(call)

@@ -1,0 +1,183 @@
+"""Checkpoints: when they are made, what they say, and what of them stands outside the store."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
+from tests.support import PATIENCE
+from traced_tools.audit.checkpoints import CheckpointFile, Signer
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.verifying import verify
+from traced_tools.errors import ConfigurationError
+
+SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+
+def pem(key: Any) -> bytes:
+    written: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return written
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.db"
+
+
+def test_one_is_made_after_so_many_records(path: Path) -> None:
+    trail = AuditTrail(path, key=KEY, checkpoint_every=10)
+    for number in range(25):
+        write(trail, intent(f"call_{number}"))
+    assert [each["records"] for each in of_kind(path, "checkpoint")] == [10, 21]
+    trail.close()
+    assert [each["records"] for each in of_kind(path, "checkpoint")] == [10, 21, 27]
+
+
+def test_one_is_made_some_time_after_a_record_that_none_covers(path: Path) -> None:
+    made: list[Mapping[str, Any]] = []
+    seen = threading.Event()
+
+    def publish(line: Mapping[str, Any]) -> None:
+        made.append(line)
+        seen.set()
+
+    with AuditTrail(path, key=KEY, checkpoint_interval=0.05, checkpoints=publish) as trail:
+        for number in range(2):
+            write(trail, intent(f"call_{number}"))
+            assert seen.wait(PATIENCE)
+            seen.clear()
+    assert [line["records"] for line in made] == [1, 3]
+
+
+def test_one_is_made_on_request_and_at_the_end_unless_there_is_nothing_new(path: Path) -> None:
+    with AuditTrail(path, key=KEY) as trail:
+        trail.submit(intent())
+        trail.checkpoint()
+        trail.checkpoint()
+        assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint"]
+    assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint"]
+
+
+def test_it_tells_how_far_the_chain_has_come(path: Path) -> None:
+    with AuditTrail(path, key=KEY) as trail:
+        for number in range(3):
+            write(trail, intent(f"call_{number}"))
+    *_, checkpoint = bodies(path)
+    assert checkpoint["records"] == 3
+    assert checkpoint["head"] == checkpoint["previous"]
+    assert checkpoint["key_id"] == AuditKey(KEY).id
+    assert not {"signature", "public_key"} & set(checkpoint)
+
+
+def test_its_line_is_beside_the_store(path: Path) -> None:
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent())
+    (line,) = lines(path)
+    (checkpoint,) = of_kind(path, "checkpoint")
+    names = ("chain_id", "sequence", "records", "head", "time")
+    assert {name: line[name] for name in names} == {name: checkpoint[name] for name in names}
+    assert json.loads(line["body"]) == checkpoint
+    assert set(line) == {*names, "hash", "body"}
+    assert verify(path).ok
+
+
+def test_a_line_may_go_to_another_file_or_to_a_function(path: Path, tmp_path: Path) -> None:
+    told: list[Mapping[str, Any]] = []
+    for checkpoints in (tmp_path / "elsewhere", told.append):
+        with AuditTrail(path, key=KEY, checkpoints=checkpoints) as trail:
+            write(trail, intent())
+    (line,) = (tmp_path / "elsewhere").read_text().splitlines()
+    assert json.loads(line).keys() == told[0].keys()
+    assert not Path(f"{path}.checkpoints").exists()
+    assert verify(path, checkpoints=tmp_path / "elsewhere").ok
+
+
+def test_a_line_that_a_crash_cut_off_does_not_swallow_the_next(path: Path) -> None:
+    file = CheckpointFile(Path(f"{path}.checkpoints"))
+    file({"a": 1})
+    file.path.write_bytes(file.path.read_bytes() + b'{"b": ')
+    file({"c": 3})
+    file({"d": 4})
+    assert file.path.read_text().splitlines() == ['{"a":1}', '{"b": ', '{"c":3}', '{"d":4}']
+
+
+def test_a_function_that_fails_disturbs_nothing_and_is_told_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(line: object) -> None:
+        raise RuntimeError("sEcReT")
+
+    with AuditTrail(path, key=KEY, checkpoints=fail) as trail:
+        for number in range(3):
+            write(trail, intent(f"call_{number}"))
+            trail.checkpoint()
+    assert len(of_kind(path, "checkpoint")) == 3
+    (told,) = caplog.messages
+    assert "RuntimeError" in told
+    assert "sEcReT" not in caplog.text
+
+
+def test_the_heads_of_other_chains_tie_them_together(path: Path) -> None:
+    with AuditTrail(path, key=KEY) as first, AuditTrail(path, key=KEY) as second:
+        write(first, intent("first"))
+        first.checkpoint()
+        write(second, intent("second"))
+        second.checkpoint()
+    one, other = (
+        next(each["chain_id"] for each in bodies(path) if each.get("call_id") == name) for name in ("first", "second")
+    )
+    checkpoint = next(each for each in of_kind(path, "checkpoint") if each["chain_id"] == other)
+    head = next(line for line in lines(path) if line["chain_id"] == one)
+    assert checkpoint["heads"] == {one: {"sequence": 2, "hash": head["hash"]}}
+    assert verify(path).ok
+
+
+@pytest.mark.parametrize("form", ["raw", "PEM", "a path", "a path as text"])
+def test_it_is_signed_with_the_key_that_was_given(path: Path, tmp_path: Path, form: str) -> None:
+    file = tmp_path / "signing.pem"
+    file.write_bytes(pem(SIGNING_KEY))
+    key = {"raw": bytes(range(32)), "PEM": pem(SIGNING_KEY), "a path": file, "a path as text": str(file)}[form]
+    with AuditTrail(path, key=KEY, signing_key=key) as trail:  # type: ignore[arg-type]
+        write(trail, intent())
+    (checkpoint,) = of_kind(path, "checkpoint")
+    signature = base64.b64decode(checkpoint.pop("signature"))
+    public_key = base64.b64decode(checkpoint["public_key"])
+    assert public_key == SIGNING_KEY.public_key().public_bytes_raw()
+    signed = json.dumps(checkpoint, sort_keys=True, separators=(",", ":"))
+    Ed25519PublicKey.from_public_bytes(public_key).verify(signature, signed.encode())
+    assert lines(path)[0]["signature"] == base64.b64encode(signature).decode()
+    assert verify(path, public_key=public_key).ok
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 31, b"-----BEGIN nothing", pem(X25519PrivateKey.generate())])
+def test_a_key_that_cannot_sign_is_refused_without_showing_it(key: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="Ed25519") as caught:
+        Signer(key)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_a_signer_does_not_show_its_key() -> None:
+    assert bytes(range(32)).hex() not in repr(Signer(bytes(range(32))))
+
+
+def test_signing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    with pytest.raises(ConfigurationError, match=r"traced_tools\[signing\]"):
+        Signer(bytes(32))
+
+
+def test_a_server_store_keeps_no_line_unless_told_where(caplog: pytest.LogCaptureFixture) -> None:
+    AuditTrail("postgresql://me:pAsS@127.0.0.1:1/audit", key=KEY)
+    (told,) = caplog.messages
+    assert "checkpoints=" in told
+    assert "pAsS" not in told

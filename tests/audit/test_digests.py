@@ -1,0 +1,194 @@
+"""Digests of contents: equal for what is the same JSON, different for anything else, and silent about the key."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import hmac
+import json
+import pickle
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.audit.trails import KEY
+from tests.helpers import relaxed
+from traced_tools.audit.digests import AuditKey, canonical_json, definition_digest
+from traced_tools.errors import ConfigurationError
+from traced_tools.tools.definition import ToolDefinition
+
+OTHER = AuditKey(b"another key, as long as the one")
+PLAIN = AuditKey(KEY)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+wild = st.text(st.characters())
+numbers = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def shuffled(value: Any) -> Any:
+    """The same value with the keys of its objects the other way round."""
+    if isinstance(value, dict):
+        return {key: shuffled(value[key]) for key in reversed(value)}
+    return [shuffled(each) for each in value] if isinstance(value, list) else value
+
+
+@relaxed
+@given(values)
+def test_a_value_has_one_digest_however_its_json_is_written(value: Any) -> None:
+    first = PLAIN.content(json.dumps(value), is_json=True)
+    for text in (json.dumps(shuffled(value), indent=3, ensure_ascii=False), f" \n{json.dumps(value)}\t"):
+        again = PLAIN.content(text, is_json=True)
+        assert (again["digest"], again["form"]) == (first["digest"], "json")
+        assert PLAIN.matches(first, text)
+
+
+@relaxed
+@given(values)
+def test_the_canonical_form_is_that_of_the_library(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    assert canonical_json(text) == rfc8785.dumps(json.loads(text))
+    assert canonical_json(json.dumps(value)) == rfc8785.dumps(json.loads(text))
+
+
+@relaxed
+@given(values, values)
+def test_different_values_have_different_digests(one: Any, other: Any) -> None:
+    first, second = (PLAIN.content(json.dumps(each), is_json=True)["digest"] for each in (one, other))
+    assert (first == second) == (rfc8785.dumps(one) == rfc8785.dumps(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"a": 1, "b": 2}', '{"b":2,"a":1}'),
+        ('{"days": 1.0}', '{"days": 1}'),
+        ("1e2", "100"),
+        ('"\\u00e9\\/"', '"é/"'),
+        ("-0", "0.0"),
+        ('{"\\u0061": 1}', '{"a": 1}'),
+    ],
+)
+def test_ways_of_writing_do_not_matter(one: str, other: str) -> None:
+    assert PLAIN.content(one, is_json=True)["digest"] == PLAIN.content(other, is_json=True)["digest"]
+    assert PLAIN.matches(PLAIN.content(one, is_json=True), other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1", '"1"'), ("[1, 2]", "[2, 1]"), ("null", "{}"), ('{"a": null}', "{}"), ("true", "1"), ('"é"', '"e\\u0301"')],
+)
+def test_other_values_are_other_contents(one: str, other: str) -> None:
+    content = PLAIN.content(one, is_json=True)
+    assert PLAIN.content(other, is_json=True)["digest"] != content["digest"]
+    assert not PLAIN.matches(content, other)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not json",
+        "{",
+        "NaN",
+        "[Infinity]",
+        "1e999",
+        str(2**53),
+        '{"a": 1, "a": 2}',
+        '"\\ud800"',
+        '{"\\udfff": 1}',
+        "\ud800",
+        "[" * 129 + "]" * 129,
+        "[" * 100_000,
+        '{"a":' * 5_000 + "1" + "}" * 5_000,
+        "9" * 5_000,
+        "[1] 2",
+        "\ufeff{}",
+    ],
+)
+def test_what_has_no_canonical_form_is_a_text(text: str) -> None:
+    content = PLAIN.content(text, is_json=True)
+    assert content["form"] == "text"
+    assert content == PLAIN.content(text)
+    assert PLAIN.matches(content, text)
+    assert not PLAIN.matches(content, text + " ")
+
+
+def test_it_does_not_depend_on_the_stack_which_form_a_digest_has() -> None:
+    deepest = "[" * 128 + "]" * 128
+    found: list[str] = []
+
+    def descend(levels: int) -> None:
+        if levels:
+            descend(levels - 1)
+        else:
+            found.append(PLAIN.content(deepest, is_json=True)["form"])
+
+    descend(300)
+    assert found == ["json"]
+
+
+@relaxed
+@given(wild)
+def test_any_text_has_a_digest_and_a_size(text: str) -> None:
+    written = text.encode("utf-8", "surrogatepass")
+    expected = hmac.new(KEY, b"text\0" + written, hashlib.sha256).hexdigest()
+    assert PLAIN.content(text) == {"digest": expected, "form": "text", "size": len(written), "key_id": PLAIN.id}
+
+
+def test_the_digest_of_json_can_be_made_without_the_package() -> None:
+    expected = hmac.new(KEY, b'json\0{"a":[1,"\xc3\xa9"],"b":null}', hashlib.sha256).hexdigest()
+    assert PLAIN.content('{"b": null, "a": [1.0, "\\u00e9"]}', is_json=True)["digest"] == expected
+
+
+def test_a_text_that_reads_as_json_is_not_the_same_content_as_the_json() -> None:
+    assert PLAIN.content("{}")["digest"] != PLAIN.content("{}", is_json=True)["digest"]
+
+
+def test_another_key_makes_another_digest_and_has_another_id() -> None:
+    content = PLAIN.content("{}", is_json=True)
+    assert OTHER.content("{}", is_json=True)["digest"] != content["digest"]
+    assert not OTHER.matches(content, "{}")
+    assert OTHER.id != PLAIN.id
+    assert len(bytes.fromhex(PLAIN.id)) == 8
+
+
+def test_a_key_tells_nothing_of_itself() -> None:
+    assert KEY.decode() not in repr(PLAIN)
+    assert repr(PLAIN) == f"AuditKey(id={PLAIN.id!r})"
+    with pytest.raises(TypeError):
+        pickle.dumps(PLAIN)
+    with pytest.raises(TypeError):
+        copy.copy(PLAIN)
+
+
+def test_a_short_key_is_refused() -> None:
+    AuditKey(b"k" * 16)
+    with pytest.raises(ConfigurationError, match="at least 16 bytes, it has 15"):
+        AuditKey(b"k" * 15)
+
+
+def test_a_definition_has_the_plain_digest_of_its_canonical_form() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    told: dict[str, Any] = {"name": "get_weather", "description": "Look it up.", "input_schema": schema}
+    expected = hashlib.sha256(rfc8785.dumps(told)).hexdigest()
+    assert definition_digest(ToolDefinition(**told)) == expected
+    assert definition_digest(ToolDefinition(**{**told, "description": "Look it up!"})) != expected
+
+
+def test_a_definition_without_a_canonical_form_has_a_digest_all_the_same() -> None:
+    wide = [ToolDefinition(name="wide", input_schema={"maximum": 2**63 - each, "default": {1}}) for each in (1, 1, 2)]
+    found = [definition_digest(each) for each in wide]
+    assert found[0] == found[1] != found[2]
+
+
+def test_big_json_takes_no_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rfc8785, "dumps", None)
+    assert canonical_json('{"b": [1, true, null], "a": "x"}') == b'{"a":"x","b":[1,true,null]}'

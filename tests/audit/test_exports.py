@@ -1,0 +1,195 @@
+"""Records on their way out: whole, streamed, and harmless to whatever opens them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from tests.audit.made import NOON, Chain, Row, content, write
+from tests.helpers import relaxed
+from traced_tools.audit.exporting import COLUMNS, export
+from traced_tools.audit.reading import AuditReader
+from traced_tools.audit.records import AuditRecord, body_of, hash_of
+from traced_tools.errors import ConfigurationError
+
+FORMATS = ("jsonl", "csv", "parquet")
+
+
+def records(*rows: Row) -> list[AuditRecord]:
+    return [
+        AuditRecord(*(row[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))) for row in rows
+    ]
+
+
+def exported(format: str, *rows: Row) -> bytes:
+    file = io.BytesIO()
+    assert export(records(*rows), format, file) == len(rows)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def table(data: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+
+
+def lines(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def parquet_rows(data: bytes) -> list[dict[str, Any]]:
+    return parquet.read_table(io.BytesIO(data)).to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def chain() -> Chain:
+    chain = Chain()
+    chain.call(tool="search", reason=content("because", stored=True), trace_id="a" * 32, tags={"team": "x"})
+    chain.call(tool="book", decision="denied", advisor="policy", reason_code="never")
+    chain.checkpoint()
+    return chain
+
+
+def test_a_line_of_json_is_the_body_with_the_hash_beside_it(chain: Chain) -> None:
+    told = lines(exported("jsonl", *chain.rows))
+    for line, row in zip(told, chain.rows, strict=True):
+        own = line.pop("hash")
+        assert (own, body_of(line)) == (row["hash"], row["body"])
+        assert hash_of(body_of(line)) == own
+
+
+def test_a_row_of_the_table_is_a_record(chain: Chain) -> None:
+    rows = table(exported("csv", *chain.rows))
+    assert [row["kind"] for row in rows] == ["intent", "decision", "outcome", "intent", "decision", "checkpoint"]
+    intent, _, outcome, _, decision, _ = rows
+    assert tuple(intent) == COLUMNS
+    assert (intent["time"], intent["tool"], intent["iteration"]) == ("2026-01-01T12:00:01.000000000Z", "search", "1")
+    assert intent["reason_digest"] == content("because")["digest"]
+    assert (outcome["outcome"], outcome["duration"], outcome["result_size"]) == ("ok", "0.25", "5")
+    assert (decision["decision"], decision["advisor"], decision["reason_code"]) == ("denied", "policy", "never")
+    assert [row["body"] for row in rows] == [row["body"] for row in chain.rows]
+
+
+def test_parquet_has_the_same_rows_with_types(chain: Chain) -> None:
+    data = exported("parquet", *chain.rows)
+    rows = parquet_rows(data)
+    assert [row["body"] for row in rows] == [row["body"] for row in chain.rows]
+    times = parquet.read_table(io.BytesIO(data))["time"]
+    assert (str(times.type), times.cast("int64")[0].as_py()) == ("timestamp[ns, tz=UTC]", NOON + 1_000_000_000)
+    assert (rows[2]["duration"], rows[2]["attempts"], rows[0]["arguments_size"]) == (0.25, 1, 16)
+    assert (rows[5]["tool"], rows[5]["duration"]) == (None, None)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_export_of_nothing_can_be_read(format: str) -> None:
+    data = exported(format)
+    assert {"jsonl": lines, "csv": table, "parquet": parquet_rows}[format](data) == []  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_records_are_written_as_they_come(format: str, chain: Chain) -> None:
+    """Never more than some thousands are held at once."""
+    alive = 0
+    most = 0
+
+    class Counted(AuditRecord):
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    def coming() -> Iterator[AuditRecord]:
+        nonlocal alive, most
+        (record,) = records(chain.rows[0])
+        for _ in range(20_000):
+            alive += 1
+            most = max(most, alive)
+            yield Counted(record.chain_id, record.sequence, record.time, record.kind, record.hash, record.body)
+
+    file = io.BytesIO()
+    assert export(coming(), format, file) == 20_000  # type: ignore[arg-type]
+    assert most < 6_000
+
+
+# What opens them.
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=cmd|' /C calc'!A0"])
+def test_a_formula_is_no_formula(chain: Chain, name: str) -> None:
+    chain.call(tool=name, agent=name)
+    row = table(exported("csv", *chain.rows))[-1]
+    assert not row["tool"].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+    assert not row["agent"].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+
+
+hostile = st.text(st.characters(), max_size=40) | st.sampled_from(
+    ["\x1b[2J", "\u202e", "\x7f", "\x9b31m", "\udcff", "a,b\"'\r\n"]
+)
+
+
+@relaxed
+@given(name=hostile)
+def test_no_name_reaches_the_outside_as_it_is_if_it_cannot_be_seen(name: str) -> None:
+    chain = Chain()
+    chain.call(tool=name, agent=name, reason=content(name, stored=True), error_type=name)
+    for form in ("jsonl", "csv"):
+        text = exported(form, *chain.rows).decode()
+        assert not [each for each in text if not each.isprintable() and each not in "\r\n"]
+        assert text.count("\n") == len(chain.rows) + (form == "csv")
+    assert lines(exported("jsonl", *chain.rows))[0]["tool"] == name
+    assert json.loads(table(exported("csv", *chain.rows))[0]["body"])["tool"] == name
+    assert len(parquet_rows(exported("parquet", *chain.rows))) == len(chain.rows)
+
+
+def odd_rows(chain: Chain) -> list[Row]:
+    odd: list[dict[str, Any]] = [
+        {"body": "no JSON \x1b"},
+        {"body": "\udcff"},
+        {"body": "[]"},
+        {
+            "body": body_of(
+                {"tool": ["=1"], "iteration": "=1", "duration": "=1", "batch_index": 1 << 70, "arguments": 3}
+            )
+        },
+        {"body": body_of({"arguments": {"digest": ["=1"], "size": "=1"}, "duration": True})},
+        {"time": "noon", "sequence": "x", "hash": "\x1b", "kind": "=1", "chain_id": "=1"},
+        {"time": 1 << 62},
+        {"time": -1},
+    ]
+    return [chain.rows[0] | each for each in odd]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_damaged_records_are_exported_as_well_as_can_be(format: str, chain: Chain) -> None:
+    rows = odd_rows(chain)
+    data = exported(format, *rows)
+    if format == "jsonl":
+        assert [line.get("damaged") for line in lines(data)] == [True] * 3 + [None] * (len(rows) - 3)
+    if format != "parquet":
+        assert not [each for each in data.decode() if not each.isprintable() and each not in "\r\n"]
+    if format == "csv":
+        assert not [cell for row in table(data) for cell in row.values() if cell.startswith("=")]
+
+
+def test_a_format_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="jsonl, csv, parquet"):
+        export([], "xlsx", io.BytesIO())  # type: ignore[arg-type]
+
+
+def test_parquet_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigurationError, match=r"traced_tools\[parquet\]"):
+        export([], "parquet", io.BytesIO())
+
+
+def test_what_a_reader_gives_can_be_exported(chain: Chain, tmp_path: Path) -> None:
+    reader = AuditReader(write(tmp_path / "audit.db", chain))
+    file = io.BytesIO()
+    assert export(reader.records(), "jsonl", file) == len(chain.rows)

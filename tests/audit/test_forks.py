@@ -1,0 +1,163 @@
+"""A forked child has a chain, a connection and a thread of its own, and leaves its parent's alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.audit.trails import KEY, bodies, calls, intent, write
+from tests.support import PATIENCE
+from traced_tools.audit import forking
+from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.verifying import verify
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+
+def in_child(work: Callable[[], None], ends: Callable[[], None] = lambda: None) -> int:
+    """Have a forked child do something, and return its process id."""
+    process_id = os.fork()
+    if process_id:
+        return process_id
+    status = 1
+    try:
+        work()
+        ends()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)
+
+
+def check_ended(process_id: int) -> None:
+    """Wait for a child, and fail unless it ended well."""
+    deadline = time.monotonic() + 4 * PATIENCE
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(process_id, os.WNOHANG)
+        if found:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return
+        threading.Event().wait(0.005)
+    os.kill(process_id, 9)
+    os.waitpid(process_id, 0)
+    raise AssertionError("the child does not come back")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.db"
+
+
+def test_parent_and_child_write_chains_of_their_own(path: Path) -> None:
+    trail = AuditTrail(path, key=KEY)
+    write(trail, intent("before"))
+
+    def child() -> None:
+        for number in range(20):
+            write(trail, intent(f"child-{number}"))
+        trail.close()
+
+    process_id = in_child(child)
+    for number in range(20):
+        write(trail, intent(f"parent-{number}"))
+    check_ended(process_id)
+    write(trail, intent("after"))
+    trail.close()
+    chains: dict[str, list[str]] = {}
+    for record in bodies(path):
+        if record["kind"] == "intent":
+            chains.setdefault(record["chain_id"], []).append(record["call_id"])
+    parents = ["before", *(f"parent-{number}" for number in range(20)), "after"]
+    assert sorted(chains.values()) == sorted([parents, [f"child-{number}" for number in range(20)]])
+    assert verify(path).ok
+
+
+def test_what_waits_in_the_parent_is_written_once(path: Path) -> None:
+    trail = AuditTrail(path, key=KEY)
+    for number in range(500):
+        trail.submit(intent(f"call_{number}"))
+    process_id = in_child(lambda: write(trail, intent("child")), trail.close)
+    trail.close()
+    check_ended(process_id)
+    assert sorted(calls(path)) == sorted([*(f"call_{number}" for number in range(500)), "child"])
+
+
+def test_a_child_that_records_nothing_writes_nothing(path: Path) -> None:
+    trail = AuditTrail(path, key=KEY)
+    write(trail, intent())
+    check_ended(in_child(lambda: None, trail.close))
+    check_ended(in_child(forking._in_child))
+    write(trail, intent("after"))
+    trail.close()
+    assert calls(path) == ["call_1", "after"]
+    assert len({each["chain_id"] for each in bodies(path)}) == 1
+
+
+def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
+    trail = AuditTrail(path, key=KEY)
+    stop = threading.Event()
+    written: list[str] = []
+
+    def keep_writing() -> None:
+        while not stop.is_set():
+            name = f"parent-{len(written)}"
+            write(trail, intent(name))
+            written.append(name)
+
+    threads = [threading.Thread(target=keep_writing)]
+    threads[0].start()
+    try:
+        for child in range(10):
+            check_ended(in_child(lambda child=child: write(trail, intent(f"child-{child}")), trail.close))  # type: ignore[misc]
+    finally:
+        stop.set()
+        threads[0].join(PATIENCE)
+    trail.close()
+    assert sorted(calls(path)) == sorted([*written, *(f"child-{child}" for child in range(10))])
+    assert verify(path).ok
+
+
+def test_a_child_lives_on_after_its_parent_has_closed(path: Path) -> None:
+    """The parent is the last to let go of the store, so it thinks, and clears up after itself."""
+    trail = AuditTrail(path, key=KEY)
+    write(trail, intent("parent"))
+    begun, tell_begun = os.pipe()
+    closed, tell_closed = os.pipe()
+
+    def child() -> None:
+        write(trail, intent("child-1"))
+        os.write(tell_begun, b"x")
+        os.read(closed, 1)
+        write(trail, intent("child-2"))
+        trail.close()
+
+    process_id = in_child(child)
+    os.read(begun, 1)
+    trail.close()
+    os.write(tell_closed, b"x")
+    check_ended(process_id)
+    for descriptor in (begun, tell_begun, closed, tell_closed):
+        os.close(descriptor)
+    assert sorted(calls(path)) == ["child-1", "child-2", "parent"]
+
+
+def test_a_fork_does_not_wait_for_a_store_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "_PATIENCE", 0.1)
+    trail = AuditTrail(path, key=KEY, timeout=0.2)
+    write(trail, intent("before"))
+    at_work = trail._writer._appender._at_work
+    with at_work:
+        process_id = in_child(lambda: write(trail, intent("child")), trail.close)
+    check_ended(process_id)
+    write(trail, intent("after"))
+    trail.close()
+    assert sorted(calls(path)) == ["after", "before", "child"]

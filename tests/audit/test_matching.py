@@ -1,0 +1,105 @@
+"""Whether a text is the content a record tells of: proved, refuted, or not to be told with this key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.audit.made import Chain, write
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.matching import match
+from traced_tools.errors import AuditError, ConfigurationError
+
+SECRET = b"a secret of some length"
+KEY = AuditKey(SECRET)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    chain = Chain()
+    contents: dict[str, Any] = {
+        "arguments": KEY.content('{"city": "Oslo", "days": 3}', is_json=True),
+        "result": KEY.content("sunny"),
+        "reason": KEY.content("the user asks"),
+    }
+    chain.call(call_id="call-1", run_id="run-1", **contents)
+    chain.call(call_id="call-2", run_id="run-1", **contents)
+    chain.call(call_id="call-2", run_id="run-2", arguments=KEY.content("{}", is_json=True))
+    chain.call(call_id="call-2", run_id="run-2", iteration=2, **contents)
+    chain.call(call_id="call-3", run_id="run-3", decision="denied", arguments=KEY.content("no JSON", is_json=True))
+    (tmp_path / "audit.db.key").touch(mode=0o600)
+    (tmp_path / "audit.db.key").write_bytes(SECRET)
+    return write(tmp_path / "audit.db", chain)
+
+
+@pytest.mark.parametrize("text", ['{"city": "Oslo", "days": 3}', '{"days":3.0,\n"city":"\\u004fslo"}'])
+def test_arguments_are_proved_in_whatever_way_they_are_written(store: Path, text: str) -> None:
+    assert match(store, "call-1", text)
+
+
+@pytest.mark.parametrize("text", ['{"city": "Oslo", "days": 4}', "{}", "", "no JSON", '"\udcff"', "[" * 10_000])
+def test_other_arguments_are_refuted(store: Path, text: str) -> None:
+    assert not match(store, "call-1", text)
+
+
+def test_what_the_model_wrote_instead_of_json_is_proved_as_text(store: Path) -> None:
+    assert match(store, "call-3", "no JSON")
+    assert not match(store, "call-3", "no  JSON")
+
+
+def test_results_and_reasons_are_proved_and_refuted(store: Path) -> None:
+    assert match(store, "call-1", "sunny", content="result")
+    assert not match(store, "call-1", "rainy", content="result")
+    assert match(store, "call-1", "the user asks", content="reason")
+    assert not match(store, "call-1", "sunny", content="reason")
+
+
+def test_a_call_id_that_several_calls_have_is_told_apart_by_run_and_iteration(store: Path) -> None:
+    text = '{"city": "Oslo", "days": 3}'
+    with pytest.raises(AuditError, match=r"3 calls have the id call-2: run run-1 iteration 1; run run-2 iteration 1"):
+        match(store, "call-2", text)
+    with pytest.raises(AuditError, match="2 calls"):
+        match(store, "call-2", text, run_id="run-2")
+    assert match(store, "call-2", text, run_id="run-1")
+    assert not match(store, "call-2", text, run_id="run-2", iteration=1)
+    assert match(store, "call-2", text, run_id="run-2", iteration=2)
+
+
+def test_a_call_that_is_not_there_is_an_error(store: Path) -> None:
+    with pytest.raises(AuditError, match=r"no call \\u001b"):
+        match(store, "\x1b", "{}")
+    with pytest.raises(AuditError, match="no call call-1 in this run"):
+        match(store, "call-1", "{}", run_id="run-2")
+
+
+def test_a_content_that_was_not_recorded_is_an_error(store: Path) -> None:
+    with pytest.raises(AuditError, match="nothing is recorded of this call's result"):
+        match(store, "call-3", "x", content="result")
+    with pytest.raises(AuditError, match="nothing is recorded of this call's reason"):
+        match(store, "call-3", "x", content="reason")
+
+
+def test_a_word_that_is_no_content_is_refused(store: Path) -> None:
+    with pytest.raises(ConfigurationError, match="content must be one of"):
+        match(store, "call-1", "x", content="secret")  # type: ignore[arg-type]
+
+
+def test_another_key_is_told_from_other_arguments(store: Path) -> None:
+    other = AuditKey(b"another secret of length")
+    with pytest.raises(AuditError, match=f"with the key {KEY.id}, and this is the key {other.id}"):
+        match(store, "call-1", "{}", key=b"another secret of length")
+
+
+def test_without_a_key_nothing_can_be_told_and_none_is_made(store: Path) -> None:
+    Path(f"{store}.key").unlink()
+    with pytest.raises(ConfigurationError, match="TRACED_TOOLS_AUDIT_KEY"):
+        match(store, "call-1", "{}")
+    assert not Path(f"{store}.key").exists()
+
+
+def test_the_key_of_the_environment_is_taken(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(f"{store}.key").unlink()
+    monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", SECRET.decode())
+    assert match(store, "call-1", "sunny", content="result")

@@ -1,0 +1,295 @@
+"""What OpenTelemetry is told of records that are durable, and that nothing it does holds up or breaks a trail."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadWriteLogRecord
+
+from tests.audit.mirrored import CALL, DIGEST, NOON, Waiting, one_of_each, record
+from tests.helpers import MARKER, Telemetry
+from tests.support import PATIENCE
+from tests.telemetry.closed_list import assert_consistent
+from traced_tools import TelemetryOptions
+from traced_tools.audit import mirror
+from traced_tools.audit.records import (
+    AUDIT_DECISIONS,
+    AUDIT_OUTCOMES,
+    RECORD_KINDS,
+    AuditRecord,
+    hash_of,
+)
+from traced_tools.telemetry import names
+
+
+def tell(telemetry: Telemetry, *records: AuditRecord) -> None:
+    mirror.tell(records, telemetry.options)
+    assert mirror.flush(PATIENCE)
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+def test_each_record_is_an_event_of_the_table_and_is_counted(telemetry: Telemetry) -> None:
+    tell(telemetry, *one_of_each(), record("intent", 6))
+    assert [event.name for event in telemetry.events] == [
+        f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
+    ]
+    counted = {point.labels[names.AUDIT_RECORD]: point.total for point in telemetry.metric(names.AUDIT_RECORDS.name)}
+    assert counted == {"intent": 2, "decision": 1, "outcome": 1, "checkpoint": 1, "gap": 1}
+    assert_consistent(telemetry)
+
+
+def test_the_table_has_the_words_of_the_trail() -> None:
+    assert names.ATTRIBUTES[names.AUDIT_RECORD].values == RECORD_KINDS
+    assert names.ATTRIBUTES[names.AUDIT_OUTCOME].values == AUDIT_OUTCOMES
+    assert set(AUDIT_DECISIONS) <= set(names.ATTRIBUTES[names.TOOL_DECISION].values)
+
+
+def test_an_event_tells_of_the_call_with_the_time_and_the_trace_of_the_record(telemetry: Telemetry) -> None:
+    tell(telemetry, *one_of_each())
+    intent, decision, outcome, checkpoint, gap = telemetry.events
+    of_call = {
+        names.RUN_ID: "run-1",
+        names.AGENT_NAME: "travel",
+        names.CONVERSATION_ID: "c-1",
+        names.ITERATION_INDEX: 2,
+        names.TOOL_NAME: "get_weather",
+        names.TOOL_CALL_ID: "call-1",
+        names.TOOL_BATCH_INDEX: 0,
+    }
+    places = [
+        {names.AUDIT_CHAIN_ID: "chain-1", names.AUDIT_SEQUENCE: each.sequence, names.AUDIT_HASH: each.hash}
+        for each in one_of_each()
+    ]
+    assert intent.attributes == {
+        **places[0],
+        **of_call,
+        names.TOOL_BATCH_SIZE: 3,
+        names.TOOL_SOURCE: "local",
+        names.TOOL_ARGUMENTS_SIZE: 12,
+        names.PROVIDER_NAME: "openai",
+        names.RESPONSE_MODEL: "gpt-5",
+        names.RESPONSE_ID: "chatcmpl-1",
+    }
+    assert decision.attributes == {
+        **places[1],
+        **of_call,
+        names.TOOL_DECISION: "denied",
+        names.ADVISOR_NAME: "policy",
+        names.REASON_CODE: "rule-7",
+        names.ERROR_TYPE: "invalid_arguments",
+    }
+    assert outcome.attributes == {
+        **places[2],
+        **of_call,
+        names.AUDIT_OUTCOME: "error",
+        names.ERROR_TYPE: "ValueError",
+        names.TOOL_ATTEMPTS: 2,
+        names.TOOL_RESULT_SIZE: 12,
+    }
+    assert (checkpoint.attributes, gap.attributes) == (places[3], places[4])
+    assert {f"{each.trace_id:032x}" for each in (intent, decision, outcome)} == {CALL["trace_id"]}
+    assert {f"{each.span_id:016x}" for each in (intent, decision, outcome)} == {CALL["span_id"]}
+    assert (checkpoint.trace_id, checkpoint.span_id, gap.trace_id, gap.span_id) == (0, 0, 0, 0)
+    flags = {each.log_record.trace_flags for each in telemetry.log_exporter.get_finished_logs()[:3]}
+    assert flags == {trace.TraceFlags.SAMPLED}  # sampling logs by their traces would leave evidence out
+    assert {each.log_record.timestamp for each in telemetry.log_exporter.get_finished_logs()} == {NOON}
+
+
+def test_the_body_is_the_record_itself_so_that_its_hash_can_be_checked(telemetry: Telemetry) -> None:
+    tell(telemetry, *one_of_each())
+    for each, told in zip(one_of_each(), telemetry.log_exporter.get_finished_logs(), strict=True):
+        assert told.log_record.body == each.body
+        assert hash_of(str(told.log_record.body)) == (told.log_record.attributes or {})[names.AUDIT_HASH]
+
+
+@pytest.mark.parametrize("field", ["arguments", "reason", "requested_name", "result"])
+def test_a_stored_text_stays_in_the_store(telemetry: Telemetry, field: str) -> None:
+    tell(telemetry, record(**{field: {**DIGEST, "text": MARKER, "cut": True}}, tags={"text": "a tag"}))
+    (told,) = telemetry.log_exporter.get_finished_logs()
+    assert MARKER not in repr(told.log_record)
+    fields = json.loads(str(told.log_record.body))
+    assert fields[field] == DIGEST
+    assert fields["tags"] == {"text": "a tag"}
+    assert {name: fields[name] for name in CALL} == CALL
+
+
+def test_what_the_table_does_not_list_of_an_event_is_in_its_body_alone(telemetry: Telemetry) -> None:
+    tell(telemetry, record("outcome", source="local", decision="allowed", later="more"))
+    (event,) = telemetry.events
+    assert set(event.attributes) <= set(names.AUDIT_OUTCOME_EVENT.attributes)
+    assert_consistent(telemetry)
+
+
+def test_a_record_without_a_trace_is_in_none_whatever_is_current(telemetry: Telemetry) -> None:
+    with telemetry.tracer_provider.get_tracer("application").start_as_current_span("request"):
+        tell(telemetry, record(trace_id=None, span_id=None))
+    (event,) = telemetry.events
+    assert (event.trace_id, event.span_id) == (0, 0)
+
+
+def test_text_that_utf_8_cannot_hold_is_told_as_it_can_be(telemetry: Telemetry) -> None:
+    tell(telemetry, record(conversation_id="\ud800 x", tags={"\ud801": "\ud802"}))
+    (told,) = telemetry.log_exporter.get_finished_logs()
+    str(told.log_record.body).encode()
+    conversation = str((told.log_record.attributes or {})[names.CONVERSATION_ID])
+    assert conversation.encode().endswith(b" x")
+
+
+def test_where_nothing_is_set_up_nothing_is_told_and_nothing_is_raised() -> None:
+    mirror.tell(one_of_each())
+    mirror.tell([], TelemetryOptions())
+    mirror.verified("store", True, 1.0)
+    mirror.watch_lag(Waiting(1.0).lag)
+    assert mirror.flush(PATIENCE)
+
+
+# What goes wrong.
+
+
+class Blocked(LogRecordProcessor):
+    """An exporter of the application's that takes its time, or raises."""
+
+    def __init__(self, raises: bool = False) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.threads: list[str] = []
+        self._raises = raises
+
+    def on_emit(self, log_record: ReadWriteLogRecord) -> None:
+        self.threads.append(threading.current_thread().name)
+        if self._raises:
+            raise RuntimeError(MARKER)
+        self.begun.set()
+        assert self.go_on.wait(PATIENCE)
+
+    def shutdown(self) -> None:
+        self.go_on.set()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return True
+
+
+@pytest.fixture
+def blocked(telemetry: Telemetry) -> Iterator[tuple[Blocked, TelemetryOptions]]:
+    processor, provider = Blocked(), LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(processor)
+    yield processor, TelemetryOptions(telemetry.tracer_provider, telemetry.meter_provider, provider)
+    processor.go_on.set()
+    assert mirror.flush(PATIENCE)
+
+
+def failures(telemetry: Telemetry) -> float:
+    return sum(point.total for point in telemetry.metric(names.TELEMETRY_FAILURES.name))
+
+
+def test_a_slow_exporter_holds_nobody_up_and_what_it_cannot_take_is_counted(
+    telemetry: Telemetry, blocked: tuple[Blocked, TelemetryOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor, options = blocked
+    monkeypatch.setattr(mirror, "MOST_WAITING", 3)
+    mirror.tell([record()], options)
+    assert processor.begun.wait(PATIENCE)
+    mirror.tell([record(), record()], options)
+    assert not mirror.flush(0.0)
+    mirror.tell([record(), record("decision")], options)
+    assert failures(telemetry) == 2
+    processor.go_on.set()
+    assert mirror.flush(PATIENCE)
+    assert len(processor.threads) == 3
+    assert threading.current_thread().name not in processor.threads
+    mirror.tell([record()], options)
+    assert mirror.flush(PATIENCE)
+    assert (len(processor.threads), failures(telemetry)) == (4, 2)
+    counted = sum(point.total for point in telemetry.metric(names.AUDIT_RECORDS.name))
+    assert counted == 6
+
+
+def test_a_batch_larger_than_may_wait_is_told_when_nothing_waits(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "MOST_WAITING", 2)
+    tell(telemetry, *one_of_each())
+    assert len(telemetry.events) == 5
+
+
+def test_an_exporter_that_raises_costs_its_record_alone_and_is_counted(
+    telemetry: Telemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    provider = LoggerProvider(shutdown_on_exit=False)
+    processor = Blocked(raises=True)
+    provider.add_log_record_processor(processor)
+    mirror.tell([record(), record("outcome")], TelemetryOptions(None, telemetry.meter_provider, provider))
+    assert mirror.flush(PATIENCE)
+    assert len(processor.threads) == 2
+    assert failures(telemetry) == 2
+    assert MARKER not in caplog.text
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"kind":"intent","trace_id":"no hex","span_id":1}'])
+def test_a_record_that_cannot_be_told_of_costs_itself_alone(telemetry: Telemetry, body: str) -> None:
+    tell(telemetry, AuditRecord("c", 1, NOON, "intent", "h", body), record("outcome"))
+    assert [event.name for event in telemetry.events] == [names.AUDIT_OUTCOME_EVENT.name]
+    assert failures(telemetry) == 1
+
+
+def test_a_meter_that_raises_is_no_affair_of_the_trail(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **keywords: Any) -> None:
+        raise RuntimeError(MARKER)
+
+    monkeypatch.setattr(mirror, "RunTelemetry", broken)
+    mirror.tell([record()], telemetry.options)
+
+
+# Gauges.
+
+
+def gauge(telemetry: Telemetry, metric: Any) -> list[float]:
+    points = telemetry.metric(metric.name)
+    assert all(point.labels == {} for point in points)
+    return [point.total for point in points]
+
+
+def test_the_lag_is_that_of_the_trail_that_lags_most_and_is_forgotten_with_it(telemetry: Telemetry) -> None:
+    assert gauge(telemetry, names.AUDIT_LAG) == []
+    trails = [Waiting(0.0), Waiting(2.5)]
+    for each in trails:
+        mirror.watch_lag(each.lag, telemetry.options)
+    assert gauge(telemetry, names.AUDIT_LAG) == [2.5]
+    trails[1].seconds = 0.0
+    assert gauge(telemetry, names.AUDIT_LAG) == [0.0]
+    del trails, each
+    gc.collect()
+    assert gauge(telemetry, names.AUDIT_LAG) == []
+
+
+def found(telemetry: Telemetry) -> Sequence[float]:
+    return [*gauge(telemetry, names.AUDIT_VERIFIED), *gauge(telemetry, names.AUDIT_LAST_VERIFIED)]
+
+
+def test_a_verification_is_observed_once_there_was_one_and_one_bad_store_is_not_hidden(telemetry: Telemetry) -> None:
+    assert found(telemetry) == []
+    mirror.verified("one", True, 100.0, telemetry.options)
+    assert found(telemetry) == [1, 100.0]
+    mirror.verified("two", False, 200.0, telemetry.options)
+    assert found(telemetry) == [0, 100.0]
+    mirror.verified("two", True, 300.0, telemetry.options)
+    mirror.verified("one", True, 400.0, telemetry.options)
+    assert found(telemetry) == [1, 300.0]
+
+
+def test_telling_leaves_the_current_span_as_it_was(telemetry: Telemetry) -> None:
+    before = trace.get_current_span()
+    tell(telemetry, record())
+    assert trace.get_current_span() is before

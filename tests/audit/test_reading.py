@@ -1,0 +1,333 @@
+"""What is asked of a store, and what is told when there is none."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.dialects import sqlite
+
+from tests.audit.made import NOON, SECOND, Chain, content, insert, many, write
+from tests.audit.postgresql import WRITER, Database
+from traced_tools.audit import opening, queries
+from traced_tools.audit.contents import searchable
+from traced_tools.audit.queries import CallFilter
+from traced_tools.audit.reading import AuditReader
+from traced_tools.audit.schema import RECORDS
+from traced_tools.audit.verifying import verify
+from traced_tools.errors import AuditError, ConfigurationError
+
+NOON_TIME = datetime.fromtimestamp(NOON // SECOND, UTC)
+
+
+def story() -> Chain:
+    """Six calls of three runs, a record a second from noon on."""
+    chain = Chain()
+    oslo: dict[str, Any] = {"run_id": "run-1", "agent": "planner", "conversation_id": "oslo"}
+    chain.call("search", **oslo)
+    chain.call("search", **oslo, iteration=2, outcome="error")
+    chain.call("book", **oslo, iteration=2, batch_index=1, decision="denied")
+    chain.checkpoint()
+    chain.call("book", run_id="run-2", agent="clerk", decision="approved", advisor="approval")
+    chain.call("mail", run_id="run-2", agent="clerk", iteration=2, outcome=None)
+    chain.call("mail", run_id="run-3", agent="clerk", decision=None)
+    return chain
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> AuditReader:
+    return AuditReader(write(tmp_path / "audit.db", story()))
+
+
+def told(reader: AuditReader, **wanted: Any) -> list[str]:
+    return [f"{call.run_id}/{call.iteration}/{call.batch_index} {call.state}" for call in reader.calls(**wanted)]
+
+
+ALL = [
+    "run-3/1/0 unfinished",
+    "run-2/2/0 unfinished",
+    "run-2/1/0 ok",
+    "run-1/2/1 denied",
+    "run-1/2/0 error",
+    "run-1/1/0 ok",
+]
+QUESTIONS: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ALL),
+    ({"limit": 2}, ALL[:2]),
+    ({"tool": "book"}, ["run-2/1/0 ok", "run-1/2/1 denied"]),
+    ({"tool": "nothing"}, []),
+    ({"agent": "clerk", "tool": "mail"}, ALL[:2]),
+    ({"conversation": "oslo"}, ALL[3:]),
+    ({"decision": "denied"}, ["run-1/2/1 denied"]),
+    ({"decision": "allowed"}, ["run-2/2/0 unfinished", "run-1/2/0 error", "run-1/1/0 ok"]),
+    ({"outcome": "ok"}, ["run-2/1/0 ok", "run-1/1/0 ok"]),
+    ({"outcome": "ok", "decision": "approved"}, ["run-2/1/0 ok"]),
+    ({"outcome": "ok", "decision": "allowed"}, ["run-1/1/0 ok"]),
+    ({"outcome": "timeout"}, []),
+    ({"outcome": "unfinished"}, ALL[:2]),
+    ({"outcome": "unfinished", "limit": 1}, ALL[:1]),
+    ({"outcome": "unfinished", "decision": "allowed"}, ["run-2/2/0 unfinished"]),
+    ({"outcome": "unfinished", "tool": "book"}, []),
+    ({"since": NOON_TIME + timedelta(seconds=7)}, ALL[:4]),
+    ({"until": NOON_TIME + timedelta(seconds=7)}, ALL[4:]),
+    ({"since": NOON_TIME + timedelta(seconds=4), "until": NOON_TIME + timedelta(seconds=7)}, ALL[4:5]),
+]
+
+
+@pytest.mark.parametrize(("wanted", "expected"), QUESTIONS, ids=lambda each: str(each)[:60])
+def test_calls_are_found_newest_first(reader: AuditReader, wanted: dict[str, Any], expected: list[str]) -> None:
+    assert told(reader, **wanted) == expected
+
+
+@pytest.fixture(scope="module")
+def filled_server(database: Database) -> Database:
+    engine = create_engine(database.url(WRITER))
+    with engine.begin() as connection:
+        connection.execute(RECORDS.insert(), story().rows)
+    engine.dispose()
+    return database
+
+
+@pytest.mark.parametrize(("wanted", "expected"), QUESTIONS, ids=lambda each: str(each)[:60])
+def test_calls_are_found_on_a_server_by_who_may_only_read(
+    filled_server: Database, wanted: dict[str, Any], expected: list[str]
+) -> None:
+    assert told(AuditReader(filled_server.url("my_auditor")), **wanted) == expected
+
+
+def test_a_server_gives_runs_records_and_beginnings_of_ids(filled_server: Database) -> None:
+    reader = AuditReader(filled_server.url("my_auditor").replace("postgresql+psycopg", "postgresql"))
+    assert len(reader.run("run-1").calls) == 3
+    assert reader.run_ids("run-") == ["run-1", "run-2", "run-3"]
+    assert [record.sequence for record in reader.records()] == list(range(1, len(story().rows) + 1))
+
+
+def test_a_server_without_the_table_and_a_wrong_password_are_told_without_the_password(database: Database) -> None:
+    for url in (database.server.url("postgres"), database.url("my_auditor", password="s3cret")):
+        with pytest.raises(AuditError) as caught:
+            AuditReader(url).calls()
+        assert "s3cret" not in str(caught.value)
+        assert database.server.password not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_a_call_tells_what_its_records_say(reader: AuditReader) -> None:
+    (call,) = reader.calls(decision="approved")
+    assert [record.kind for record in call.records] == ["intent", "decision", "outcome"]
+    assert call.fields("decision")["advisor"] == "approval"
+    assert call.told("agent") == "clerk"
+    assert call.when == NOON_TIME + timedelta(seconds=10)
+    assert call.fields("outcome")["duration"] == 0.25
+
+
+def test_a_run_has_its_calls_in_the_order_of_passes_and_places(reader: AuditReader) -> None:
+    run = reader.run("run-1")
+    assert [(call.iteration, call.batch_index) for call in run.calls] == [(1, 0), (2, 0), (2, 1)]
+
+
+def test_a_run_that_is_not_there_is_an_error(reader: AuditReader) -> None:
+    with pytest.raises(AuditError, match=r"has no run 'run-\\x1b'"):
+        reader.run("run-\x1b")
+
+
+def test_runs_are_found_by_how_their_ids_begin(reader: AuditReader) -> None:
+    assert reader.run_ids("run-") == ["run-1", "run-2", "run-3"]
+    assert reader.run_ids("run-", limit=2) == ["run-1", "run-2"]
+    assert reader.run_ids("run-2") == ["run-2"]
+    assert reader.run_ids("RUN") == reader.run_ids("run-_") == reader.run_ids("run-%") == []
+
+
+def test_records_come_chain_by_chain_and_in_order(tmp_path: Path) -> None:
+    other = Chain("chain-0", time=NOON + 99 * SECOND)
+    other.call()
+    reader = AuditReader(write(tmp_path / "audit.db", story(), other))
+    places = [(record.chain_id, record.sequence) for record in reader.records()]
+    assert places == sorted(places)
+    assert len(places) == len(story().rows) + 3
+
+
+def test_records_are_those_of_the_calls_that_are_asked_for(reader: AuditReader) -> None:
+    def kinds(**wanted: Any) -> list[str]:
+        return [f"{record.fields['tool']} {record.kind}" for record in reader.records(**wanted)]
+
+    assert kinds(decision="denied") == ["book intent", "book decision"]
+    assert kinds(outcome="error") == ["search intent", "search decision", "search outcome"]
+    assert kinds(outcome="unfinished") == ["mail intent", "mail decision", "mail intent"]
+    assert kinds(tool="mail", decision="allowed") == ["mail intent", "mail decision"]
+    assert kinds(until=NOON_TIME + timedelta(seconds=2)) == ["search intent"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"outcome": "denied"}, {"decision": "ok"}, {"since": datetime(2026, 1, 1)}, {"until": datetime(2026, 1, 1)}],
+    ids=str,
+)
+def test_a_question_that_cannot_be_meant_is_refused(reader: AuditReader, wanted: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        reader.calls(**wanted)
+    with pytest.raises(ConfigurationError):
+        reader.records(**wanted)
+
+
+def test_a_limit_below_one_is_refused(reader: AuditReader) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        reader.calls(limit=0)
+
+
+HOSTILE = ["'; DROP TABLE audit_records; --", "\x00", "\udcff", "%", "_", "\x1b[2J", "é" * 600]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_hostile_name_is_looked_for_as_it_is_stored(tmp_path: Path, name: str) -> None:
+    chain = story()
+    chain.call(searchable(name), run_id="run-9", agent=searchable(name), conversation_id=searchable(name))
+    reader = AuditReader(write(tmp_path / "audit.db", chain))
+    for wanted in ({"tool": name}, {"agent": name}, {"conversation": name}):
+        assert [call.run_id for call in reader.calls(**wanted)] == ["run-9"]
+
+
+def test_calls_with_damaged_records_are_listed_as_damaged(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", story())
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE audit_records SET body = x'ff' WHERE kind = 'decision'")
+        connection.execute("UPDATE audit_records SET body = '{\"outcome\": [}' WHERE kind = 'outcome'")
+    assert {state for line in told(AuditReader(store)) for state in line.split()[1:]} == {"damaged", "unfinished"}
+
+
+def test_a_call_without_its_intent_is_part_of_its_run(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", story())
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("DELETE FROM audit_records WHERE kind = 'intent'")
+    first, *_ = AuditReader(store).run("run-1").calls
+    assert (first.intent, first.state, first.told("tool")) == (None, "ok", "search")
+
+
+# Stores that are none.
+
+
+def test_a_store_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="there is no audit store"):
+        AuditReader(tmp_path / "audit.db").calls()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("data", [b"no database at all, " * 9, b""], ids=["text", "empty"])
+def test_a_file_that_is_no_trail_is_told(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "audit.db").write_bytes(data)
+    with pytest.raises(AuditError, match=r"no SQLite database|holds no audit trail"):
+        AuditReader(tmp_path / "audit.db").calls()
+    assert (tmp_path / "audit.db").read_bytes() == data
+
+
+def test_a_database_of_something_else_is_told(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "audit.db")) as connection:
+        connection.execute("CREATE TABLE songs (name TEXT)")
+    with pytest.raises(AuditError, match="no table audit_records"):
+        AuditReader(tmp_path / "audit.db").calls()
+
+
+def test_a_damaged_database_is_told(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", *(_long(f"chain-{number}") for number in range(3)))
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(store.read_bytes())
+    data[8192:] = b"\xa5" * (len(data) - 8192)
+    store.write_bytes(data)
+    with pytest.raises(AuditError, match="cannot be read"):
+        list(AuditReader(store).records())
+
+
+def _long(chain_id: str) -> Chain:
+    chain = Chain(chain_id)
+    for number in range(20):
+        chain.call(run_id=f"{chain_id}-{number}", reason=content("x" * 900, stored=True))
+    return chain
+
+
+def test_a_url_that_cannot_be_used_does_not_show_its_password() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        AuditReader("mysql://me:s3cret@localhost/audit").calls()
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(AuditReader("postgresql://me:s3cret@localhost/audit"))
+
+
+def test_a_store_may_be_named_by_url(tmp_path: Path) -> None:
+    write(tmp_path / "audit.db", story())
+    assert told(AuditReader(f"sqlite:///{tmp_path}/audit.db")) == ALL
+
+
+def test_reading_takes_no_lock_and_sees_what_is_committed(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", story())
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM audit_records")
+        assert told(AuditReader(store)) == ALL
+        records = AuditReader(store).records()
+        next(records)
+        writer.execute("COMMIT")  # in the middle of a reading that sees what was
+        assert len(list(records)) == len(story().rows) - 1
+    assert told(AuditReader(store)) == []
+
+
+def test_records_that_are_half_read_leave_nothing_behind_and_complain_about_nothing(reader: AuditReader) -> None:
+    half_read = reader.records()
+    next(half_read)
+    circle: list[Any] = [half_read]
+    circle.append(circle)
+    del half_read, circle
+    gc.collect()
+    assert not opening._OPEN
+
+
+# Questions are answered by the indexes.
+
+
+def plans(store: Path, *statements: Any) -> list[str]:
+    steps = []
+    with closing(sqlite3.connect(store)) as connection:
+        for statement in statements:
+            compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+            steps += [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {compiled}")]
+    return steps
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *({}, {"tool": "x"}, {"agent": "x", "tool": "x"}, {"conversation": "x"}, {"outcome": "ok"}),
+        *({"decision": "denied"}, {"decision": "denied", "tool": "x"}),
+        *({"outcome": "ok", "decision": "approved"}, {"outcome": "ok", "decision": "allowed"}),
+    ],
+    ids=str,
+)
+def test_no_question_sorts_or_looks_at_all_records(tmp_path: Path, wanted: dict[str, Any]) -> None:
+    store = write(tmp_path / "audit.db", story())
+    for step in plans(store, queries.matching_keys(CallFilter(**wanted)).limit(9)):
+        assert "USING INDEX audit_" in step or "USING COVERING INDEX audit_" in step or "SUBQUERY" in step, step
+
+
+def test_unfinished_calls_are_found_in_the_index_alone(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", story())
+    steps = plans(store, queries.unfinished_keys())
+    assert sum("COVERING INDEX audit_calls" in step for step in steps) == 2
+    assert not [step for step in steps if "TEMP" in step]
+
+
+def test_records_of_calls_are_found_by_the_index(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", story())
+    steps = plans(store, queries.records_of_calls([("run-1", 1, 0), ("run-2", 1, 0)]), queries.records_of_run("run-1"))
+    assert sum("SEARCH audit_records USING INDEX audit_calls" in step for step in steps) == 2
+
+
+def test_a_large_store_can_be_made_and_is_whole(tmp_path: Path) -> None:
+    insert(tmp_path / "audit.db", many(5_000, chains=2))
+    told = verify(tmp_path / "audit.db")
+    assert (told.problem, told.chains) == (None, 2)
+    assert 5_000 <= told.records < 5_100
+    assert len(AuditReader(tmp_path / "audit.db").calls(decision="denied")) > 10

@@ -1,0 +1,111 @@
+"""Three ways to count tool calls agree: the metric, the spans, and the records of the trail."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import MODES, Telemetry, run
+from tests.telemetry.runs import Broken, Guard, add, adds, direct, fail
+from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolErrors, tool
+from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.audit import AuditTrail, mirror
+from traced_tools.telemetry import names
+from traced_tools.testing import ScriptedChatModel
+
+RUNS = 200
+LIMITS = (LoopLimits(), LoopLimits(max_tool_calls=4), LoopLimits(max_iterations=1), LoopLimits(max_repeated_calls=1))
+POLICIES = (ToolErrors(), ToolErrors(), ToolErrors(always_raise=True, unknown_tool="raise"))
+
+
+@tool(requires_approval=True)
+def guarded() -> str:
+    """Never run."""
+    return ""
+
+
+def some_call(chance: random.Random) -> ToolCall:
+    return chance.choice(
+        [
+            adds(chance.randrange(3), 1),
+            ToolCall("fail", ""),
+            ToolCall("direct", {"text": "x"}),
+            ToolCall("guarded", ""),
+            ToolCall(f"made up {chance.random()}"),
+            ToolCall("add", '{"a": "no number"}'),
+        ]
+    )
+
+
+def some_run(seed: int, advisor: AuditAdvisor, telemetry: Telemetry) -> None:
+    """Run an agent that asks for many things, of which many go wrong."""
+    chance = random.Random(seed)
+    turns = [[some_call(chance) for _ in range(chance.randint(1, 6))] for _ in range(chance.randint(1, 3))]
+    others: list[list[Advisor]] = [[], [], [Guard()], [Broken("advise_tool", chance.choice([350, 450]))]]
+    client = ChatClient(
+        ScriptedChatModel([*turns, "x", "x"]),
+        name=f"agent-{seed % 3}",
+        tools=[add, fail, direct, guarded],
+        advisors=[advisor, *chance.choice(others)],
+        limits=chance.choice(LIMITS),
+        tool_errors=chance.choice(POLICIES),
+        telemetry=telemetry.options,
+    )
+    with suppress(Exception):
+        run(client.prompt("?"), MODES[seed % 4])
+
+
+def count(store: sqlite3.Connection, what: str, kind: str) -> Counter[str]:
+    rows = store.execute(f"SELECT {what} FROM audit_records WHERE kind = ?", [kind])
+    return Counter(word for (word,) in rows)
+
+
+def test_the_metric_the_spans_and_the_records_agree(tmp_path: Path) -> None:
+    telemetry = Telemetry()
+    with AuditTrail(tmp_path / "audit.db", telemetry=telemetry.options) as trail:
+        advisor = AuditAdvisor(trail)
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(some_run, seed, advisor, telemetry) for seed in range(RUNS)]:
+                done.result()
+    assert mirror.flush()
+
+    spans = [each for each in telemetry.spans if each.name.startswith(("execute_tool", "refuse_tool"))]
+    decided = Counter(str(each.attributes.get(names.TOOL_DECISION, "")) for each in spans if each.attributes)
+    undecided = decided.pop("", 0)
+    counted: Counter[str] = Counter()
+    for point in telemetry.metric(names.TOOL_DECISIONS.name):
+        counted[str(point.labels[names.TOOL_DECISION])] += int(point.total)
+    assert counted == decided
+    assert undecided and all(decided[each] for each in ("allowed", "denied", "limited", "repeated", "unknown_tool"))
+
+    with closing(sqlite3.connect(tmp_path / "audit.db")) as store:
+        recorded = {kind: count(store, "1", kind).total() for kind in ("intent", "decision", "outcome", "checkpoint")}
+        words = count(store, "decision", "decision")
+        intents = count(store, "run_id || ' ' || iteration || ' ' || batch_index", "intent")
+        tools = count(store, "tool", "intent")
+        outcomes = count(store, "outcome", "outcome")
+    assert recorded["intent"] == len(spans)
+    assert recorded["decision"] == decided.total() == len(spans) - undecided
+    assert words == counted_as_on_record(decided)
+    assert set(intents.values()) == {1}
+    assert tools == Counter(str(each.attributes[names.TOOL_NAME]) for each in spans if each.attributes)
+    assert outcomes.total() == decided["allowed"] + decided["invalid_arguments"]
+
+    mirrored = Counter(each.name for each in telemetry.events if ".audit." in each.name)
+    assert mirrored == {f"traced_tools.audit.{kind}": number for kind, number in recorded.items()}
+    metric = {str(p.labels[names.AUDIT_RECORD]): int(p.total) for p in telemetry.metric(names.AUDIT_RECORDS.name)}
+    assert metric == recorded
+    assert advisor._runs == {}
+
+
+def counted_as_on_record(decided: Counter[str]) -> Counter[str]:
+    """A repeated call is a limited one on record."""
+    found: Counter[Any] = Counter()
+    for word, number in decided.items():
+        found["limited" if word == "repeated" else word] += number
+    return found

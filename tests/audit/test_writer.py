@@ -1,0 +1,286 @@
+"""The writer under pressure: a store that fails for a while or for good, and more records than it can keep."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_kind, write, write_each_way
+from tests.support import PATIENCE, in_time
+from traced_tools.audit import appending, writer
+from traced_tools.audit.store import Row, Store, _Sqlite
+from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.verifying import verify
+from traced_tools.errors import AuditUnavailable
+
+WAYS = ("blocking", "asyncio")
+
+
+class Outage:
+    """Lets a store fail before, while or after it commits, as often as a test wants."""
+
+    def __init__(self) -> None:
+        self.failing = False
+        self.failures: list[str] = []
+        self.attempts = 0
+        self.failed = threading.Event()
+        self.append = _Sqlite.append
+
+    def __call__(self, store: Any, rows: Sequence[Row]) -> None:
+        self.attempts += 1
+        kind = self.failures.pop(0) if self.failures else "before" if self.failing else None
+        if kind != "before":
+            self.append(store, rows)
+        if kind is not None:
+            self.failed.set()
+            raise ConnectionError(SECRET)
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Outage:
+    outage = Outage()
+    monkeypatch.setattr(_Sqlite, "append", lambda store, rows: outage(store, rows))
+    return outage
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "audit.db"
+
+
+@pytest.fixture
+def short(path: Path) -> Iterator[AuditTrail]:
+    """A trail whose callers lose patience soon."""
+    trail = AuditTrail(path, key=KEY, timeout=0.2)
+    yield trail
+    trail.close(PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_PAUSES", (0.0, 0.01, 0.02))
+
+
+@pytest.mark.parametrize("fate", ["before", "after"])
+def test_one_failure_is_nobodys_business(
+    path: Path, outage: Outage, fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    outage.failures = [fate]
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent())
+    assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint"]
+    assert caplog.messages == []
+
+
+def test_a_commit_of_unknown_fate_is_neither_doubled_nor_lost(path: Path, outage: Outage) -> None:
+    with AuditTrail(path, key=KEY) as trail:
+        for number in range(40):
+            outage.failures = ["before", "after", "after", "before"][number % 4 :]
+            trail.submit(intent(f"{number}-a"))
+            write(trail, intent(f"{number}-b"))
+    assert calls(path) == [f"{number}-{each}" for number in range(40) for each in "ab"]
+    assert len({each["chain_id"] for each in bodies(path)}) == 1
+    assert verify(path).ok
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_waits_is_told_in_time_and_the_record_follows(
+    path: Path, short: AuditTrail, outage: Outage, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(short, intent("before"))
+    outage.failing = True
+    with pytest.raises(AuditUnavailable, match=r"0.2 s \(ConnectionError\)") as caught:
+        write_each_way(short, intent("late"), way)
+    assert SECRET not in str(caught.value)
+    outage.failing = False
+    write_each_way(short, intent("after"), way)
+    assert short.flush()
+    assert calls(path) == ["before", "late", "after"]
+    (gap,) = of_kind(path, "gap")
+    late = next(each for each in bodies(path) if each.get("call_id") == "late")
+    assert (gap["late"], gap["lost"]) == (1, 0)
+    assert gap["since"] == late["time"]
+    assert gap["since"] < gap["until"] <= gap["time"]
+    assert gap["sequence"] > late["sequence"]
+    assert SECRET not in caplog.text
+
+
+def test_an_outage_is_told_once_at_its_beginning_and_its_end(
+    short: AuditTrail, outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        outage.failing = True
+        with pytest.raises(AuditUnavailable):
+            write(short, intent())
+        outage.failing = False
+        assert short.flush(PATIENCE)
+    kinds = [text.rpartition(".db ")[2].split(" ")[0:3] for text in caplog.messages]
+    assert kinds == [["cannot", "be", "written"], ["is", "written", "again"], ["has", "a", "gap:"]] * 2
+
+
+def test_what_came_in_time_leaves_no_gap(path: Path, outage: Outage) -> None:
+    with AuditTrail(path, key=KEY, timeout=PATIENCE) as trail:
+        outage.failures = ["before"] * 5
+        write(trail, intent())
+    assert of_kind(path, "gap") == []
+
+
+def test_what_does_not_fit_is_lost_counted_and_told(
+    path: Path, short: AuditTrail, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "MOST_WAITING", 10)
+    outage.failing = True
+    for number in range(10):
+        short.submit(intent(f"call_{number}"))
+    for number in range(7):
+        short.submit(intent(f"lost_{number}"))
+    with pytest.raises(AuditUnavailable):
+        in_time(lambda: write(short, intent("lost too")))
+    outage.failing = False
+    assert short.flush(PATIENCE)
+    write(short, intent("after"))
+    short.close()
+    assert calls(path) == [*(f"call_{number}" for number in range(10)), "after"]
+    gaps = of_kind(path, "gap")
+    assert sum(gap["lost"] for gap in gaps) == 8
+    assert any("8 lost" in text for text in caplog.messages) or len(gaps) > 1
+    assert short._writer.lost == 8
+
+
+def test_closing_gives_up_in_time_and_says_what_is_lost(
+    path: Path, outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    trail = AuditTrail(path, key=KEY, timeout=0.1)
+    write(trail, intent("before"))
+    outage.failing = True
+    for number in range(5):
+        trail.submit(intent(f"call_{number}"))
+    began = time.monotonic()
+    in_time(lambda: trail.close(0.2))
+    assert time.monotonic() - began < 2
+    assert "ends before 5 records were written (ConnectionError)" in caplog.text
+    assert trail._writer.lost == 5
+    assert calls(path) == ["before"]
+
+
+def test_closing_waits_for_a_store_that_comes_back(path: Path, outage: Outage) -> None:
+    trail = AuditTrail(path, key=KEY)
+    outage.failing = True
+    trail.submit(intent())
+    assert outage.failed.wait(PATIENCE)
+    closing = threading.Thread(target=trail.close, args=(PATIENCE,))
+    closing.start()
+    outage.failing = False
+    closing.join(PATIENCE)
+    assert calls(path) == ["call_1"]
+
+
+def test_a_store_that_hangs_keeps_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(_Sqlite, "append", lambda store, rows: goes_on.wait(PATIENCE))
+    trail = AuditTrail(path, key=KEY, timeout=0.1)
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(awrite(trail, intent()) for _ in range(3)), return_exceptions=True)
+
+    assert [type(each) for each in asyncio.run(both())] == [AuditUnavailable] * 3
+    with pytest.raises(AuditUnavailable):
+        write(trail, intent())
+    assert not trail.flush(0.05)
+    assert trail._writer.lag() > 0.2
+    in_time(lambda: trail.close(0.1))
+    assert trail._writer.lost >= 1
+    goes_on.set()
+    assert trail._writer._thread is not None
+    trail._writer._thread.join(PATIENCE)
+    assert not trail._writer._thread.is_alive()
+
+
+def test_everybody_on_a_loop_is_told_at_their_own_time(short: AuditTrail, outage: Outage) -> None:
+    outage.failing = True
+    waited: list[float] = []
+
+    async def one(after: float) -> None:
+        await asyncio.sleep(after)
+        began = time.monotonic()
+        with pytest.raises(AuditUnavailable):
+            await awrite(short, intent())
+        waited.append(time.monotonic() - began)
+
+    async def all_of() -> None:
+        await asyncio.gather(*(one(n / 100) for n in range(20)))
+
+    asyncio.run(all_of())
+    assert all(0.19 < each < 2 for each in waited)
+    outage.failing = False
+
+
+def test_the_lag_is_the_age_of_the_oldest_record(path: Path, short: AuditTrail, outage: Outage) -> None:
+    assert short._writer.lag() == 0
+    outage.failing = True
+    with pytest.raises(AuditUnavailable):
+        write(short, intent())
+    assert 0.15 < short._writer.lag() < PATIENCE
+    outage.failing = False
+    assert short.flush(PATIENCE)
+    assert short._writer.lag() == 0
+
+
+def test_a_store_that_refuses_a_value_gets_one_it_can_take(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A value that nobody thought of must not stand in the way of all that comes after."""
+    with AuditTrail(path, key=KEY) as trail:
+        trail.submit(intent("odd", agent={"an": "object"}))
+        write(trail, intent("after"))
+    assert calls(path) == ["odd", "after"]
+    assert "agent" not in of_kind(path, "intent")[0] or of_kind(path, "intent")[0]["agent"] is None
+
+
+def test_a_mirror_that_fails_disturbs_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError(SECRET)
+
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent("before"))
+        monkeypatch.setattr(trail._writer, "_on_stored", fail)
+        write(trail, intent("first"))
+        write(trail, intent("second"))
+        monkeypatch.undo()
+    assert calls(path) == ["before", "first", "second"]
+
+
+def test_a_failing_look_at_other_chains_loses_no_gap(
+    path: Path, short: AuditTrail, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: Callable[..., Any] = _Sqlite.heads
+    fail = [True]
+
+    def sometimes(store: Any) -> Any:
+        if fail.pop():
+            fail.append(False)
+            raise ConnectionError
+        fail.append(False)
+        return heads(store)
+
+    write(short, intent("before"))
+    outage.failing = True
+    with pytest.raises(AuditUnavailable):
+        write(short, intent("late"))
+    monkeypatch.setattr(_Sqlite, "heads", sometimes)
+    outage.failing = False
+    short.close(PATIENCE)
+    assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
+
+
+def test_all_that_waits_is_bounded() -> None:
+    assert writer.MOST_WAITING == 65_536
+    assert writer.MOST_AT_ONCE <= writer.MOST_WAITING
+    assert appending._LOOK_AROUND == 10
+    assert Store("audit.db").path is not None

@@ -1,0 +1,91 @@
+"""What the tests of the writing side share: drafts, and a look at a store that uses nothing of the package."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import time
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from traced_tools.audit.records import Content, Draft, Subject
+from traced_tools.audit.trail import AuditTrail
+
+KEY = b"a key for the tests, long enough"
+SECRET = "sEcReT-51c0"
+
+
+def intent(call_id: str = "call_1", *, arguments: str = '{"city": "Oslo"}', told: bool = True, **changes: Any) -> Draft:
+    """An intent; `changes` are those of its subject."""
+    subject = {
+        "agent": "planner",
+        "run_id": "run-1",
+        "tool": "get_weather",
+        "iteration": 1,
+        "batch_index": 0,
+        **changes,
+    }
+    fields = {"source": "local", "argument_names": ["city"], "batch_size": 1}
+    contents = {"arguments": Content(arguments, told, True)}
+    return Draft("intent", time.time_ns(), Subject(call_id=call_id, **subject), fields, contents)
+
+
+def write(trail: AuditTrail, draft: Draft) -> None:
+    """Write a record and wait for it, blocking."""
+    trail.write(draft).run()
+
+
+async def awrite(trail: AuditTrail, draft: Draft) -> None:
+    """Write a record and wait for it on asyncio."""
+    await trail.write(draft).arun()
+
+
+def write_each_way(trail: AuditTrail, draft: Draft, way: str) -> None:
+    """Write a record and wait for it, `blocking` or on `asyncio`."""
+    if way == "blocking":
+        write(trail, draft)
+    else:
+        asyncio.run(awrite(trail, draft))
+
+
+def bodies(path: Path) -> list[dict[str, Any]]:
+    """What all records say, chain by chain, in order; fails unless each chain is whole."""
+    chains: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    last: dict[str, tuple[int, str]] = defaultdict(lambda: (0, "0" * 64))
+    for chain_id, sequence, digest, body in _rows(path):
+        fields = json.loads(body)
+        number, previous = last[chain_id]
+        assert sequence == fields["sequence"] == number + 1, f"{chain_id}: {sequence} follows {number}"
+        assert fields["previous"] == previous
+        assert fields["chain_id"] == chain_id
+        assert hashlib.sha256(body.encode()).hexdigest() == digest
+        assert body == json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        last[chain_id] = (sequence, digest)
+        chains[chain_id].append(fields)
+    return [fields for chain in chains.values() for fields in chain]
+
+
+def _rows(path: Path) -> list[tuple[str, int, str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT chain_id, sequence, hash, body FROM audit_records ORDER BY chain_id, sequence"
+        ).fetchall()
+
+
+def of_kind(path: Path, kind: str) -> list[dict[str, Any]]:
+    """What the records of a kind say."""
+    return [each for each in bodies(path) if each["kind"] == kind]
+
+
+def calls(path: Path) -> list[str]:
+    """The ids of the calls that have an intent, chain by chain, in order."""
+    return [each["call_id"] for each in of_kind(path, "intent")]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The checkpoints outside the store."""
+    return [json.loads(line) for line in Path(f"{path}.checkpoints").read_text().splitlines()]

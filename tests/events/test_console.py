@@ -1,0 +1,104 @@
+"""Events as lines for people: readable, of a sane width, and nothing that a terminal obeys."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from hypothesis import given
+
+from tests.events.made import HOSTILE, one_of_each, started, texts
+from tests.helpers import MARKER
+from traced_tools.errors import ConfigurationError
+from traced_tools.events import ConsoleEventExporter, Event, ExportFailed
+
+
+def printed(*events: Event) -> list[str]:
+    stream = io.StringIO()
+    ConsoleEventExporter(stream).export(events)
+    assert stream.getvalue().endswith("\n")
+    return stream.getvalue().split("\n")[:-1]
+
+
+def test_a_run_reads_as_what_happened_in_it() -> None:
+    events = [event for event in one_of_each("words") if "delta" not in event.type]
+    lines = printed(*events)
+    assert lines[0] == ("23:59:59.124Z 6c2a7e10  run started  agent words, model words")
+    assert lines[1:3] == [
+        "23:59:59.125Z 6c2a7e10    iteration 1 started",
+        "23:59:59.126Z 6c2a7e10      model responded  model words, words, 1 tool call, 812 -> 56 tokens, 1.250 s",
+    ]
+    assert [line[23:] for line in lines[3:]] == [
+        "       words intended  16 bytes, arguments «words»",
+        "       words decided  denied, words, by words, words, reason «words»",
+        "       words started",
+        "       words finished  ok, 2 attempts, 0.500 s, 7 bytes, result «words»",
+        "   iteration 1 finished  tool_calls, 1 tool call, 2.000 s",
+        " run finished  answered, 2 iterations, 1 tool call, 812 -> 56 tokens, 3.500 s",
+    ]
+
+
+def test_a_piece_of_an_answer_has_a_line_too() -> None:
+    text, arguments = one_of_each("words")[2:4]
+    assert [line[23:] for line in printed(text, arguments)] == [
+        "     text delta  5 bytes, text «words»",
+        "     tool arguments delta  5 bytes, arguments «words»",
+    ]
+
+
+@given(texts)
+def test_no_text_of_somebody_else_breaks_out_of_its_line(text: str) -> None:
+    events = one_of_each(text)
+    lines = printed(*events)
+    assert len(lines) == len(events)
+    for line in lines:
+        assert line.isprintable()
+        assert len(line) <= 160
+
+
+def test_escape_sequences_are_shown_and_not_obeyed() -> None:
+    (line,) = printed(started(tool=HOSTILE))
+    assert r"\x00\x07\x1b[31m\x1b]0;owned\x07\r\n\u2028\u2029\x85\x9b2J" in line
+
+
+def test_what_the_streams_encoding_lacks_is_escaped() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    ConsoleEventExporter(stream).export([started(tool="müll")])
+    stream.seek(0)
+    assert r"m\xfcll started" in stream.read()
+
+
+def test_without_a_stream_it_is_stderr_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    ConsoleEventExporter().export([started()])
+    assert "get_weather started" in capsys.readouterr().err
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(f"cannot write {text}")
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Full(), closed()])
+def test_a_stream_that_takes_nothing_fails_without_a_word_of_the_events(stream: io.StringIO) -> None:
+    with pytest.raises(ExportFailed) as raised:
+        ConsoleEventExporter(stream).export([started(tool=MARKER)])
+    assert not raised.value.retryable
+    assert MARKER not in f"{raised.value!r} {raised.value.__context__!r} {raised.value.__cause__!r}"
+
+
+def test_a_process_without_stderr_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(ExportFailed, match="the console takes nothing"):
+        ConsoleEventExporter().export([started()])
+
+
+def test_what_is_no_stream_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="stream must be a text stream or None, not int"):
+        ConsoleEventExporter(3)  # type: ignore[arg-type]

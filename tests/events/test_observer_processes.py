@@ -1,0 +1,207 @@
+"""An observer over the life of a process: its end, forks, and what `configure` sets up."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.telemetry.collector import Collector, collecting
+from tests.telemetry.processes import in_a_process
+from traced_tools.events.processor import PATIENCE
+from traced_tools.telemetry import names
+
+PRELUDE = """
+import threading, time
+from traced_tools.advisors.observer import ObserverAdvisor
+from traced_tools.events import EventExporter, ExportFailed
+class Printing(EventExporter):
+    name, interval = "printing", 60
+    def export(self, events):
+        os.write(1, "".join(f"{os.getpid()} {event.run_id} {event.sequence}\\n" for event in events).encode())
+    def close(self):
+        os.write(1, f"{os.getpid()} closed\\n".encode())
+class Hanging(EventExporter):
+    name = "hanging"
+    def export(self, events):
+        threading.Event().wait()
+class Failing(EventExporter):
+    name = "failing"
+    def export(self, events):
+        raise ExportFailed("no", retryable=False)
+def ask(observer):
+    return ChatClient(ScriptedChatModel(["x"]), advisors=[observer]).prompt("?").call()
+"""
+EVENTS = 5
+"""Of a run of one pass."""
+
+
+def test_what_waits_is_sent_when_the_process_ends() -> None:
+    done = in_a_process(PRELUDE + "ask(ObserverAdvisor([Printing()]))")
+    lines = done.stdout.splitlines()
+    assert len(lines) == EVENTS + 1
+    assert lines[-1].endswith(" closed")
+    assert done.stderr == ""
+
+
+def test_no_thread_is_started_at_the_end_since_python_312_has_none_to_give() -> None:
+    script = """
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+observer = ObserverAdvisor([Printing()])
+ask(observer)
+threading.Thread.start = refuse
+"""
+    done = in_a_process(PRELUDE + script)
+    assert len(done.stdout.splitlines()) == EVENTS + 1
+    assert done.stderr == ""
+
+
+def test_a_run_that_the_collector_ends_is_sent_when_the_process_ends() -> None:
+    script = """
+import gc
+gc.disable()
+def leave():
+    client = ChatClient(ScriptedChatModel(["one two"]), advisors=[ObserverAdvisor([Printing()])])
+    stream = client.prompt("?").stream()
+    next(stream)
+    cycle = [stream]
+    cycle.append(cycle)
+    return client
+client = leave()
+gc.collect()
+"""
+    done = in_a_process(PRELUDE + script)
+    assert [line.split()[2] for line in done.stdout.splitlines()[:-1]] == ["1", "2", "3", "4"]
+
+
+def test_a_process_whose_exporters_hang_ends_in_time_and_says_what_is_lost() -> None:
+    script = """
+import atexit
+atexit.register(lambda: print(time.monotonic() - ended))  # at the very end
+logged()
+one, two = ObserverAdvisor([Hanging()]), ObserverAdvisor([Hanging(), Hanging()])
+ask(one), ask(two)
+ended = time.monotonic()
+"""
+    *lines, spent = in_a_process(PRELUDE + script).stdout.splitlines()
+    assert PATIENCE <= float(spent) < 2 * PATIENCE  # and not three times that
+    expected = f"WARNING hanging: {EVENTS} events lost, {EVENTS} so far: time ran out when telemetry was shut down"
+    assert lines == [expected] * 3
+
+
+@pytest.mark.parametrize("first", ["configure", "observer"])
+def test_its_counts_reach_the_collector_with_what_configure_sets_up(first: str) -> None:
+    begin = ["configure(otlp={url!r})", "observer = ObserverAdvisor([Printing(), Failing()])"]
+    with collecting() as collector:
+        script = "\n".join(begin if first == "configure" else reversed(begin)).format(url=collector.url)
+        done = in_a_process(f"{PRELUDE}{script}\nask(observer)")
+    assert "exporting raised traced_tools.events.exporter.ExportFailed" in done.stderr
+    assert counted(collector, names.EXPORT_ITEMS.name)["printing",] == EVENTS
+    assert counted(collector, names.EXPORT_DROPPED.name)["export_failed", "failing"] == EVENTS
+
+
+def counted(collector: Collector, metric: str) -> dict[tuple[str, ...], int]:
+    """The last counts of a metric that came, by the values of its labels."""
+    return {
+        tuple(sorted(attribute.value.string_value for attribute in point.attributes)): point.as_int
+        for each in collector.metrics()
+        if each.name == metric
+        for point in each.sum.data_points
+    }
+
+
+def test_its_counts_are_scraped_beside_those_of_the_packages_own_exporters_and_once_each() -> None:
+    with collecting() as collector:
+        script = f"""
+logged()
+handle = configure(otlp={collector.url!r}, prometheus=0)
+observer = ObserverAdvisor([Printing(), Failing()])
+ask(observer)
+observer.flush()
+handle.force_flush()
+for line in scrape(handle).splitlines():
+    if line.startswith("traced_tools_export"):
+        print(line)
+"""
+        done = in_a_process(PRELUDE + script)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("traced_tools_export")]
+    found = dict(line.rsplit(" ", 1) for line in lines)
+    assert len(found) == len(lines)
+    label = 'traced_tools_exporter_name="{}"'.format
+    assert float(found[f"traced_tools_export_items_total{{{label('printing')}}}"]) == EVENTS
+    assert float(found[f"traced_tools_export_items_total{{{label('otlp.traces')}}}"]) > 0
+    dropped = f'traced_tools_export_dropped_total{{traced_tools_export_drop_reason="export_failed",{label("failing")}}}'
+    assert float(found[dropped]) == EVENTS
+    assert float(found[f"traced_tools_export_queue_size{{{label('printing')}}}"]) == 0
+    assert "has been created already" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+class TestForks:
+    def test_a_forked_child_and_its_parent_send_their_own_events_and_each_once(self) -> None:
+        script = """
+import warnings
+warnings.simplefilter("ignore")
+observer = ObserverAdvisor([Printing()])
+ask(observer)  # waits, in the parent
+child = os.fork()
+ask(observer)
+if not child:
+    sys.exit(0)
+print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+        done = in_a_process(PRELUDE + script)
+        lines = done.stdout.splitlines()
+        assert "status 0" in lines
+        sent = [line.split() for line in lines if line != "status 0" and not line.endswith("closed")]
+        assert len({(run_id, number) for _, run_id, number in sent}) == len(sent) == 3 * EVENTS
+        by_process = {pid: len([each for each in sent if each[0] == pid]) for pid, _, _ in sent}
+        assert sorted(by_process.values()) == [EVENTS, 2 * EVENTS]
+        assert len([line for line in lines if line.endswith("closed")]) == 2
+
+    def test_a_child_that_is_forked_while_its_parents_exporter_hangs_sends_its_own(self) -> None:
+        script = """
+import warnings
+warnings.simplefilter("ignore")
+begun, held = threading.Event(), os.getpid()
+class Hanging(Printing):
+    interval = 0
+    def export(self, events):
+        begun.set()
+        if os.getpid() == held:
+            threading.Event().wait()
+        super().export(events)
+observer = ObserverAdvisor([Hanging()])
+ask(observer)
+assert begun.wait(5)
+processor = observer._processors[0]
+with processor.ledger._lock, processor.ledger.totals._lock:
+    child = os.fork()
+if not child:
+    ask(observer)
+    observer.close()
+    os.write(1, str(processor.ledger.lost_in_all).encode() + bytes([10]))
+    sys.exit(0)
+print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+observer.close(0.05)
+"""
+        lines = in_a_process(PRELUDE + script).stdout.splitlines()
+        assert lines.count("0") == 1
+        assert lines[-1] == "status 0"
+        assert len([line for line in lines if len(line.split()) == 3]) == EVENTS
+
+    def test_a_child_that_asks_nothing_closes_nothing(self) -> None:
+        script = """
+import warnings
+warnings.simplefilter("ignore")
+observer = ObserverAdvisor([Printing()])
+ask(observer)
+observer.flush()
+child = os.fork()
+if not child:
+    sys.exit(0)
+os.waitpid(child, 0)
+"""
+        lines = in_a_process(PRELUDE + script).stdout.splitlines()
+        assert len([line for line in lines if line.endswith("closed")]) == 1

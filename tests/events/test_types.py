@@ -1,0 +1,177 @@
+"""Events are immutable, go through JSON and back, and fit the JSON Schema that is published."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+import traced_tools.events.types as all_types
+from tests.helpers import MARKER, relaxed
+from traced_tools import Usage
+from traced_tools.events import Delta, Event, ToolEvent, ToolStarted, json_schema
+from traced_tools.telemetry.words import DECISIONS, ITERATION_OUTCOMES, STOP_REASONS, TOOL_OUTCOMES
+
+PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "events.schema.json"
+KINDS: list[type[Event]] = [
+    kind
+    for kind in vars(all_types).values()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind not in (Event, ToolEvent, Delta)
+]
+SCHEMA = json_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+counts = st.integers(0, 2**53)
+texts = st.text(st.characters())  # lone surrogates, control characters and all
+usages = st.none() | st.builds(
+    Usage,
+    **{name: st.none() | counts for name in Usage.model_fields},  # type: ignore[arg-type]
+)
+WORDS: dict[str, tuple[str, ...]] = {"decision": DECISIONS, "stop_reason": STOP_REASONS}
+OUTCOMES = {"tool_finished": TOOL_OUTCOMES, "iteration_finished": ITERATION_OUTCOMES}
+
+
+def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
+    field = kind.model_fields[name]
+    if name == "outcome":
+        return st.sampled_from(OUTCOMES[kind.model_fields["type"].default])
+    if name in WORDS:
+        return st.sampled_from(WORDS[name])
+    found: dict[str, st.SearchStrategy[Any]] = {
+        "time": st.datetimes(timezones=st.just(UTC)),
+        "usage": usages,
+        "duration": st.floats(0, 1e9),
+    }
+    if name in found:
+        return found[name]
+    wanted = (field.annotation, *get_args(field.annotation))
+    made = counts if int in wanted else texts
+    return made if field.is_required() else st.none() | made if type(None) in wanted else made
+
+
+def events_of(kind: type[Event]) -> st.SearchStrategy[Event]:
+    told = [name for name, field in kind.model_fields.items() if not field.exclude]
+    fields = {name: value_of(kind, name) for name in told if name not in ("type", "schema_version")}
+    return st.fixed_dictionaries(fields).map(lambda values: kind(**values))
+
+
+ANY = st.one_of([events_of(kind) for kind in KINDS])
+
+
+def started(**fields: Any) -> ToolStarted:
+    common = {"id": "e", "time": datetime(2026, 1, 2, tzinfo=UTC), "run_id": "r", "sequence": 1, "agent": "a"}
+    call = {"call_id": "c", "tool": "t", "source": "local", "batch_index": 0, "batch_size": 1, "iteration": 1}
+    return ToolStarted(**{**common, **call, **fields})
+
+
+@relaxed
+@given(ANY)
+def test_every_event_goes_through_json_and_back(event: Event) -> None:
+    for text in (event.model_dump_json(), event.model_dump_json(exclude_none=True)):
+        assert type(event).model_validate_json(text) == event
+        assert type(event).model_validate(json.loads(text)) == event
+        assert "\n" not in text
+
+
+@relaxed
+@given(ANY)
+def test_every_event_fits_the_schema(event: Event) -> None:
+    VALIDATOR.validate(json.loads(event.model_dump_json()))
+    VALIDATOR.validate(json.loads(event.model_dump_json(exclude_none=True)))
+
+
+@relaxed
+@given(ANY, st.sampled_from(["type", "schema_version", "id", "time", "run_id", "sequence", "agent", "iteration"]))
+def test_the_schema_refuses_what_lacks_a_field_that_every_event_has(event: Event, name: str) -> None:
+    told = json.loads(event.model_dump_json())
+    assert VALIDATOR.is_valid({**told, "a_later_release": "adds a field"})
+    del told[name]
+    assert not VALIDATOR.is_valid(told)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_tells_types_apart_and_knows_their_fields(kind: type[Event]) -> None:
+    definition = SCHEMA["$defs"][kind.__name__]
+    listed = {name for name, field in kind.model_fields.items() if not field.exclude}
+    assert {*definition["properties"]} == listed
+    assert definition["properties"]["type"]["const"] == kind.model_fields["type"].default
+    required = {name for name, field in kind.model_fields.items() if field.is_required()}
+    assert {*definition["required"]} == required | {"type", "schema_version"}
+    assert {"$ref": f"#/$defs/{kind.__name__}"} in SCHEMA["oneOf"]
+
+
+def test_the_schema_has_all_types_and_no_words_of_python() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert len(SCHEMA["oneOf"]) == len(KINDS) == 11
+    assert "may_be_told" not in json.dumps(SCHEMA)
+    assert "Args:" not in json.dumps(SCHEMA)
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    assert json.loads(PUBLISHED.read_text("utf-8")) == SCHEMA, "run `make reference`"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_public_event_is_exported(kind: type[Event]) -> None:
+    import traced_tools.events as public
+
+    assert getattr(public, kind.__name__) is kind
+
+
+def test_an_event_of_a_later_release_is_read_without_its_new_fields() -> None:
+    told = {**json.loads(started().model_dump_json()), "a_later_release": "adds a field"}
+    assert ToolStarted.model_validate_json(json.dumps(told)) == started()
+
+
+def test_an_event_of_another_schema_version_is_not_taken_for_one_of_this() -> None:
+    with pytest.raises(ValidationError):
+        started(schema_version=2)
+
+
+def test_an_event_cannot_be_changed_and_a_wrong_one_is_refused_without_its_text() -> None:
+    with pytest.raises(ValidationError):
+        started().tool = "another"
+    with pytest.raises(ValidationError) as refused:
+        started(batch_index=MARKER)
+    assert MARKER not in str(refused.value)
+
+
+def test_the_time_of_an_event_keeps_its_zone() -> None:
+    elsewhere = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=2)))
+    assert ToolStarted.model_validate_json(started(time=elsewhere).model_dump_json()).time == elsewhere
+
+
+def test_what_an_event_keeps_for_its_process_is_in_no_copy_that_leaves_it() -> None:
+    event = started()
+    event.keep(MARKER)
+    assert event.kept == MARKER
+    assert event == started()
+    for copied in (event.told(), pickle.loads(pickle.dumps(event))):
+        assert copied.kept is None
+        assert copied == event
+    assert MARKER not in repr(event) + str(event.__reduce_ex__(4)) + event.model_dump_json()
+
+
+@relaxed
+@given(st.sampled_from(KINDS).flatmap(events_of))
+def test_a_repr_shows_no_content(event: Event) -> None:
+    contents = {name for name, field in type(event).model_fields.items() if not field.repr}
+    assert contents == {
+        *({"input_messages"} if event.type == "run_started" else ()),
+        *({"output_messages"} if event.type in ("model_responded", "run_finished") else ()),
+        *({"arguments"} if event.type == "tool_intended" else ()),
+        *({"intent"} if event.type == "tool_decided" else ()),
+        *({"result"} if event.type == "tool_finished" else ()),
+        *({"text", "may_be_told"} if event.type == "text_delta" else ()),
+        *({"tool_name", "arguments", "may_be_told", "names_tool"} if event.type == "tool_arguments_delta" else ()),
+    }
+    shown = event.replace(**dict.fromkeys(contents - {"may_be_told", "names_tool"}, MARKER))
+    assert MARKER not in repr(shown) + str(shown)

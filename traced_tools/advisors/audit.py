@@ -1,0 +1,342 @@
+"""The advisor that writes the audit trail: an intent before each tool, then its decision and its outcome."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic_core import from_json
+
+from traced_tools._checks import expect, expect_whole
+from traced_tools._made_once import MadeOnce
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
+from traced_tools.audit.digests import definition_digest
+from traced_tools.audit.records import Content, Draft, RecordKind, Subject
+from traced_tools.errors import AdvisorChainError, AuditError
+from traced_tools.events.types import (
+    Delta,
+    Event,
+    IterationFinished,
+    ModelResponded,
+    RunFinished,
+    RunStarted,
+    ToolDecided,
+    ToolFinished,
+    ToolIntended,
+    ToolStarted,
+)
+from traced_tools.telemetry.scope import error_type
+from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.fields import field_names
+from traced_tools.tools.result import ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from traced_tools.audit.trail import AuditTrail
+    from traced_tools.messages import ToolCall
+    from traced_tools.tools.callback import ToolCallback
+    from traced_tools.tools.definition import ToolDefinition
+
+_LOG = logging.getLogger(__name__)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INVALID: Final = "invalid_arguments"
+_DECISIONS: Final[Mapping[str, str]] = {"repeated": "limited"}
+"""The decisions that the trail has another word for."""
+
+
+class AuditAdvisor(Advisor):
+    """Records every call the model asks for: the intent, durable before the tool starts, the decision, the outcome.
+
+    Its place is inside the loop and around all other advice there, so that what the model wants is on record before
+    anybody decides about it. An advisor that knows the model's reason stands further out and sets
+    `call.replace(intent=...)`. The arguments on record are those that arrive here, as a rule the model's own words.
+
+    What is on record of a call, in this order:
+
+        what became of it                                     decision                    outcome
+        the tool ran                                          allowed, approved           ok, error, timeout, cancelled
+        the arguments do not fit                              invalid_arguments           invalid_arguments
+        refused by an advisor, a person, the driver           denied, rejected            none
+        answered in the tool's place                          answered                    none
+        a limit is reached                                    limited                     none
+        the same call was made too often                      limited (repeated_call)     none
+        there is no such tool                                 unknown_tool                none
+        the run ended before anything was decided             none                        none
+
+    A call that is refused before it gets to advice does not wait for its intent: nothing runs that it must precede. A
+    tool that an advisor runs again has an outcome each time it ended.
+
+    Args:
+        trail: where the records go, an `AuditTrail`; several advisors and clients may share one.
+        on_failure: what happens to a call whose intent cannot be recorded in time. `deny` refuses it with the reason
+            code `audit_unavailable`; `warn` lets the tool run, tells the log once for each outage, and the record
+            follows when the store works again.
+        name: set in code and bounded: it is a metric label.
+        order: its place in the chain; it must be inside the loop.
+
+    Raises:
+        TypeError: for what is no trail.
+        AdvisorChainError: for an order that is not inside the loop, where it would see nothing.
+        ValueError: for another `on_failure`.
+    """
+
+    def __init__(
+        self,
+        trail: AuditTrail,
+        *,
+        on_failure: Literal["deny", "warn"] = "deny",
+        name: str = "audit",
+        order: int = TOOL_LOOP_ORDER + 100,
+    ) -> None:
+        if not (callable(getattr(trail, "write", None)) and callable(getattr(trail, "submit", None))):
+            raise TypeError(f"trail must be an AuditTrail, such as AuditTrail('audit.db'), not {type(trail).__name__}")
+        if on_failure not in ("deny", "warn"):
+            raise ValueError("on_failure must be 'deny' or 'warn'")
+        expect("name", name, str, "a str")
+        expect_whole("order", order, -sys.maxsize)
+        if order <= TOOL_LOOP_ORDER:
+            raise _outside(name, order)
+        self.name = name
+        self.order = order
+        self._trail = trail
+        self._on_failure = on_failure
+        self._runs: dict[str, _Run] = {}
+        self._is_out = False
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        """Record the intent, then let the call go on; refuse it when that fails and must not."""
+        asked = self._asked(call)
+        if not asked.intended:
+            draft = asked.intent(call.arguments, call.intent)
+            asked.durable = await self._is_durable(draft)
+        if not asked.durable and self._on_failure == "deny":
+            return call.denied("the audit trail cannot be written", code="audit_unavailable")
+        return await call_next(call)
+
+    def _asked(self, call: ToolInvocation) -> _Asked:
+        run = self._runs.get(call.context.run_id or "")
+        found = None if run is None else run.calls.get((call.iteration, call.batch_index))
+        if found is None:  # nobody told of it, so that nothing would be on record
+            raise _outside(self.name, self.order)
+        return found
+
+    async def _is_durable(self, intent: Draft) -> bool:
+        try:
+            await self._trail.write(intent)
+        except AuditError as error:
+            self._tell_outage(error)
+            return False
+        self._is_out = False
+        return True
+
+    def _tell_outage(self, error: AuditError) -> None:
+        if not self._is_out:
+            self._is_out = True
+            consequence = "calls of tools are denied" if self._on_failure == "deny" else "tools run before their record"
+            _LOG.warning("%s: the audit trail cannot be written (%s); %s", self.name, error_type(error), consequence)
+
+    def on_event(self, event: Event) -> None:
+        """Take note of what becomes of calls, and hand it to the trail without waiting."""
+        if isinstance(event, Delta):
+            return
+        run = self._runs.get(event.run_id)
+        if run is None and isinstance(event, RunStarted):
+            run = self._runs[event.run_id] = _Run()
+        if run is not None and event.sequence > run.sequence:  # the same advisor may stand in a chain twice
+            run.sequence = event.sequence
+            self._take(run, event)
+
+    def _take(self, run: _Run, event: Event) -> None:
+        match event:
+            case RunStarted():
+                run.model, run.provider = event.model, event.provider
+            case ModelResponded():
+                run.answered(event)
+            case ToolIntended():
+                run.calls[event.iteration, event.batch_index] = _Asked(event, run)
+            case ToolDecided() | ToolStarted() | ToolFinished():
+                if (asked := run.calls.get((event.iteration, event.batch_index))) is not None:
+                    self._record(asked, event)
+                    self._forget(run, event.run_id)
+            case IterationFinished():
+                self._sweep(run, event.iteration)
+            case RunFinished():
+                self._end(run, event)
+
+    def _record(self, asked: _Asked, event: ToolDecided | ToolStarted | ToolFinished) -> None:
+        if isinstance(event, ToolStarted):
+            asked.running = True
+            return
+        if not asked.intended:
+            self._trail.submit(asked.intent())
+        if isinstance(event, ToolFinished):
+            asked.running = False
+            self._trail.submit(asked.outcome(event))
+            return
+        self._trail.submit(asked.decision(event))
+        if event.decision == _INVALID:
+            self._trail.submit(asked.misfit(event))
+
+    def _sweep(self, run: _Run, iteration: int | None = None) -> None:
+        """Record the intents that nobody decided about, and forget the calls of a pass, or all; not those that run."""
+        for key, asked in [*run.calls.items()]:
+            if iteration in (None, key[0]):
+                if not asked.intended:
+                    self._trail.submit(asked.intent())
+                if not asked.running:
+                    del run.calls[key]
+
+    def _end(self, run: _Run, event: RunFinished) -> None:
+        self._sweep(run)
+        run.ended = True
+        self._forget(run, event.run_id)
+        if event.tool_calls and not run.inside:
+            raise _outside(self.name, self.order)
+
+    def _forget(self, run: _Run, run_id: str) -> None:
+        """Let go of a run that has ended, once the last of its tools has, which an interrupted run leaves behind."""
+        if run.ended and not any(asked.running for asked in run.calls.values()):
+            self._runs.pop(run_id, None)
+
+    def __repr__(self) -> str:
+        return f"<AuditAdvisor {self.name!r}: order {self.order}, on_failure {self._on_failure!r}>"
+
+
+class _Run:
+    """What is known of a run under way."""
+
+    __slots__ = ("calls", "ended", "inside", "model", "provider", "response_id", "sequence")
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.model: str | None = None
+        self.provider: str | None = None
+        self.response_id: str | None = None
+        self.calls: dict[tuple[int, int], _Asked] = {}
+        self.inside = False
+        self.ended = False
+
+    def answered(self, event: ModelResponded) -> None:
+        """Take note of whose answer the next calls are of."""
+        self.inside = True
+        self.model, self.provider = event.model or self.model, event.provider
+        self.response_id = event.response_id
+
+
+class _Asked:
+    """A call that the model asks for, and how far it has come.
+
+    Attributes:
+        intended: whether the intent has gone to the trail.
+        durable: whether the intent is known to be durable.
+        running: whether the tool runs.
+    """
+
+    __slots__ = ("_call", "_fields", "_may_be_told", "_subject", "_time", "_tool", "durable", "intended", "running")
+
+    def __init__(self, event: ToolIntended, run: _Run) -> None:
+        call, tool = event.kept
+        self._call: ToolCall = call
+        self._tool: ToolCallback | None = tool
+        self._may_be_told = tool is not None and getattr(tool.metadata, "capture", False) is True
+        self._time = _nanoseconds(event.time)
+        self._subject = _subject(event)
+        self._fields = {
+            "source": event.source,
+            "batch_size": event.batch_size,
+            "model": run.model,
+            "provider": run.provider,
+            "response_id": run.response_id,
+        }
+        self.intended = self.durable = self.running = False
+
+    def intent(self, arguments: str | None = None, reason: str | None = None) -> Draft:
+        """Return the record of the intent, with the arguments and the reason where they are not the model's words."""
+        self.intended = True
+        text = self._call.arguments if arguments is None else arguments
+        fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
+        if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
+            contents["requested_name"] = Content(self._call.name, may_be_told=True)
+        else:
+            fields |= _told_of(self._tool.definition, text)
+        if reason is not None:
+            contents["reason"] = self._content(reason)
+        return self._draft("intent", self._time, fields, contents)
+
+    def decision(self, event: ToolDecided) -> Draft:
+        """Return the record of what was decided."""
+        told = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
+        told |= {"reason_code": event.reason_code, "error_type": event.error_type}
+        return self._draft("decision", _nanoseconds(event.time), told)
+
+    def outcome(self, event: ToolFinished) -> Draft:
+        """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
+        contents = {} if event.kept is None else {"result": self._content(event.kept)}
+        told: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
+        told |= {"attempts": event.attempts, "duration": event.duration}
+        return self._draft("outcome", _nanoseconds(event.time), told, contents)
+
+    def misfit(self, event: ToolDecided) -> Draft:
+        """Return the record of the end of a call whose arguments do not fit."""
+        return self._draft("outcome", _nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type})
+
+    def _content(self, text: str, *, is_json: bool = False) -> Content:
+        return Content(text, may_be_told=self._may_be_told, is_json=is_json)
+
+    def _draft(
+        self, kind: RecordKind, time: int, fields: Mapping[str, Any], contents: Mapping[str, Content] | None = None
+    ) -> Draft:
+        told = {name: value for name, value in fields.items() if value is not None}
+        return Draft(kind, time, self._subject, told, contents or {})
+
+
+def _subject(event: ToolIntended) -> Subject:
+    return Subject(
+        agent=event.agent,
+        run_id=event.run_id,
+        call_id=event.call_id,
+        tool=event.tool,
+        iteration=event.iteration,
+        batch_index=event.batch_index,
+        conversation_id=event.conversation_id,
+        trace_id=event.trace_id,
+        span_id=event.span_id,
+    )
+
+
+def _digest_and_names(definition: ToolDefinition) -> tuple[str, frozenset[str]]:
+    return definition_digest(definition), field_names(definition.input_schema)
+
+
+_known = MadeOnce(_digest_and_names)
+
+
+def _told_of(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
+    """Return which tool is meant, and which of its arguments are given.
+
+    Of others it is told how many there are: their names are the model's words.
+    """
+    digest, known = _known(definition)
+    told: dict[str, Any] = {"definition_digest": digest}
+    try:
+        given = from_json(arguments)
+    except ValueError:
+        return told
+    if isinstance(given, dict):
+        told["argument_names"] = sorted(known & given.keys())
+        told["unknown_arguments"] = len(given.keys() - known) or None
+    return told
+
+
+def _nanoseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def _outside(name: str, order: int) -> AdvisorChainError:
+    return AdvisorChainError(
+        f"{name} (order {order}) is outside the tool loop, where no tool call is seen: "
+        f"its order must be above the loop's, which is {TOOL_LOOP_ORDER} by default"
+    )

@@ -1,0 +1,50 @@
+"""The audit trail of tool intent: what the model wanted to do, why, who allowed it, and what happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from traced_tools._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from traced_tools.audit.matching import match as match
+    from traced_tools.audit.reading import AuditedCall as AuditedCall
+    from traced_tools.audit.reading import AuditedRun as AuditedRun
+    from traced_tools.audit.reading import AuditReader as AuditReader
+    from traced_tools.audit.records import AuditDecision as AuditDecision
+    from traced_tools.audit.records import AuditOutcome as AuditOutcome
+    from traced_tools.audit.records import AuditRecord as AuditRecord
+    from traced_tools.audit.trail import AuditTrail as AuditTrail
+    from traced_tools.audit.verifying import Problem as Problem
+    from traced_tools.audit.verifying import Verification as Verification
+    from traced_tools.audit.verifying import verify as verify
+
+_EXPORTS = {
+    "AuditDecision": "traced_tools.audit.records",
+    "AuditOutcome": "traced_tools.audit.records",
+    "AuditReader": "traced_tools.audit.reading",
+    "AuditRecord": "traced_tools.audit.records",
+    "AuditTrail": "traced_tools.audit.trail",
+    "AuditedCall": "traced_tools.audit.reading",
+    "AuditedRun": "traced_tools.audit.reading",
+    "Problem": "traced_tools.audit.verifying",
+    "Verification": "traced_tools.audit.verifying",
+    "match": "traced_tools.audit.matching",
+    "verify": "traced_tools.audit.verifying",
+}
+
+__all__ = [
+    "AuditDecision",
+    "AuditOutcome",
+    "AuditReader",
+    "AuditRecord",
+    "AuditTrail",
+    "AuditedCall",
+    "AuditedRun",
+    "Problem",
+    "Verification",
+    "match",
+    "verify",
+]
+
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -1,0 +1,156 @@
+"""What a record says, made of its draft: contents become digests, and odd values something that can be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+from traced_tools.audit.digests import AuditKey, utf8
+from traced_tools.audit.records import SCHEMA_VERSION, Content, Draft, Subject, body_of, timestamp
+from traced_tools.audit.schema import REPEATED
+
+ContentMode = Literal["digest", "redacted", "full"]
+Redactor = Callable[[str, object], object]
+
+MOST_NAME: Final = 512
+"""Characters of what can be searched for, such as a tool's name."""
+MOST_TEXT: Final = 4096
+"""Characters of any other text of a record."""
+MOST_CONTENT: Final = 16_384
+"""Characters of a content that is stored in words."""
+_NUMBERS: Final = ("iteration", "batch_index")
+_PLAIN_BODY: Final = 2048
+_DEEPEST: Final = 32
+
+
+class RecordMaker:
+    """Makes what records say of drafts.
+
+    Args:
+        key: makes the digests.
+        mode: what is stored of contents: their `digest` alone, what the redactor leaves of them, or all of it.
+        redactor: is given a content's name and value and returns what may be stored of it; None for nothing.
+        common: fields that all records have.
+    """
+
+    def __init__(self, key: AuditKey, mode: ContentMode, redactor: Redactor | None, common: Mapping[str, Any]) -> None:
+        self.key: Final = key
+        self._stored = _STORED[mode]
+        self._redactor = redactor
+        self._common = {"schema_version": SCHEMA_VERSION, **common}
+
+    def fields(self, draft: Draft, time: int) -> dict[str, Any]:
+        """Return what the record says, all but its place in a chain; `time` in nanoseconds of Unix time."""
+        fields = {**self._common, **draft.fields, "kind": draft.kind, "time": timestamp(time)}
+        if draft.subject is not None:
+            _add_subject(fields, draft.subject)
+        for name, content in draft.contents.items():
+            fields[name] = self._content(name, content)
+        return fields
+
+    def _content(self, name: str, content: Content) -> dict[str, Any]:
+        told = self.key.content(content.text, content.is_json)
+        if content.may_be_told and (text := self._stored(name, content, self._redactor)) is not None:
+            told["text"] = text[:MOST_CONTENT]
+            if len(text) > MOST_CONTENT:
+                told["cut"] = True
+        return told
+
+
+def _add_subject(fields: dict[str, Any], subject: Subject) -> None:
+    fields["agent"] = subject.agent
+    fields["run_id"] = subject.run_id
+    fields["call_id"] = subject.call_id
+    fields["tool"] = subject.tool
+    fields["iteration"] = subject.iteration
+    fields["batch_index"] = subject.batch_index
+    if subject.conversation_id is not None:
+        fields["conversation_id"] = subject.conversation_id
+    if subject.trace_id is not None:
+        fields["trace_id"] = subject.trace_id
+    if subject.span_id is not None:
+        fields["span_id"] = subject.span_id
+
+
+def _nothing(name: str, content: Content, redactor: Redactor | None) -> str | None:
+    return None
+
+
+def _all(name: str, content: Content, redactor: Redactor | None) -> str | None:
+    return content.text
+
+
+def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | None:
+    """Return what the redactor leaves; a redactor that fails leaves nothing."""
+    assert redactor is not None
+    try:
+        left = redactor(name, json.loads(content.text) if content.is_json else content.text)
+        return left if left is None or isinstance(left, str) else json.dumps(left, ensure_ascii=False)
+    except Exception:
+        return None
+
+
+_STORED: Final = {"digest": _nothing, "redacted": _redacted, "full": _all}
+
+
+def written(fields: dict[str, Any], careful: bool = False) -> str:
+    """Return the body of a record; what cannot be written or stored is made fit first, in `fields` too.
+
+    Args:
+        fields: what it says.
+        careful: whether to look at each field; else only at what cannot be written.
+    """
+    try:
+        body = body_of(fields)
+    except (TypeError, ValueError, RecursionError):
+        body = ""
+    if body and not careful and len(body) < _PLAIN_BODY and "\\u0000" not in body and "\\ud" not in body:
+        return body
+    _make_fit(fields)
+    return body_of(fields)
+
+
+def _make_fit(fields: dict[str, Any]) -> None:
+    for name, value in fields.items():
+        fields[name] = value if _is_content(value) else plain(value)
+    for name in REPEATED:
+        if name in fields:
+            fields[name] = _column(name, fields[name])
+
+
+def _column(name: str, value: object) -> str | int | None:
+    """Return what the column of this name can hold; of what is no such value nothing is left."""
+    if name in _NUMBERS:
+        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+    return searchable(value) if isinstance(value, str) else None
+
+
+def searchable(text: str) -> str:
+    """Return a text as every store can hold and index it."""
+    return utf8(text[:MOST_NAME]).decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+def plain(value: object, levels: int = _DEEPEST) -> Any:
+    """Return a value as JSON can hold it: long texts cut, and of what is no JSON its type's name."""
+    if isinstance(value, str):
+        return str(value[:MOST_TEXT])
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= 64 else _kind(value)
+    if isinstance(value, float):
+        return value if value - value == 0 else repr(float(value))
+    if isinstance(value, Mapping) and levels:
+        return {str(key)[:MOST_NAME]: plain(each, levels - 1) for key, each in value.items()}
+    if isinstance(value, list | tuple) and levels:
+        return [plain(each, levels - 1) for each in value[:MOST_NAME]]
+    return _kind(value)
+
+
+def _is_content(value: object) -> bool:
+    return isinstance(value, dict) and "digest" in value and "form" in value
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

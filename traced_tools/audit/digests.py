@@ -1,0 +1,181 @@
+"""What is told of a content that is not stored: a digest that only a holder of the key can make or compare.
+
+A plain hash of short arguments is as good as the arguments, since all candidates can be tried. So the digest is
+HMAC-SHA-256 under a key. The message is `json`, a zero byte and RFC 8785 of the value, whatever way the JSON was
+written; or `text`, a zero byte and the text in UTF-8, for what is no JSON that RFC 8785 knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import rfc8785
+
+from traced_tools.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from traced_tools.tools.definition import ToolDefinition
+
+LEAST_KEY: Final = 16
+"""Bytes a key must have."""
+_DEEPEST: Final = 128
+_DIGITS: Final = 15
+"""As many digits as an integer may have that surely fits a double."""
+_DIGEST: Final = "sha256"
+_KEY_ID: Final = b"id\0traced_tools audit key"
+
+ContentForm = Literal["json", "text"]
+
+
+class AuditKey:
+    """A key for the digests of contents.
+
+    Args:
+        secret: at least 16 bytes, best 32 random ones.
+
+    Attributes:
+        id: 16 hexadecimal digits that tell keys apart and tell nothing about them.
+
+    Raises:
+        ConfigurationError: for a key that is too short.
+    """
+
+    __slots__ = ("_secret", "id")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < LEAST_KEY:
+            raise ConfigurationError(
+                f"the audit key must have at least {LEAST_KEY} bytes, it has {len(secret)}: "
+                "`openssl rand -hex 32` prints a good one"
+            )
+        self._secret = secret
+        self.id: Final = hmac.digest(secret, _KEY_ID, _DIGEST).hex()[:16]
+
+    def content(self, text: str, is_json: bool = False) -> dict[str, Any]:
+        """Return what a record tells of a content: `digest`, `form`, `size` (bytes of its UTF-8) and `key_id`.
+
+        Args:
+            text: the content.
+            is_json: whether the digest shall be that of the value; what cannot be read as JSON gets that of its text.
+        """
+        canonical = canonical_json(text) if is_json else None
+        form: ContentForm = "text" if canonical is None else "json"
+        written = utf8(text)
+        digest = self._digest(form, written if canonical is None else canonical)
+        return {"digest": digest, "form": form, "size": len(written), "key_id": self.id}
+
+    def matches(self, content: Mapping[str, Any], text: str) -> bool:
+        """Whether `text` is the content that a record tells of, by this key and in the form that was recorded.
+
+        Raises:
+            KeyError: when `content` is not what `content()` returns.
+        """
+        form = content["form"]
+        message = canonical_json(text) if form == "json" else utf8(text)
+        return message is not None and hmac.compare_digest(self._digest(form, message), content["digest"])
+
+    def _digest(self, form: ContentForm, message: bytes) -> str:
+        return hmac.digest(self._secret, form.encode() + b"\0" + message, _DIGEST).hex()
+
+    def __repr__(self) -> str:
+        return f"AuditKey(id={self.id!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an AuditKey cannot be pickled: it would leave the process")
+
+
+def canonical_json(text: str) -> bytes | None:
+    """Return RFC 8785 of the value that a JSON text stands for.
+
+    None for what is no JSON, and for JSON that has no such form or more than one meaning: numbers beyond a double,
+    integers beyond 2**53, a key twice, lone surrogates, more than 128 levels.
+    """
+    try:
+        if text.isascii() and "\\u" not in text and not _many_openings(text):
+            with suppress(_NotSimpleError):
+                return _SIMPLE.encode(_ONLY_SIMPLE.decode(text)).encode()
+        value = _ANY.decode(text)
+        if _many_openings(text) and _is_deeper(value, _DEEPEST):
+            return None
+        return rfc8785.dumps(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def definition_digest(definition: ToolDefinition) -> str:
+    """Return the plain SHA-256, in hex, of RFC 8785 of a tool's `name`, `description` and `input_schema`.
+
+    A definition is no secret, so anybody may compare it. One that RFC 8785 does not know (such as an integer beyond
+    2**53 in its schema) is taken as JSON with sorted keys and without blanks.
+    """
+    told: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description,
+        "input_schema": definition.input_schema,
+    }
+    try:
+        canonical = rfc8785.dumps(told)
+    except (ValueError, RecursionError):
+        canonical = json.dumps(told, sort_keys=True, separators=(",", ":"), default=_type_name).encode()
+    return hashlib.sha256(canonical).hexdigest()
+
+
+def utf8(text: str) -> bytes:
+    """Return a text's bytes, lone surrogates included, which models do write."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; one with a key twice means something else to every reader."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _no_number(_: str) -> Any:
+    raise ValueError("no number of JSON")
+
+
+class _NotSimpleError(Exception):
+    """A number that RFC 8785 and Python may write differently."""
+
+
+def _small(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise _NotSimpleError
+    return int(digits)
+
+
+def _float(_: str) -> float:
+    raise _NotSimpleError
+
+
+_SIMPLE: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+"""Writes as RFC 8785 does, and five times as fast, where keys are ASCII and numbers small integers."""
+_ONLY_SIMPLE: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_no_number, parse_int=_small, parse_float=_float
+)
+_ANY: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)
+
+
+def _many_openings(text: str) -> bool:
+    """Whether a text could be nested deeply; almost none could, and counting costs next to nothing."""
+    return text.count("[") + text.count("{") > _DEEPEST
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether a value is nested deeper, so that it does not depend on the stack which form a digest has."""
+    if not isinstance(value, dict | list):
+        return False
+    children = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in children)
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__

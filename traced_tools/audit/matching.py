@@ -1,0 +1,90 @@
+"""Whether a text is the content that a record tells of, proved by its digest."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+from traced_tools.audit import queries
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.evidence import names_of
+from traced_tools.audit.keys import load_key
+from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened, parsed
+from traced_tools.audit.queries import Key
+from traced_tools.errors import AuditError, ConfigurationError
+
+ContentName = Literal["arguments", "result", "reason", "requested_name"]
+"""The contents that records tell of."""
+_KIND: Final = {"arguments": "intent", "reason": "intent", "requested_name": "intent", "result": "outcome"}
+
+
+def match(
+    store: StorePath,
+    call_id: str,
+    text: str,
+    *,
+    content: ContentName = "arguments",
+    run_id: str | None = None,
+    iteration: int | None = None,
+    key: bytes | str | None = None,
+) -> bool:
+    """Return whether `text` is the content that was recorded of a call.
+
+    Args:
+        store: a path, or an SQLAlchemy URL.
+        call_id: the call's id.
+        text: what it may have been. Arguments are JSON, in whatever way it is written.
+        content: which content of the call.
+        run_id: the call's run; needed where several calls have this id.
+        iteration: the pass of the loop, from 1; needed where several calls of the run have this id.
+        key: the key the digests were made with; else that of `TRACED_TOOLS_AUDIT_KEY`, else that of the file beside an
+            embedded store.
+
+    Raises:
+        AuditError: when the store cannot be read, has no such call or several, when nothing is recorded of this
+            content, or when it was recorded with another key.
+        ConfigurationError: when there is no key.
+    """
+    if content not in get_args(ContentName):
+        raise ConfigurationError(f"content must be one of {', '.join(get_args(ContentName))}")
+    audit_key = load_key(key, embedded_path(store))
+    with opened(store) as opened_store:
+        call = _only_call(opened_store, call_id, run_id, iteration)
+        recorded = _recorded(opened_store, call, content)
+    return _matches(audit_key, recorded, content, text)
+
+
+def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: int | None) -> Key:
+    found = [(row[0], row[1], row[2]) for row in store.rows(queries.intents_called(call_id, run_id))]
+    calls = [call for call in found if iteration in (None, call[1])]
+    if len(calls) == 1:
+        return calls[0]
+    if not calls:
+        where = "" if run_id is None else " in this run"
+        raise AuditError(f"the audit store has no call {names_of(call_id)}{where}")
+    places = "; ".join(f"run {names_of(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
+    more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
+    raise AuditError(
+        f"{len(calls)} calls have the id {names_of(call_id)}: {places}{more}; tell which by its run and iteration"
+    )
+
+
+def _recorded(store: OpenStore, call: Key, content: ContentName) -> dict[str, Any]:
+    """Return what is recorded of a content of a call."""
+    for row in store.rows(queries.records_of_calls([call])):
+        key, kind, body = (row[0], row[1], row[2]), row[6], row[8]
+        if key == call and kind == _KIND[content]:
+            recorded = (parsed(body) or {}).get(content)
+            if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _DIGEST):
+                return recorded
+    raise AuditError(f"nothing is recorded of this call's {content}")
+
+
+_DIGEST: Final = ("digest", "form", "key_id")
+
+
+def _matches(key: AuditKey, recorded: dict[str, Any], content: ContentName, text: str) -> bool:
+    if recorded["key_id"] != key.id:
+        raise AuditError(
+            f"the {content} were recorded with the key {names_of(recorded['key_id'])}, and this is the key {key.id}"
+        )
+    return key.matches(recorded, text)

@@ -1,0 +1,218 @@
+"""The mirror: what a trail has stored is told to OpenTelemetry as well, for boards and alerts.
+
+The store is the evidence; the mirror may lag behind it, and loses rather than holds anything up. Log records leave in a
+thread of their own, so that a slow exporter of the application's never keeps a tool from its intent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+from traced_tools._fork import on_fork
+from traced_tools._workers import WorkerPool
+from traced_tools.audit.records import body_of
+from traced_tools.messages import encodable
+from traced_tools.telemetry import names
+from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
+from traced_tools.telemetry.scope import report_failure
+
+if TYPE_CHECKING:
+    from traced_tools.audit.records import AuditRecord
+    from traced_tools.telemetry.declared import EventType
+    from traced_tools.telemetry.scope import Attributes
+
+_LOG = logging.getLogger(__name__)
+MOST_WAITING: Final = 20_000
+"""Records that wait for a slow exporter; what comes on top of them is not mirrored, and counted."""
+
+_EVENTS: Final[Mapping[str, EventType]] = {
+    "intent": names.AUDIT_INTENT_EVENT,
+    "decision": names.AUDIT_DECISION_EVENT,
+    "outcome": names.AUDIT_OUTCOME_EVENT,
+    "checkpoint": names.AUDIT_CHECKPOINT_EVENT,
+    "gap": names.AUDIT_GAP_EVENT,
+}
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    "chain_id": names.AUDIT_CHAIN_ID,
+    "sequence": names.AUDIT_SEQUENCE,
+    "run_id": names.RUN_ID,
+    "agent": names.AGENT_NAME,
+    "conversation_id": names.CONVERSATION_ID,
+    "iteration": names.ITERATION_INDEX,
+    "tool": names.TOOL_NAME,
+    "call_id": names.TOOL_CALL_ID,
+    "batch_index": names.TOOL_BATCH_INDEX,
+    "batch_size": names.TOOL_BATCH_SIZE,
+    "source": names.TOOL_SOURCE,
+    "provider": names.PROVIDER_NAME,
+    "model": names.RESPONSE_MODEL,
+    "response_id": names.RESPONSE_ID,
+    "decision": names.TOOL_DECISION,
+    "advisor": names.ADVISOR_NAME,
+    "reason_code": names.REASON_CODE,
+    "error_type": names.ERROR_TYPE,
+    "outcome": names.AUDIT_OUTCOME,
+    "attempts": names.TOOL_ATTEMPTS,
+}
+"""The attribute that each field of a record is told as."""
+_SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
+_NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
+_TEXT: Final = ("text", "cut")
+"""What a content has beyond its digest where the trail stores contents: those stay in the store."""
+
+
+def tell(records: Sequence[AuditRecord], options: TelemetryOptions | None = None) -> None:
+    """Count records that are durable now, and send them as log-based events. Never raises, never waits.
+
+    To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the
+    record's own JSON, without the texts of contents; as long as there are none, its hash is that of the record.
+
+    Args:
+        records: what was stored.
+        options: where to; None for the global providers.
+    """
+    try:
+        _told(records, RunTelemetry(options or TelemetryOptions(), agent=""))
+    except Exception as error:
+        report_failure(error, "the mirror of the audit trail")
+
+
+def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None) -> None:
+    """Observe how long records have been waiting to be stored.
+
+    Args:
+        lag: a bound method that returns the age in seconds of the oldest one, 0 when none waits; its object is not
+            kept alive by this.
+        options: where to; None for the global providers as they are now.
+    """
+    if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
+        instruments.audit.watch(lag)
+
+
+def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None = None) -> None:
+    """Have it observed what a verification in this process found.
+
+    Args:
+        store: tells stores apart; it is told to nobody.
+        ok: whether all was well.
+        time: when it ended, in seconds of Unix time.
+        options: where to; None for the global providers as they are now.
+    """
+    if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
+        instruments.audit.verified(store, ok, time)
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Wait until what was told so far has been handed to the exporters; return whether it was in time (seconds)."""
+    return _LINE.flush(timeout)
+
+
+def _told(records: Sequence[AuditRecord], telemetry: RunTelemetry) -> None:
+    if telemetry.instruments is not None:
+        for kind, count in Counter(record.kind for record in records).items():
+            telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
+    if telemetry.logger is not None and (left := _LINE.put(len(records), partial(_emit_all, records, telemetry))):
+        report_failure(Overflow(), "the mirror of the audit trail")
+        if telemetry.instruments is not None:
+            telemetry.instruments.telemetry_failures.add(left)
+
+
+class Overflow(Exception):
+    """More records wait to be mirrored than may."""
+
+
+class _Line:
+    """Work in one thread, one after the other, so much of it and no more."""
+
+    def __init__(self) -> None:
+        self._begin()
+        on_fork(self._begin)
+
+    def _begin(self) -> None:
+        self._thread = WorkerPool(1)
+        self._lock = threading.Lock()
+        self._waiting = 0
+
+    def put(self, size: int, work: Callable[[], object]) -> int:
+        """Have `work` done later; return its size when too much waits already and it is not done, else 0."""
+        with self._lock:
+            if self._waiting and self._waiting + size > MOST_WAITING:
+                return size
+            self._waiting += size
+            self._thread.submit(partial(self._do, size, work))
+        return 0
+
+    def _do(self, size: int, work: Callable[[], object]) -> None:
+        try:
+            work()
+        finally:
+            with self._lock:
+                self._waiting -= size
+
+    def flush(self, timeout: float) -> bool:
+        return not wait([self._thread.submit(lambda: None)], timeout).not_done
+
+
+_LINE: Final = _Line()
+
+
+def _emit_all(records: Sequence[AuditRecord], telemetry: RunTelemetry) -> None:
+    for record in records:
+        telemetry.guarded(_emit, record, telemetry)
+
+
+def _emit(record: AuditRecord, telemetry: RunTelemetry) -> None:
+    event, fields, logger = _EVENTS[record.kind], record.fields, telemetry.logger
+    context, severity = _context(fields), SeverityNumber[event.severity]
+    if logger is not None and logger.enabled(context=context, severity_number=severity, event_name=event.name):
+        logger.emit(
+            timestamp=record.time,
+            context=context,
+            severity_number=severity,
+            severity_text=event.severity,
+            body=_body(record, fields),
+            attributes=_attributes(event, record, fields),
+            event_name=event.name,
+        )
+
+
+def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]) -> Attributes:
+    told: Attributes = {names.AUDIT_HASH: record.hash}
+    for field, name in _ATTRIBUTES.items():
+        value = fields.get(field)
+        if value is not None and name in event.attributes:
+            told[name] = encodable(value) if isinstance(value, str) else value
+    for field, name in _SIZES.items():
+        if field in fields and name in event.attributes:
+            told[name] = fields[field]["size"]
+    return told
+
+
+def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:
+    if '"text":' not in record.body:
+        return record.body
+    return body_of({name: _without_text(value) for name, value in fields.items()})
+
+
+def _without_text(value: Any) -> Any:
+    is_content = isinstance(value, Mapping) and "digest" in value
+    return {key: part for key, part in value.items() if key not in _TEXT} if is_content else value
+
+
+def _context(fields: Mapping[str, Any]) -> Context:
+    """Return a context in the span of the call; sampled, since nobody is to leave records out by their traces."""
+    trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
+    if trace_id is None or span_id is None:
+        return _NO_TRACE
+    span = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return set_span_in_context(NonRecordingSpan(span), Context())

@@ -1,0 +1,151 @@
+"""What a record of the trail says, and its one form: a line of JSON, which its hash covers.
+
+A record is written once and never changed. Its *body* is JSON with sorted keys and no blanks; `hash` is the SHA-256 of
+that text, and the body holds the hash of the record before it. So a record can be checked wherever its line went.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, Literal, get_args
+
+SCHEMA_VERSION: Final = 1
+GENESIS: Final = "0" * 64
+"""Stands for the hash of the record before the first one of a chain."""
+
+RecordKind = Literal["intent", "decision", "outcome", "checkpoint", "gap"]
+RECORD_KINDS: Final = get_args(RecordKind)
+
+AuditDecision = Literal[
+    "allowed", "denied", "approved", "rejected", "answered", "limited", "unknown_tool", "invalid_arguments"
+]
+"""What was decided about a call. A repeated call counts as `limited`, with the reason code `repeated_call`."""
+AUDIT_DECISIONS: Final = get_args(AuditDecision)
+RAN: Final = ("allowed", "approved")
+"""The decisions after which a tool starts."""
+
+AuditOutcome = Literal["ok", "error", "timeout", "cancelled", "invalid_arguments"]
+AUDIT_OUTCOMES: Final = get_args(AuditOutcome)
+
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A content that a record is about: told as its digest, and in words only where the trail stores them.
+
+    Args:
+        text: the content; arguments are JSON text.
+        may_be_told: whether it may be stored at all, as other than a digest; a silent tool's may not.
+        is_json: whether the digest is that of the value the JSON stands for, in whatever way it is written.
+    """
+
+    text: str = field(repr=False)
+    may_be_told: bool
+    is_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom and what a record is about.
+
+    Args:
+        agent: the client's name.
+        run_id: the run's id.
+        call_id: the call's id, as the model or the loop gave it.
+        tool: the tool's name; `_unknown` for a name that the model made up.
+        iteration: the pass of the loop, from 1.
+        batch_index: place among the calls of the same answer, from 0. With run and pass it tells calls apart.
+        conversation_id: the caller's conversation, when it gave one.
+        trace_id: the trace in hex, when there is one.
+        span_id: the span of the call in hex, when there is one.
+    """
+
+    agent: str
+    run_id: str
+    call_id: str
+    tool: str
+    iteration: int
+    batch_index: int
+    conversation_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record before it has its place in a chain.
+
+    Args:
+        kind: which record.
+        time: when it happened, in nanoseconds of Unix time.
+        subject: the call; None for what is about the chain itself.
+        fields: what is particular about it, as plain JSON.
+        contents: contents by the name of the field that tells of them.
+    """
+
+    kind: RecordKind
+    time: int
+    subject: Subject | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    contents: Mapping[str, Content] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """A record as it stands in a store.
+
+    Attributes:
+        chain_id: the chain: one for each writer.
+        sequence: its number in the chain, from 1 and without gaps.
+        time: when it happened, in nanoseconds of Unix time.
+        kind: `intent`, `decision`, `outcome`, `checkpoint` or `gap`.
+        hash: SHA-256 of `body`, in hex.
+        body: the whole record, one line of JSON.
+    """
+
+    chain_id: str
+    sequence: int
+    time: int
+    kind: RecordKind
+    hash: str
+    body: str = field(repr=False)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the record says, as plain JSON."""
+        fields: dict[str, Any] = json.loads(self.body)
+        return fields
+
+    @property
+    def when(self) -> datetime:
+        """When it happened, in UTC, to the microsecond."""
+        return datetime.fromtimestamp(self.time // 1_000_000_000, UTC).replace(
+            microsecond=self.time % 1_000_000_000 // 1000
+        )
+
+
+def body_of(fields: Mapping[str, Any]) -> str:
+    """Return the one way a record is written; raises `TypeError` or `ValueError` for what is no plain JSON."""
+    return _ENCODER.encode(fields)
+
+
+def hash_of(body: str) -> str:
+    """Return the hash of a record."""
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def timestamp(time: int) -> str:
+    """Return nanoseconds of Unix time as RFC 3339 writes them, in UTC."""
+    seconds, nanoseconds = divmod(time, 1_000_000_000)
+    return f"{_second(seconds)}.{nanoseconds:09d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"

@@ -1,0 +1,294 @@
+"""Where records are kept: an SQLite file beside the application, or PostgreSQL.
+
+One connection writes, in the writer's thread. It never runs a statement outside of one that is a whole transaction, so
+that what `append` returned from is durable, and what it raised from is all there or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, select, text
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from traced_tools.audit.schema import INDEXES, RECORDS
+from traced_tools.errors import ConfigurationError
+
+Row = tuple[Any, ...]
+"""The values of `schema.RECORDS`, column by column."""
+Heads = Mapping[str, tuple[int, str, int]]
+"""The last sequence number, hash and time of chains."""
+
+_BUSY: Final = 1.0
+"""Seconds SQLite waits for another writer before it is tried again from the beginning."""
+_MOST_HEADS: Final = 32
+_COLUMNS: Final = [column.name for column in RECORDS.columns]
+_LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
+"""What keeps a server that has gone silent from holding the writer for minutes."""
+_REMEDIES: Final = {
+    "OperationalError": "no connection; does the server run there, and are role, password and database right?",
+    "UndefinedTable": "the table audit_records is missing; apply deploy/audit/postgresql.sql",
+    "InsufficientPrivilege": "the role may not do this; deploy/audit/postgresql.sql tells what it needs",
+    "ReadOnlySqlTransaction": "the server takes no writes; is it a replica?",
+}
+
+_SIGNS: Final = {"password authentication failed": "the server refuses the password"}
+"""What tells errors apart that have one class; of their texts nothing else is told."""
+
+
+class Store:
+    """A store by its path or URL; nothing is opened or made before it is asked for.
+
+    Args:
+        store: a path, or an SQLAlchemy URL: `sqlite:///audit.db`, `postgresql+psycopg://host/database`.
+
+    Attributes:
+        path: the file of an embedded store; None for a server's.
+        name: what to call it in messages, without a password.
+
+    Raises:
+        ConfigurationError: for a URL that cannot be used.
+    """
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        url = _url(store)
+        if _in_memory(url):
+            raise ConfigurationError("an audit trail in memory would be lost with the process: give the store a file")
+        embedded = url.get_backend_name() == "sqlite"
+        self.path: Final = Path(url.database or "").absolute() if embedded else None
+        self._url = url if self.path is None else url.set(database=str(self.path))
+        self.name: Final = str(self.path) if embedded else url.render_as_string(hide_password=True)
+
+    def writing(self) -> Writing:
+        """Return a connection to write with, for one thread; makes an embedded store that is missing."""
+        return _Sqlite(self._engine(), self.path) if self.path is not None else _Postgresql(self._engine())
+
+    def connect_reading(self) -> Connection:
+        """Return a connection that only reads; raises what the driver raises when there is no such store."""
+        if self.path is None:
+            return self._engine().connect()
+        uri = f"{self.path.as_uri()}?mode=ro"
+        engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool)
+        return engine.connect()
+
+    def _engine(self) -> Engine:
+        if self.path is not None:
+            engine = create_engine(
+                self._url,
+                poolclass=NullPool,
+                isolation_level="AUTOCOMMIT",
+                connect_args={"timeout": _BUSY, "check_same_thread": False},
+            )
+            event.listen(engine, "connect", _durably)
+            return engine
+        liveness = {name: value for name, value in _LIVENESS.items() if name not in self._url.query}
+        return create_engine(self._url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=liveness)
+
+    def __repr__(self) -> str:
+        return f"Store({self.name!r})"
+
+
+class Writing(ABC):
+    """A connection that appends records; used by one thread at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._connection = engine.connect()
+        self._driver: Any = self._connection.connection.driver_connection
+
+    @abstractmethod
+    def append(self, rows: Sequence[Row]) -> None:
+        """Append rows in one transaction; they are durable when this returns."""
+
+    def head(self, chain_id: str) -> tuple[int, str, int] | None:
+        """Return the last sequence number, hash and time of a chain; None when the store has none of it."""
+        columns = RECORDS.c.sequence, RECORDS.c.hash, RECORDS.c.time
+        query = select(*columns).where(RECORDS.c.chain_id == chain_id).order_by(RECORDS.c.sequence.desc()).limit(1)
+        found = self._connection.execute(query).first()
+        return None if found is None else (found[0], found[1], found[2])
+
+    def heads(self) -> Heads:
+        """Return the heads of the 32 newest chains; their ids sort by when they began."""
+        newest = self._connection.execute(text(_NEWEST), {"most": _MOST_HEADS}).scalars().all()
+        heads = {chain_id: self.head(chain_id) for chain_id in newest if chain_id is not None}
+        return {chain_id: head for chain_id, head in heads.items() if head is not None}
+
+    def close(self) -> None:
+        """Let go of the connection; never raises."""
+        with suppress(Exception):
+            self._connection.close()
+
+
+_NEWEST: Final = """
+WITH RECURSIVE newest(chain_id, place) AS (
+    SELECT (SELECT max(chain_id) FROM audit_records), 1
+    UNION ALL
+    SELECT (SELECT max(chain_id) FROM audit_records WHERE audit_records.chain_id < newest.chain_id), place + 1
+    FROM newest WHERE newest.chain_id IS NOT NULL AND place < :most
+)
+SELECT chain_id FROM newest
+"""
+"""Hops from chain to chain on the primary key, so that it costs the same however many records there are."""
+
+
+class StoreReplaced(Exception):
+    """The file of an embedded store is no longer the one that is open."""
+
+
+class _Sqlite(Writing):
+    def __init__(self, engine: Engine, path: Path) -> None:
+        _made_private(path)
+        super().__init__(engine)
+        try:
+            self._make_tables()
+            self._files = _identities(path)
+        except BaseException:
+            self.close()
+            raise
+        self._path = path
+
+    def _make_tables(self) -> None:
+        with self._transaction():
+            self._connection.execute(CreateTable(RECORDS, if_not_exists=True))
+            for index in INDEXES:
+                self._connection.execute(CreateIndex(index, if_not_exists=True))
+
+    def append(self, rows: Sequence[Row]) -> None:
+        with self._transaction():
+            for start, end in _powers_of_two(len(rows)):
+                values = [value for row in rows[start:end] for value in row]
+                self._driver.execute(_insert(end - start), values)
+        if _identities(self._path) != self._files:
+            raise StoreReplaced
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._driver.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._driver.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._driver.execute("ROLLBACK")
+            raise
+
+
+class _Postgresql(Writing):
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        try:
+            if self._connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "off":
+                self._connection.exec_driver_sql("SET synchronous_commit = on")
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, rows: Sequence[Row]) -> None:
+        with self._driver.cursor() as cursor, cursor.copy(_COPY) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+
+_COPY: Final = f"COPY audit_records ({', '.join(_COLUMNS)}) FROM STDIN"
+_MOST_ROWS: Final = 1024
+
+
+def _insert(rows: int) -> str:
+    """Return a statement that inserts many rows in one step.
+
+    Each step gives the interpreter's lock away. With a step for each row, a busy event loop keeps it for 5 ms each.
+    """
+    row = f"({','.join('?' * len(_COLUMNS))})"
+    return f"INSERT INTO audit_records ({','.join(_COLUMNS)}) VALUES {','.join([row] * rows)}"
+
+
+def _powers_of_two(count: int) -> Iterator[tuple[int, int]]:
+    """Split so many rows into few groups of few sizes, so that the statements stay prepared."""
+    start = 0
+    while start < count:
+        size = min(_MOST_ROWS, 1 << ((count - start).bit_length() - 1))
+        yield start, start + size
+        start += size
+
+
+def _durably(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=FULL")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _made_private(path: Path) -> None:
+    """Make the file when it is missing, for its owner alone; SQLite gives its other files the same mode.
+
+    An existing file is not opened: to close it again would give up the locks that other connections of this process
+    have on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _identities(path: Path) -> list[tuple[int, int] | None]:
+    """Return what tells a store's files from others of the same names."""
+    return [_identity(path), _identity(f"{path}-wal")]
+
+
+def _identity(path: Path | str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _url(store: str | os.PathLike[str]) -> URL:
+    given = os.fspath(store)
+    if not isinstance(given, str):
+        raise TypeError(f"store must be a path or a URL as str, not {type(given).__name__}")
+    if isinstance(store, os.PathLike) or "://" not in given:
+        return URL.create("sqlite", database=given)
+    return _checked(given)
+
+
+def _checked(given: str) -> URL:
+    try:
+        url: URL | None = make_url(given)
+    except (ArgumentError, ValueError):
+        url = None  # the error's text may hold the password
+    if url is None:
+        raise ConfigurationError("the audit store's URL cannot be read: postgresql+psycopg://user@host/database")
+    if url.drivername in ("postgresql", "postgres"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
+        raise ConfigurationError("an audit store on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise ConfigurationError(f"an audit store is SQLite or postgresql+psycopg, not {url.drivername}")
+    return url
+
+
+def _in_memory(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether a store refuses rows for what is in them, so that none of them is there, or ever will be."""
+    if isinstance(error, sqlite3.Error):
+        return not isinstance(error, sqlite3.OperationalError)
+    state = getattr(error, "sqlstate", None)
+    if state is not None:  # https://www.postgresql.org/docs/current/errcodes-appendix.html
+        return state[:2] in ("22", "23", "54") and state != "23505"  # bad data, constraints but for the key's, limits
+    return isinstance(error, ValueError | TypeError | OverflowError) or type(error).__name__ == "DataError"
+
+
+def problem_of(error: BaseException) -> str:
+    """Return what a failure of the store is called, and what to do where that is known; never the error's own text."""
+    original = getattr(error, "orig", None) or error
+    name = type(original).__name__
+    known = name in _REMEDIES and not isinstance(original, sqlite3.Error)
+    return f"{name}: {_REMEDIES[name]}" if known else name

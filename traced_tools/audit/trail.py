@@ -1,0 +1,354 @@
+"""The audit trail: takes drafts from runs and makes durable records of them."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, get_args
+
+from traced_tools._checks import expect, expect_callable, expect_positive, expect_whole
+from traced_tools._flow import Step
+from traced_tools._fork import on_fork
+from traced_tools.audit import forking, mirror
+from traced_tools.audit.appending import Appender, Batch
+from traced_tools.audit.chain import record_of
+from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Publish, Signer, SigningKey, checkpoints_beside
+from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.evidence import PublicKey
+from traced_tools.audit.keys import given_key, load_key, no_key
+from traced_tools.audit.matching import ContentName, match
+from traced_tools.audit.reading import AuditedCall, AuditedRun, AuditReader
+from traced_tools.audit.records import Draft
+from traced_tools.audit.store import Store
+from traced_tools.audit.verifying import Verification, verify
+from traced_tools.audit.waiting import Entry, Mark
+from traced_tools.audit.writer import Writer
+from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.telemetry.scope import report_failure
+
+if TYPE_CHECKING:
+    from traced_tools.telemetry.run import TelemetryOptions
+
+_AT_EXIT: Final = 5.0
+"""Seconds all open trails together have to write what waits when the process ends."""
+_LEFT_ALONE: Final = 30.0
+"""Seconds a trail that nobody holds any more has for the same."""
+_log = logging.getLogger("traced_tools.audit")
+
+
+class AuditTrail:
+    """Records what tools were asked to do, who allowed it and what happened, where nobody can change it unseen.
+
+    A record that `write` waited for is durable: committed and synced. Records are written by one thread of the trail's
+    own, all that wait in one transaction. While the store cannot be written, up to 65,536 records are kept and written
+    later; a `gap` record then tells how many were late and how many were lost. Nothing is opened or made before the
+    first record. One trail may serve many clients, threads and event loops, and many processes may share a store: each
+    trail has a chain of its own. Open trails are closed when the process ends.
+
+    Args:
+        store: the path of an SQLite file, made when it is missing, or an SQLAlchemy URL such as
+            `postgresql+psycopg://host/database`, whose table `deploy/audit/postgresql.sql` makes.
+        key: at least 16 bytes for the digests of contents; None for `TRACED_TOOLS_AUDIT_KEY`, else for the file
+            `<store>.key`, which is made when it is missing. A server store has no such file.
+        content: what is stored of arguments, results and reasons: their `digest` alone, what the redactor leaves of
+            them (`redacted`), or their text (`full`). Of tools with `capture=False` never more than the digest.
+        redactor: is given a content's name and its value, arguments as objects, in the trail's thread; returns what may
+            be stored of it, None for nothing. One that raises leaves the digest.
+        service: what the application is called; None leaves it out.
+        tags: texts that every record carries, such as a version or a region.
+        checkpoints: where checkpoints go besides the chain, so that a cut tail shows: a path, or a function that takes
+            each as a mapping. None for the file `<store>.checkpoints`, and for nowhere with a server store.
+        checkpoint_every: records after which one is made.
+        checkpoint_interval: seconds after the first record that none covers.
+        signing_key: an Ed25519 key that signs checkpoints: 32 raw bytes, PEM, or the path of a PEM file. Needs the
+            extra `signing`.
+        timeout: seconds that `write` waits for a record to become durable.
+        telemetry: where records are mirrored to; None for the global providers.
+
+    Raises:
+        ConfigurationError: for a setting that cannot work, such as a server store without a key.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        key: bytes | str | None = None,
+        content: ContentMode = "digest",
+        redactor: Redactor | None = None,
+        service: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        checkpoints: str | os.PathLike[str] | Publish | None = None,
+        checkpoint_every: int = 1000,
+        checkpoint_interval: float = 60.0,
+        signing_key: SigningKey | None = None,
+        timeout: float = 5.0,
+        telemetry: TelemetryOptions | None = None,
+    ) -> None:
+        _check_content(content, redactor)
+        expect_whole("checkpoint_every", checkpoint_every, 1)
+        expect_positive("checkpoint_interval", checkpoint_interval)
+        expect_positive("timeout", timeout)
+        self.store: Final = Store(store)
+        self._given = store
+        self._secret: Callable[[], bytes | str | None] = lambda: key  # which no repr shows
+        self._lines = checkpoints
+        found = given_key(key)
+        if found is None and self.store.path is None:
+            raise no_key()
+        common = _common(service, tags)
+        self._make_maker = partial(_record_maker, found, self.store.path, content, redactor, common)
+        signer = None if signing_key is None else Signer(signing_key)
+        publish = _publish(checkpoints, self.store)
+        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, publish)
+        self._timeout = timeout
+        self._telemetry = telemetry
+        self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
+        self._begin()
+        on_fork(self._begin)
+
+    def _begin(self) -> None:
+        """Begin a chain, as a forked child must: it has neither the thread nor the connection of its parent."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        appender = Appender(self.store, self._make_maker, self._checkpoints)
+        stored, started = partial(_tell, self._checkpoints, self._telemetry), partial(_watch, self._telemetry)
+        self._writer = Writer(self.store.name, appender, self._timeout, stored, started)
+        self._finalizer = weakref.finalize(self, self._writer.end, _LEFT_ALONE)
+        self._finalizer.atexit = False
+
+    def submit(self, draft: Draft) -> None:
+        """Have a record written soon; never waits and never raises, from any thread.
+
+        What cannot be written any more, as the trail is closed or too much waits, is lost and counted.
+        """
+        self._writer.put(Entry(draft))
+
+    def write(self, draft: Draft) -> Step[None]:
+        """Return a step that has a record written and waits until it is durable.
+
+        Raises:
+            AuditUnavailable: by the step, when it is not durable in time. It is written later, if that can be.
+        """
+        return Write(self, draft)
+
+    def checkpoint(self, timeout: float | None = None) -> None:
+        """Write what waits and a checkpoint of it, unless there is nothing that none covers; blocking.
+
+        Args:
+            timeout: seconds to wait; None for the trail's own.
+
+        Raises:
+            AuditUnavailable: when it is not durable in time.
+        """
+        if not self._reached("checkpoint", timeout):
+            raise self.unavailable(timeout)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all records taken so far are durable, blocking; return whether they were in time (seconds)."""
+        return self._reached("flush", timeout)
+
+    def _reached(self, mark: Mark, timeout: float | None) -> bool:
+        if not self._writer.started:
+            return True
+        entry = Entry(None, mark)
+        entry.expect()
+        self._writer.put(entry)
+        return entry.wait(self._timeout if timeout is None else timeout)
+
+    def query(
+        self,
+        *,
+        tool: str | None = None,
+        outcome: str | None = None,
+        decision: str | None = None,
+        agent: str | None = None,
+        conversation: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+    ) -> list[AuditedCall]:
+        """Return the recorded calls of which all that is given is true, newest first; see `AuditReader.calls`.
+
+        What the trail has taken is written first, if it can be in time.
+        """
+        return self._reader().calls(
+            tool=tool,
+            outcome=outcome,
+            decision=decision,
+            agent=agent,
+            conversation=conversation,
+            since=since,
+            until=until,
+            limit=limit,
+        )
+
+    def run(self, run_id: str) -> AuditedRun:
+        """Return a recorded run by its id; see `AuditReader.run`. What the trail has taken is written first."""
+        return self._reader().run(run_id)
+
+    def verify(self, *, public_key: PublicKey | None = None) -> Verification:
+        """Look at every record of the store, those of other trails too; see `traced_tools.audit.verify`.
+
+        Args:
+            public_key: the Ed25519 key that all checkpoints must be signed with.
+        """
+        self.flush()
+        kept = None if callable(self._lines) else self._lines
+        found = verify(self._given, checkpoints=kept, public_key=public_key)
+        mirror.verified(self.store.name, found.ok, time.time(), self._telemetry)
+        return found
+
+    def match(
+        self,
+        call_id: str,
+        text: str,
+        *,
+        content: ContentName = "arguments",
+        run_id: str | None = None,
+        iteration: int | None = None,
+    ) -> bool:
+        """Return whether `text` is the content that was recorded of a call; see `traced_tools.audit.match`."""
+        self.flush()
+        return match(
+            self._given, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
+        )
+
+    def _reader(self) -> AuditReader:
+        self.flush()
+        return AuditReader(self._given)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Write what waits and a last checkpoint, for so many seconds at most; what is left then is lost, and logged.
+
+        Records that come afterwards are lost, too.
+        """
+        deadline = time.monotonic() + timeout
+        self._writer.close(timeout)
+        if self._writer.started:
+            mirror.flush(max(0.0, deadline - time.monotonic()))
+
+    def unavailable(self, timeout: float | None = None) -> AuditUnavailable:
+        """Return the error that says why a record is not durable."""
+        seconds, problem = self._timeout if timeout is None else timeout, self._writer.problem
+        why = "the trail is closed" if self._writer.closed else problem or "it takes too long"
+        return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({why})")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"AuditTrail({self.store.name!r})"
+
+
+class Write(Step[None]):
+    """Have a record written and wait until it is durable.
+
+    Args:
+        trail: where to.
+        draft: the record.
+
+    Raises:
+        AuditUnavailable: when it is not durable within the trail's time-out.
+    """
+
+    __slots__ = ("_entry", "_trail")
+
+    def __init__(self, trail: AuditTrail, draft: Draft) -> None:
+        self._trail = trail
+        self._entry = Entry(draft)
+
+    def run(self) -> None:
+        """Wait, blocking."""
+        self._entry.expect()
+        self._trail._writer.put(self._entry)
+        if not self._entry.wait(self._trail._timeout):
+            raise self._trail.unavailable()
+
+    async def arun(self) -> None:
+        """Wait on asyncio."""
+        writer = self._trail._writer
+        durable = writer.line().expect(self._entry)
+        writer.put(self._entry)
+        await durable
+        if self._entry.durable is not True:
+            raise self._trail.unavailable()
+
+
+def _record_maker(
+    key: AuditKey | None, path: Path | None, mode: ContentMode, redactor: Redactor | None, common: Mapping[str, Any]
+) -> RecordMaker:
+    return RecordMaker(key or load_key(None, path, create=True), mode, redactor, common)
+
+
+def _tell(checkpoints: Checkpoints, telemetry: TelemetryOptions | None, batch: Batch) -> None:
+    """Tell of records that are durable: the mirror, and of a checkpoint what stands outside the store."""
+    if batch.checkpoint is not None:
+        checkpoints.publish(record_of(batch.checkpoint))
+    mirror.tell([record_of(row) for row in batch.rows], telemetry)
+
+
+def _watch(telemetry: TelemetryOptions | None, lag: Callable[[], float]) -> None:
+    try:
+        mirror.watch_lag(lag, telemetry)
+    except Exception as error:
+        report_failure(error, "the mirror of the audit trail")
+
+
+def _check_content(content: ContentMode, redactor: Redactor | None) -> None:
+    if content not in get_args(ContentMode):
+        raise ConfigurationError("content must be 'digest', 'redacted' or 'full'")
+    expect_callable("redactor", redactor)
+    if (content == "redacted") != (redactor is not None):
+        raise ConfigurationError("content='redacted' needs a redactor, and nothing else takes one")
+
+
+def _common(service: str | None, tags: Mapping[str, str] | None) -> dict[str, Any]:
+    expect("service", service, (str, type(None)), "a str or None")
+    expect("tags", tags, (Mapping, type(None)), "a mapping of texts or None")
+    found: dict[str, Any] = {} if service is None else {"service": searchable(service)}
+    if not tags:
+        return found
+    for name, value in tags.items():
+        expect("a tag's name", name, str, "a str")
+        expect(f"the tag {name!r}", value, str, "a str")
+    return {**found, "tags": {searchable(name): searchable(value) for name, value in tags.items()}}
+
+
+def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store) -> Publish | None:
+    if callable(checkpoints):
+        return checkpoints
+    if checkpoints is not None:
+        return CheckpointFile(Path(checkpoints).absolute())
+    if store.path is not None:
+        return CheckpointFile(checkpoints_beside(store.path))
+    _log.warning("no checkpoints of the audit trail %s are kept outside of it: checkpoints=... tells where", store.name)
+    return None
+
+
+def _close_all() -> None:
+    writers = forking.running()
+    for writer in writers:
+        writer.end(_AT_EXIT)
+    deadline = time.monotonic() + _AT_EXIT
+    for writer in writers:
+        writer.close(max(0.0, deadline - time.monotonic()))
+    if writers:
+        mirror.flush(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_close_all)

@@ -1,0 +1,258 @@
+"""The one thread that writes a trail: it takes all that waits, and stores it in one transaction.
+
+Whoever hands over a draft never waits here; who wants to know when the record is durable waits for its entry. While the
+store fails, entries are kept in order and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from traced_tools._finalizing import is_finalizing, put_off
+from traced_tools.audit import forking
+from traced_tools.audit.appending import Appender, Batch
+from traced_tools.audit.store import problem_of
+from traced_tools.audit.waiting import Entry, LoopLine, wake
+from traced_tools.errors import ConfigurationError
+
+MOST_WAITING: Final = 65_536
+"""Records that may wait to be stored; what comes on top of them is lost, and counted."""
+MOST_AT_ONCE: Final = 1024
+"""Records of one transaction."""
+_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds before further attempts; the last one again and again."""
+_log = logging.getLogger("traced_tools.audit")
+
+
+class Writer:
+    """Writes a chain of records; its thread starts with the first of them.
+
+    Args:
+        name: the store's, for the log.
+        appender: appends batches to the chain.
+        timeout: seconds for which those who wait for a record do so.
+        stored: is called with each batch that has become durable; must not raise.
+        started: is called with `lag` when the thread starts; must not raise.
+
+    Attributes:
+        lost: records that were never written.
+        problem: why the store could not be written just now; None when it could.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        appender: Appender,
+        timeout: float,
+        stored: Callable[[Batch], None],
+        started: Callable[[Callable[[], float]], None],
+    ) -> None:
+        self.timeout: Final = timeout
+        self.lost = 0
+        self.problem: str | None = None
+        self._name = name
+        self._appender = appender
+        self._on_stored = stored
+        self._on_started = started
+        self._queue: SimpleQueue[Entry] = SimpleQueue()  # whose `put` may be interrupted by itself
+        self._losses: SimpleQueue[int] = SimpleQueue()
+        self._pending: list[Entry] = []
+        self._failures = 0
+        self._retry_at = 0.0
+        self._deadline: float | None = None
+        self.closed = False
+        self._ending = self._ended = False
+        self._claim = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._lines = threading.local()
+        self.pause, self.resume, self.abandoned = appender.pause, appender.resume, appender.abandoned
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a thread, since there has been a record."""
+        return self._thread is not None
+
+    # In any thread.
+
+    def put(self, entry: Entry) -> None:
+        """Take an entry to be written; never waits and never raises."""
+        if self.closed or (entry.mark is None and self._queue.qsize() + len(self._pending) >= MOST_WAITING):
+            self._refuse([entry])
+            return
+        self._queue.put(entry)
+        if self._thread is None:
+            self.start()
+        elif self._ended:
+            self._refuse(self._drained())
+
+    def start(self) -> None:
+        """Start the thread, unless it runs; later, when a finalizer asks, which may have interrupted just that."""
+        if is_finalizing():
+            put_off(self.start)
+            return
+        if self._thread is not None:  # somebody does, or has: maybe who was interrupted by this call
+            return
+        thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
+        forking.add(self)
+        try:
+            thread.start()
+        except RuntimeError:  # there can be no more threads: the process ends, or has too many
+            forking.discard(self)
+            self._claim.release()
+            self._refuse(self._drained())
+        else:
+            self._thread = thread
+
+    def line(self) -> LoopLine:
+        """Return the line of those who wait on the event loop that runs here."""
+        loop = asyncio.get_running_loop()
+        line: LoopLine | None = getattr(self._lines, "line", None)
+        if line is None or line.loop is not loop:
+            line = self._lines.line = LoopLine(loop, self.timeout)
+        return line
+
+    def lag(self) -> float:
+        """Return the age in seconds of the oldest record that is not durable; 0 when none waits."""
+        oldest = next(iter(self._pending), None)
+        return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest.time) / 1e9)
+
+    def end(self, timeout: float) -> None:
+        """Have the thread end when all is written or so many seconds are over; does not wait."""
+        self._deadline = time.monotonic() + timeout
+        if not self.closed:
+            self.closed = True
+            self._queue.put(Entry(None, "end"))
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, for so many seconds at most, and end the thread."""
+        self.end(timeout)
+        if self._thread is None or self._thread is threading.current_thread():
+            return
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._give_up()
+
+    def _refuse(self, entries: Sequence[Entry]) -> None:
+        """Count records that will not be written, and tell those who wait for them."""
+        records = [entry for entry in entries if entry.mark is None]
+        for entry in records:
+            self._losses.put(entry.time)
+        if records and self.closed:
+            if not self.lost:
+                _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
+            self.lost += len(records)
+        wake(entries, False)
+
+    def _drained(self) -> list[Entry]:
+        """Return what waits in the queue, and take it out."""
+        found: list[Entry] = []
+        try:
+            while True:
+                found.append(self._queue.get_nowait())
+        except Empty:
+            return found
+
+    # In the thread.
+
+    def _run(self) -> None:
+        self._on_started(self.lag)
+        try:
+            while not self._ended:
+                try:
+                    self._take()
+                    self._write()
+                except Exception as error:  # whatever it is: without the thread all would be lost
+                    self._failed(error)
+        finally:
+            self._appender.close()
+            forking.discard(self)
+            self._give_up()
+
+    def _take(self) -> None:
+        """Take what waits; when nothing does, wait until something comes or has to be done."""
+        while (seconds := self._idle()) is None or seconds > 0:
+            try:
+                self._accept(self._queue.get(timeout=seconds))
+            except Empty:
+                continue
+        try:
+            while len(self._pending) < MOST_AT_ONCE:
+                self._accept(self._queue.get_nowait())
+        except Empty:
+            pass
+
+    def _accept(self, entry: Entry) -> None:
+        self._ending = self._ending or entry.mark == "end"
+        self._pending.append(entry)
+        self._appender.prepare(entry)
+
+    def _idle(self) -> float | None:
+        """Return the seconds until there is something to do whatever comes; None for never."""
+        now = time.monotonic()
+        if self._failures:
+            until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
+            return until - now
+        return 0.0 if self._pending or not self._losses.empty() else self._appender.due()
+
+    def _write(self) -> None:
+        self._note_losses()
+        self._stored(self._appender.append(self._pending[:MOST_AT_ONCE]))
+
+    def _note_losses(self) -> None:
+        try:
+            while True:
+                self._appender.missed(self._losses.get_nowait(), lost=1)
+                self.lost += 1
+        except Empty:
+            pass
+
+    def _stored(self, batch: Batch) -> None:
+        del self._pending[: len(batch.entries)]
+        self._recovered(batch)
+        wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
+        if batch.refused:
+            self._refuse(batch.refused)
+        late = [entry.time for entry in batch.entries if entry.gave_up]
+        if len(late) > batch.late:  # they gave up while the batch was on its way
+            self._appender.missed(min(late), late=len(late) - batch.late)
+        self._on_stored(batch)
+        if self._ending and not self._pending and self._appender.due() != 0.0:
+            self._ended = True
+
+    def _failed(self, error: Exception) -> None:
+        self.problem = str(error) if isinstance(error, ConfigurationError) else problem_of(error)
+        self._failures += 1
+        self._retry_at = time.monotonic() + _PAUSES[min(self._failures, len(_PAUSES)) - 1]
+        if self._failures == 2:  # one failure is nothing: a connection that idled for too long
+            _log.error("the audit trail %s cannot be written (%s); it is tried again", self._name, self.problem)
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._ended = True
+
+    def _recovered(self, batch: Batch) -> None:
+        if self._failures > 1:
+            _log.warning("the audit trail %s is written again", self._name)
+        if batch.shortfall:
+            told = batch.shortfall
+            _log.error("the audit trail %s has a gap: %d records late, %d lost", self._name, told.late, told.lost)
+        self._failures, self.problem = 0, None
+
+    def _give_up(self) -> None:
+        """Let those go who still wait, and say what is lost."""
+        self._ended = self.closed = True
+        left = [entry for entry in (*self._pending, *self._drained()) if entry.durable is None]
+        records = sum(entry.mark is None for entry in left)
+        if records:
+            _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
+            self.lost += records
+        wake(left, False)
+
+
+def _without(entries: Sequence[Entry], refused: Sequence[Entry]) -> list[Entry]:
+    left_out = {id(entry) for entry in refused}
+    return [entry for entry in entries if id(entry) not in left_out]

@@ -1,0 +1,277 @@
+"""The commands: options in, the reading side of `traced_tools.audit` called, what it returns printed.
+
+Exit statuses: 0 when all is well, 1 when something was found (a bad record, a refuted content, no such run), 2 when the
+question or the store cannot be read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Annotated, Final, NoReturn
+
+import typer
+
+from traced_tools.audit import exporting, matching, verifying
+from traced_tools.audit.reading import AuditedRun, AuditReader
+from traced_tools.audit.records import AuditRecord
+from traced_tools.cli.audit import options
+from traced_tools.cli.audit.listing import print_calls
+from traced_tools.cli.audit.showing import print_run
+from traced_tools.cli.audit.shown import call_json, console, escaped, json_text
+from traced_tools.cli.audit.verdict import print_verification
+from traced_tools.errors import TracedToolsError
+
+FOUND: Final = 1
+"""Exit status: something was found."""
+UNREADABLE: Final = 2
+"""Exit status: the question or the store cannot be read."""
+_STORE: Final = "audit.db"
+_MOST_RUNS: Final = 5
+
+app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
+
+
+@app.command("list")
+def list_calls(
+    store: options.Store = _STORE,
+    tool: options.Tool = None,
+    outcome: options.Outcome = None,
+    decision: options.Decision = None,
+    agent: options.Agent = None,
+    conversation: options.Conversation = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most calls that are listed.")] = 100,
+    json: options.Json = False,
+) -> None:
+    """List calls, newest first."""
+    with _statuses():
+        calls = AuditReader(store).calls(
+            tool=tool,
+            outcome=outcome,
+            decision=decision,
+            agent=agent,
+            conversation=conversation,
+            since=options.time_of(since),
+            until=options.time_of(until),
+            limit=limit,
+        )
+        if json:
+            print(json_text([call_json(call) for call in calls]))
+        else:
+            print_calls(console(), calls, limit)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
+    store: options.Store = _STORE,
+    trace_url: Annotated[
+        str | None, typer.Option(metavar="TEMPLATE", help="Where traces are, such as http://host/trace/{trace_id}.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Show a run as a tree: intents with their reasons, decisions, outcomes."""
+    with _statuses():
+        if trace_url is not None and "{trace_id}" not in trace_url:
+            _end(UNREADABLE, "--trace-url must hold {trace_id}")
+        reader = AuditReader(store)
+        found = reader.run(_full_id(reader, run))
+        link = _link(found, trace_url)
+        if json:
+            print(json_text(_run_json(found, link)))
+        else:
+            print_run(console(), found, link)
+
+
+@app.command()
+def verify(
+    store: options.Store = _STORE,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The checkpoints outside it.  [default: STORE.checkpoints]"),
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that must have signed all checkpoints.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Look at every record; status 1 and the first bad one when the trail is not what was written."""
+    with _statuses():
+        key = None if public_key is None else _read(public_key)
+        found = verifying.verify(store, checkpoints=checkpoints, public_key=key)
+        if json:
+            print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
+        else:
+            print_verification(console(), found)
+        if not found.ok:
+            raise typer.Exit(FOUND)
+
+
+@app.command()
+def export(
+    format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")],
+    store: options.Store = _STORE,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to.  [default: standard output]")] = None,
+    tool: options.Tool = None,
+    outcome: options.Outcome = None,
+    decision: options.Decision = None,
+    agent: options.Agent = None,
+    conversation: options.Conversation = None,
+    since: options.Since = None,
+    until: options.Until = None,
+) -> None:
+    """Write records, chain by chain: all, or those of the calls that the options tell."""
+    with _statuses():
+        records = AuditReader(store).records(
+            tool=tool,
+            outcome=outcome,
+            decision=decision,
+            agent=agent,
+            conversation=conversation,
+            since=options.time_of(since),
+            until=options.time_of(until),
+        )
+        if output is None and format == "parquet" and sys.stdout.isatty():
+            _end(UNREADABLE, "parquet is nothing for a terminal: name a file with --output")
+        begun = _begun(records)
+        with _output(output) as file:
+            written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # it looks itself
+        if output is not None:
+            typer.echo(f"{written:,} records written to {escaped(str(output))}", err=True)
+
+
+@app.command()
+def match(
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
+    arguments: Annotated[Path | None, typer.Option(metavar="FILE", help="Are these its arguments? - is stdin.")] = None,
+    result: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its result?")] = None,
+    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its stated reason?")] = None,
+    run: Annotated[str | None, typer.Option(help="The call's run, where several have a call of this id.")] = None,
+    iteration: Annotated[int | None, typer.Option(help="The pass, where the run has several.")] = None,
+    store: options.Store = _STORE,
+    json: options.Json = False,
+) -> None:
+    """Prove or refute what a call was about, by its digest; status 1 when it is refuted.
+
+    The key is that of TRACED_TOOLS_AUDIT_KEY, else that of the file beside the store.
+    """
+    with _statuses():
+        given = {"arguments": arguments, "result": result, "reason": reason}
+        asked = [(name, path) for name, path in given.items() if path is not None]
+        if len(asked) != 1:
+            _end(UNREADABLE, "name one of --arguments, --result and --reason")
+        ((name, path),) = asked
+        run_id = None if run is None else _full_id(AuditReader(store), run)
+        matches = _matches(store, call, _read(path), name, run_id, iteration)
+        if json:
+            print(json_text({"call_id": call, "content": name, "matches": matches}))
+        else:
+            print(f"{escaped(call)}: {_THESE[name]} {_VERDICTS[matches]}")
+        if not matches:
+            raise typer.Exit(FOUND)
+
+
+_THESE: Final = {"arguments": "its arguments were", "result": "its result was", "reason": "its reason was"}
+_VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: the digests differ"}
+
+
+def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
+    """Return whether a file holds a content; the end of line that editors add counts for nothing."""
+    try:
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = None
+    if text is None:
+        _end(UNREADABLE, "the file is no UTF-8")
+    candidates = {text, text.removesuffix("\n"), text.removesuffix("\n").removesuffix("\r")}
+    return any(
+        matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration)  # type: ignore[arg-type]
+        for each in candidates
+    )
+
+
+def _full_id(reader: AuditReader, beginning: str) -> str:
+    """Return the one run that begins so."""
+    found = reader.run_ids(beginning, _MOST_RUNS + 1)
+    if beginning in found or len(found) == 1:
+        return beginning if beginning in found else found[0]
+    if not found:
+        _end(FOUND, f"no run begins with {escaped(beginning)}")
+    listed = "".join(f"\n  {escaped(each)}" for each in found[:_MOST_RUNS])
+    _end(UNREADABLE, f"several runs begin with {escaped(beginning)}:{listed}{_more(len(found))}")
+
+
+def _more(found: int) -> str:
+    return "\n  ..." if found > _MOST_RUNS else ""
+
+
+def _link(run: AuditedRun, template: str | None) -> str | None:
+    trace_id = next((found for call in run.calls if (found := call.told("trace_id")) is not None), None)
+    if template is None or not isinstance(trace_id, str) or re.fullmatch("[0-9a-f]{32}", trace_id) is None:
+        return None
+    return template.replace("{trace_id}", trace_id)
+
+
+def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
+    calls = [
+        {**call_json(call), "records": [exporting.json_fields(each) for each in call.records]} for call in run.calls
+    ]
+    first = run.calls[0]
+    told = {name: first.told(name) for name in ("agent", "conversation_id", "trace_id")}
+    return {"run_id": run.run_id, **told, "trace_url": link, "calls": calls}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    _end(UNREADABLE, f"{escaped(str(path))} cannot be read: {problem}")
+
+
+def _begun(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
+    """Read the first record, so that no file is touched for a store that cannot be read."""
+    first = list(islice(records, 1))
+    return chain(first, records)
+
+
+@contextmanager
+def _output(path: Path | None) -> Iterator[IO[bytes]]:
+    """Open where to write: a file is for its owner alone, as the store is."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            yield file
+            return
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+    _end(UNREADABLE, f"{escaped(str(path))} cannot be written: {problem}")
+
+
+@contextmanager
+def _statuses() -> Iterator[None]:
+    """Turn errors into a line and an exit status, and end quietly when nobody reads on."""
+    try:
+        yield
+        sys.stdout.flush()
+    except TracedToolsError as error:
+        _end(UNREADABLE, escaped(str(error), most=2000))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed when Python ends
+        raise typer.Exit(0) from None
+
+
+def _end(status: int, message: str) -> NoReturn:
+    typer.echo(f"audit: {message}", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,118 @@
+"""A run as a tree: what its models wanted and why, who decided what, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from traced_tools.audit.queries import UNFINISHED
+from traced_tools.audit.reading import AuditedCall, AuditedRun
+from traced_tools.audit.records import AuditRecord
+from traced_tools.cli.audit.shown import as_text, duration_text, escaped, state_text, time_text, tool_name, verdict_text
+
+_LONG: Final = 2000
+"""Characters of a stored content that are shown."""
+_DIGEST: Final = 12
+
+
+def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
+    """Print a run; `trace_url` is where its trace is, when that is known."""
+    tree = Tree(Text(f"run {escaped(run.run_id)}", "bold"), guide_style="dim")
+    for line in _about(run, trace_url):
+        tree.add(line)
+    for iteration, calls in groupby(run.calls, key=lambda call: call.iteration):
+        branch = tree.add(Text(f"iteration {iteration}", "bold blue"))
+        for call in calls:
+            _add_call(branch, call)
+    console.print(tree)
+
+
+def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
+    first = run.calls[0]
+    for label, name in (("agent", "agent"), ("conversation", "conversation_id"), ("trace", "trace_id")):
+        if (value := first.told(name)) is not None:
+            yield _labelled(label, as_text(value))
+    if trace_url is not None:
+        yield _labelled("", as_text(trace_url, most=_LONG))
+
+
+def _add_call(branch: Tree, call: AuditedCall) -> None:
+    title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.told("call_id"), "dim"))
+    node = branch.add(title.append("  ").append_text(_in_short(call)))
+    for line in (*_intent(call), *_decision(call), *_outcome(call)):
+        node.add(line)
+
+
+def _in_short(call: AuditedCall) -> Text:
+    return verdict_text(call).append(f" {duration_text(call)}".rstrip(), "dim")
+
+
+def _intent(call: AuditedCall) -> Iterator[Text]:
+    if call.intent is None:
+        yield Text("its intent is not in the store", "bold red")
+        return
+    told = call.fields("intent")
+    asked = [told.get("model"), told.get("provider")]
+    by = " of ".join(escaped(each) for each in asked if each is not None)
+    yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
+    yield _labelled("reason", _content(told.get("reason")))
+    yield _labelled("arguments", _content(told.get("arguments")).append_text(_argument_names(told)))
+
+
+def _argument_names(told: dict[str, Any]) -> Text:
+    names, unknown = told.get("argument_names"), told.get("unknown_arguments")
+    listed = ", ".join(escaped(name) for name in names) if isinstance(names, list) else ""
+    more = f" and {unknown} unknown" if isinstance(unknown, int) else ""
+    return Text(f"  {listed}{more}" if listed or more else "")
+
+
+def _decision(call: AuditedCall) -> Iterator[Text]:
+    if call.decision is None:
+        yield _labelled("decision", Text("none is recorded", "yellow"))
+        return
+    told = call.fields("decision")
+    by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
+    why = [escaped(told[name]) for name in ("reason_code", "error_type") if name in told]
+    text = as_text(told.get("decision", "damaged")).append(by + (f" ({', '.join(why)})" if why else ""))
+    yield _labelled("decision", _at(call.decision).append("  ").append_text(text))
+
+
+def _outcome(call: AuditedCall) -> Iterator[Text]:
+    if call.outcome is None:
+        if call.state == UNFINISHED:
+            yield _labelled("outcome", Text("UNFINISHED: no outcome is recorded", "bold yellow"))
+        return
+    told = call.fields("outcome")
+    facts = [escaped(told["error_type"])] if "error_type" in told else []
+    if duration := duration_text(call):
+        facts.append(f"after {duration}")
+    if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
+        facts.append(f"{attempts} attempts")
+    text = state_text(call).append("".join(f", {fact}" for fact in facts))
+    yield _labelled("outcome", _at(call.outcome).append("  ").append_text(text))
+    if "result" in told:
+        yield _labelled("result", _content(told["result"]))
+
+
+def _labelled(label: str, text: Text) -> Text:
+    return Text(f"{label:<13}", "dim").append_text(text)
+
+
+def _at(record: AuditRecord) -> Text:
+    return Text(time_text(record.when, "milliseconds"), "dim")
+
+
+def _content(content: object) -> Text:
+    """Return a content in words where they are stored, else its digest."""
+    if not isinstance(content, dict):
+        return Text("none was given", "dim")
+    if isinstance(content.get("text"), str):
+        cut = " (cut when it was stored)" if content.get("cut") else ""
+        return as_text(content["text"], most=_LONG).append(cut, "dim")
+    digest = escaped(str(content.get("digest"))[:_DIGEST])
+    return Text(f"not stored (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")

@@ -1,0 +1,133 @@
+"""How a record is shown: texts that models and strangers wrote must neither move the cursor nor hide what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from traced_tools.audit.queries import UNFINISHED
+from traced_tools.audit.reading import DAMAGED, AuditedCall
+from traced_tools.audit.records import RAN
+from traced_tools.telemetry.tree import seconds_text
+
+_MOST: Final = 200
+_WIDE: Final = 1000
+_STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bold red", UNFINISHED: "bold yellow"}
+
+
+def escaped(value: object, most: int = _MOST) -> str:
+    r"""Return a text on one line, with what cannot be seen written as `\x1b` or `\u202e`, and a backslash as two.
+
+    Args:
+        value: the text; of anything else its JSON.
+        most: characters after which it is cut.
+    """
+    text = value if isinstance(value, str) else json.dumps(value)
+    seen = "".join(_visible(each) for each in text[:most])
+    return seen if len(text) <= most else f"{seen}… ({len(text):,} characters)"
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() and character != "\\":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
+    """Return a value as text that means nothing to rich but itself; None is blank."""
+    return Text("" if value is None else escaped(value, most), style)
+
+
+def time_text(when: datetime, digits: str = "") -> str:
+    """Return a time in UTC; `digits` may be `milliseconds`."""
+    return when.isoformat(" ", digits or "seconds").removesuffix("+00:00")
+
+
+def state_text(call: AuditedCall) -> Text:
+    """Return how a call ended; a refused one has no outcome."""
+    state = call.state
+    if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
+        return Text("-", "dim")
+    return Text(escaped(state.upper() if state == UNFINISHED else state), _STYLES.get(state, ""))
+
+
+def decision_text(call: AuditedCall) -> Text:
+    """Return what was decided."""
+    decision = call.fields("decision").get("decision")
+    return Text("-" if decision is None else escaped(decision), "" if decision in RAN else "yellow")
+
+
+def verdict_text(call: AuditedCall) -> Text:
+    """Return how a call ended and, unless it was simply allowed, who decided what."""
+    told = call.fields("decision")
+    refused = call.outcome is None and call.state != UNFINISHED
+    text = as_text(call.state, "yellow") if refused else state_text(call)
+    by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
+    if refused:
+        return text.append(by, "not bold default")
+    decision = told.get("decision", "undecided")
+    return text if decision == "allowed" and not by else text.append(f" ({escaped(decision)}{by})", "not bold default")
+
+
+def duration_text(call: AuditedCall) -> str:
+    """Return how long the tool took."""
+    duration = call.fields("outcome").get("duration")
+    return seconds_text(duration) if isinstance(duration, int | float) else ""
+
+
+def tool_name(call: AuditedCall) -> object:
+    """Return the tool's name; of an unknown one, what the model wrote, where that is stored."""
+    requested = call.fields("intent").get("requested_name")
+    stored = requested.get("text") if isinstance(requested, dict) else None
+    return f'{call.told("tool")} "{stored}"' if stored is not None else call.told("tool")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many there are of something."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON in printable ASCII."""
+    return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+
+
+def call_json(call: AuditedCall) -> dict[str, Any]:
+    """Return a call as `--json` prints it."""
+    names = ("call_id", "agent", "tool", "conversation_id", "trace_id", "span_id")
+    decision, outcome = call.fields("decision"), call.fields("outcome")
+    return {
+        "time": call.when.isoformat(),
+        "run_id": call.run_id,
+        "iteration": call.iteration,
+        "batch_index": call.batch_index,
+        **{name: call.told(name) for name in names},
+        "state": call.state,
+        "decision": decision.get("decision"),
+        "decided_by": decision.get("advisor"),
+        "reason_code": decision.get("reason_code"),
+        "outcome": outcome.get("outcome"),
+        "error_type": outcome.get("error_type") or decision.get("error_type"),
+        "duration": outcome.get("duration"),
+    }
+
+
+def console() -> Console:
+    """Return where to print: as wide as the terminal; into a file or a pipe, lines are as long as they need to be."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end the listing
+    bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return _Console(width=None if bounded else _WIDE, markup=False, highlight=False, emoji=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command, which ends quietly."""
+        raise BrokenPipeError

@@ -1,0 +1,267 @@
+"""A file of events, one per line, that several processes may append to and that survives those who write it.
+
+Who writes holds a lock on the file (flock, where the system has it) and looks at three things first: whether the file
+is still the one at the path, whether its last line has an end, and whether it is to be rotated. All lines of a call are
+then in the file, or none of them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from traced_tools.events.types import Event
+
+try:
+    import fcntl
+except ImportError:  # no POSIX: one process a file
+    fcntl = None  # type: ignore[assignment]
+
+_LOG = logging.getLogger(__name__)
+_CHUNK = 65_536
+_TIME = re.compile(rb'"time":"([^"]{1,64})"')
+"""Where a line of ours says when it happened: near its beginning."""
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Rotation(NamedTuple):
+    """When a file is put away, and how many of those are kept.
+
+    Attributes:
+        max_bytes: the size that makes it full; None for any.
+        max_age: seconds from its first event on that make it full; None for any.
+        keep: how many files that were put away are kept; None for all.
+    """
+
+    max_bytes: int | None = None
+    max_age: float | None = None
+    keep: int | None = None
+
+
+NEVER = Rotation()
+
+
+class EventFile:
+    """Appends events to a file; it is opened, and made if need be, at once.
+
+    Args:
+        path: of the file.
+        rotation: when it is put away.
+        fsync: whether each call waits until the disk has the events.
+
+    Attributes:
+        path: of the file, without links.
+        torn: how many lines without an end were set aside.
+
+    Raises:
+        OSError: when there can be no such file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], rotation: Rotation = NEVER, *, fsync: bool = True) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.torn = 0
+        self._rotation = rotation
+        self._fsync = fsync
+        self._file: io.FileIO | None = None
+        self._pid = os.getpid()
+        with self._locked():
+            pass
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Append events, all of them or none; raises `OSError`."""
+        lines = "".join(f"{json_of(event)}\n" for event in events).encode()
+        with self._locked() as file:
+            if not self._is_full(file, len(lines)):
+                return self._write(file, lines)
+            self._put_away()
+        with self._locked() as file:
+            self._write(file, lines)
+
+    def close(self) -> None:
+        """Close the file; who appends opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    @contextmanager
+    def _locked(self) -> Iterator[io.FileIO]:
+        """Hold the lock on the file that is at the path now."""
+        file = self._opened()
+        while True:
+            _lock(file)
+            if self._is_at_path(file):
+                break
+            self.close()  # which gives the lock back; somebody has put the file away or removed it
+            file = self._opened()
+        try:
+            self._mend(file)
+            yield file
+        finally:
+            _unlock(file)
+
+    def _opened(self) -> io.FileIO:
+        if self._pid != os.getpid():  # or parent and child would hold the same lock
+            self.close()
+            self._pid = os.getpid()
+        if self._file is None:
+            self._file = _open(self.path)
+            if self._fsync and _size(self._file) == 0:
+                _sync_folder(self.path.parent)
+        return self._file
+
+    def _is_at_path(self, file: io.FileIO) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _write(self, file: io.FileIO, lines: bytes) -> None:
+        before = _size(file)
+        try:
+            _write_all(file, lines)
+            if self._fsync:
+                os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(before)  # the same events will come again
+            raise
+
+    # The last line.
+
+    def _mend(self, file: io.FileIO) -> None:
+        """End the last line of somebody who was killed, or set it aside if it is not whole."""
+        size = _size(file)
+        if size == 0 or _read(file, size - 1, 1) == b"\n":
+            return
+        start = _start_of_last_line(file, size)
+        line = _read(file, start, size - start)
+        if _is_json(line):
+            _write_all(file, b"\n")
+            return
+        aside = self.path.with_name(f"{self.path.name}.torn")
+        with _open(aside) as torn:
+            _write_all(torn, line + b"\n")
+        file.truncate(start)
+        self.torn += 1
+        _LOG.warning("%s ended with a torn line, as when a process is killed; it is in %s now", self.path, aside.name)
+
+    # Rotation.
+
+    def _is_full(self, file: io.FileIO, more: int) -> bool:
+        size, rotation = _size(file), self._rotation
+        if size == 0:
+            return False
+        if rotation.max_bytes is not None and size + more > rotation.max_bytes:
+            return True
+        return rotation.max_age is not None and _age(file) >= rotation.max_age
+
+    def _put_away(self) -> None:
+        """Rename the file after the time, and remove the oldest of those that were renamed before."""
+        moment = datetime.now(UTC)
+        while (aside := self._name_at(moment)).exists():
+            moment += _MICROSECOND
+        self.path.rename(aside)
+        if self._fsync:
+            _sync_folder(self.path.parent)
+        if self._rotation.keep is not None:
+            for old in self._put_away_before()[: -self._rotation.keep]:
+                old.unlink(missing_ok=True)
+
+    def _name_at(self, moment: datetime) -> Path:
+        return self.path.with_name(f"{self.path.stem}-{moment:%Y%m%dT%H%M%S.%fZ}{self.path.suffix}")
+
+    def _put_away_before(self) -> list[Path]:
+        """Return the files that were put away, the oldest first."""
+        stem, suffix = re.escape(self.path.stem), re.escape(self.path.suffix)
+        name = re.compile(rf"{stem}-\d{{8}}T\d{{6}}\.\d{{6}}Z{suffix}")
+        return sorted(each for each in self.path.parent.iterdir() if name.fullmatch(each.name))
+
+
+def json_of(event: Event) -> str:
+    """Return an event as JSON in ASCII, which is one line by any reader's idea of where lines end."""
+    return event.model_dump_json(exclude_none=True, ensure_ascii=True)
+
+
+def _open(path: Path) -> io.FileIO:
+    """Open a file for appending and reading; one that is made is its owner's alone."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600)
+
+    file = io.FileIO(str(path), "a+", opener=opener)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"{path} is no regular file")
+    return file
+
+
+def _lock(file: io.FileIO) -> None:
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _unlock(file: io.FileIO) -> None:
+    if fcntl is not None and not file.closed:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk know the names in a folder."""
+    with suppress(OSError):  # a folder that may not be read, or a system that syncs none
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def _size(file: io.FileIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _read(file: io.FileIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    return file.read(size) or b""
+
+
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _start_of_last_line(file: io.FileIO, size: int) -> int:
+    end = size
+    while end > 0:
+        start = max(0, end - _CHUNK)
+        found = _read(file, start, end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _age(file: io.FileIO) -> float:
+    """Return the seconds since the first event in a file; 0 when that says no time."""
+    found = _TIME.search(_read(file, 0, 512))
+    with suppress(ValueError):
+        if found is not None:
+            return time.time() - datetime.fromisoformat(found[1].decode()).timestamp()
+    return 0.0

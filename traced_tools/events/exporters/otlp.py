@@ -1,0 +1,105 @@
+"""Events as log records of OpenTelemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import _logs, trace
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.context import Context
+
+from traced_tools._checks import expect
+from traced_tools._version import __version__
+from traced_tools.events.exporter import EventExporter, ExportFailed
+from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import identifier
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+
+    from traced_tools.events.types import Event
+
+_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ATTRIBUTES: Final = {
+    "type": names.EVENT_TYPE,
+    "id": names.EVENT_ID,
+    "sequence": names.EVENT_SEQUENCE,
+    "run_id": names.RUN_ID,
+    "agent": names.AGENT_NAME,
+    "conversation_id": names.CONVERSATION_ID,
+    "tool": names.TOOL_NAME,
+}
+
+
+class OtlpEventExporter(EventExporter):
+    """Sends each event as a log record, through whatever the application has set up for logs.
+
+    Its name is `traced_tools.event`, its body the event's JSON as a map, its time and its span those of the event.
+    What becomes of a record then is up to the log pipeline, which counts its own losses.
+
+    Args:
+        logger_provider: where records go; None for the global provider, looked up each time.
+    """
+
+    name = "otlp.events"
+
+    def __init__(self, logger_provider: _logs.LoggerProvider | None = None) -> None:
+        expect("logger_provider", logger_provider, (_logs.LoggerProvider, type(None)), "a LoggerProvider or None")
+        self._given = logger_provider
+
+    def export(self, events: Sequence[Event]) -> None:
+        """Emit events; raises `ExportFailed`, not worth another attempt, when nobody records logs."""
+        logger = self._provider.get_logger(names.SCOPE, __version__)
+        if not logger.enabled(severity_number=SeverityNumber.INFO, event_name=names.EXPORTED_EVENT.name):
+            raise ExportFailed(
+                "nobody collects OpenTelemetry logs: call traced_tools.configure() first, or pass logger_provider=",
+                retryable=False,
+            )
+        for event in events:
+            _emit(logger, event)
+
+    def flush(self) -> None:
+        """Have the provider send what it has, where it can be told to; raises `ExportFailed` when it says it could not.
+
+        Closing does not: the provider goes on, and sends it in its own time.
+        """
+        force_flush = getattr(self._provider, "force_flush", None)
+        if callable(force_flush) and force_flush() is False:
+            raise ExportFailed("the logger provider could not send all that it has")
+
+    @property
+    def _provider(self) -> _logs.LoggerProvider:
+        return _logs.get_logger_provider() if self._given is None else self._given
+
+
+def _emit(logger: Logger, event: Event) -> None:
+    fields = event.model_dump(mode="json", exclude_none=True)
+    logger.emit(
+        timestamp=(event.time - _START) // timedelta(microseconds=1) * 1000,
+        context=_context(event),
+        severity_number=SeverityNumber.INFO,
+        severity_text=names.EXPORTED_EVENT.severity,
+        body=fields,
+        attributes=_attributes(fields),
+        event_name=names.EXPORTED_EVENT.name,
+    )
+
+
+def _attributes(fields: dict[str, Any]) -> dict[str, Any]:
+    attributes = {name: fields[field] for field, name in _ATTRIBUTES.items() if field in fields}
+    if fields["iteration"] > 0:
+        attributes[names.ITERATION_INDEX] = fields["iteration"]
+    if "call_id" in fields:
+        attributes[names.TOOL_CALL_ID] = identifier(fields["call_id"])
+    return attributes
+
+
+def _context(event: Event) -> Context:
+    """Return the span an event happened in; that of no span, where there is none, and not the exporter's own."""
+    span = trace.INVALID_SPAN
+    if event.trace_id is not None and event.span_id is not None:
+        ids = trace.SpanContext(int(event.trace_id, 16), int(event.span_id, 16), is_remote=False)
+        span = trace.NonRecordingSpan(ids)
+    return trace.set_span_in_context(span, Context())

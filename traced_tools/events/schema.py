@@ -1,0 +1,51 @@
+"""The JSON Schema of events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, TypeAdapter
+
+from traced_tools.events.types import (
+    IterationFinished,
+    IterationStarted,
+    ModelResponded,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolDecided,
+    ToolFinished,
+    ToolIntended,
+    ToolStarted,
+)
+
+AnyEvent = Annotated[
+    RunStarted
+    | IterationStarted
+    | ModelResponded
+    | ToolIntended
+    | ToolDecided
+    | ToolStarted
+    | ToolFinished
+    | IterationFinished
+    | RunFinished
+    | TextDelta
+    | ToolArgumentsDelta,
+    Discriminator("type"),
+]
+_ALWAYS = ("type", "schema_version")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) that every event's JSON fits: one for all types, told apart by `type`.
+
+    What is null may be left out, and a later release may add fields: neither makes another `schema_version`.
+    """
+    made = TypeAdapter(AnyEvent).json_schema(mode="serialization")
+    for name, definition in made["$defs"].items():
+        definition.pop("additionalProperties", None)  # of usage, which may have more counts as well
+        definition["description"] = definition["description"].partition("\n")[0]
+        if name != "Usage":
+            definition["required"] = [*_ALWAYS, *definition["required"]]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Event of traced_tools", **made}
