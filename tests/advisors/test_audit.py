@@ -225,3 +225,28 @@ def test_arguments_that_are_no_object_or_no_json_are_on_record_all_the_same(trai
     assert intent.contents["arguments"].text == arguments
     assert "definition_digest" in intent.fields
     assert set(intent.fields.get("argument_names", ())) <= {"a"}
+
+
+class Changes(Advisor):
+    """Runs the tool with other arguments."""
+
+    name, order = "changes", 450
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        return await call_next(call.replace(arguments={"a": 40, "b": 2}))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models_place(
+    trail: KeptTrail, mode: str
+) -> None:
+    response = run(client_of(trail, [adds(1, 1), "x"], Changes()).prompt("?"), mode)
+    assert response.tool_results[0].value == 42
+    intent, decision = trail.one("intent"), trail.one("decision")
+    assert intent.contents["arguments"].text == '{"a": 1, "b": 1}'
+    assert decision.contents["arguments"] == Content('{"a": 40, "b": 2}', may_be_told=True, is_json=True)
+
+
+def test_the_decision_says_nothing_of_arguments_that_stay_the_models(trail: KeptTrail) -> None:
+    run(client_of(trail, [adds(1, 1), "x"]).prompt("?"), "call")
+    assert trail.one("decision").contents == {}

@@ -24,6 +24,8 @@ PACKAGE = "apt-get install postgresql"
 SQL = ROOT / "deploy/audit/postgresql.sql"
 OWNER, WRITER, READER = "postgres", "my_agents", "my_auditor"
 _MEMBERSHIPS = {WRITER: "traced_tools_audit_writer", READER: "traced_tools_audit_reader"}
+_ENDING_WITH_US = ("setpriv", "--pdeathsig=INT") if shutil.which("setpriv") else ()
+"""Has the server stop when the tests are killed; without it, it stays then."""
 _SECONDS_TO_START = 60
 _SECONDS_TO_STOP = 20
 _SECONDS_FOR_A_STATEMENT = 20
@@ -54,7 +56,7 @@ class Server:
             "shared_buffers": "64MB",
         }
         told = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
-        command = [str(self._programs / "postgres"), "-D", str(self._data), *told]
+        command = [*_ENDING_WITH_US, str(self._programs / "postgres"), "-D", str(self._data), *told]
         with (self._folder / "log.txt").open("ab") as log:
             process: subprocess.Popen[bytes] = subprocess.Popen(command, stdout=log, stderr=log, **self._somebody)
         self._process = process
@@ -172,7 +174,7 @@ def serving() -> Iterator[Server]:
             print(server.log[-4000:])
             raise
         finally:
-            server.stop()
+            server.stop(signal.SIGQUIT)  # what it holds goes anyway
 
 
 def _programs() -> Path:

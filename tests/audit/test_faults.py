@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.audit.trails import KEY, bodies, calls, intent, of_kind, write
+from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, write
 from tests.support import PATIENCE
 from traced_tools.audit import store
 from traced_tools.audit.store import _Sqlite
@@ -36,13 +36,13 @@ def quick(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AuditTrail]:
     """A trail that gives up soon; it has written a record."""
     monkeypatch.setattr(store, "_BUSY", 0.05)
     trail = AuditTrail(path, key=KEY, timeout=0.3)
-    write(trail, intent("before"))
+    settle(trail, intent("before"))
     yield trail
     trail.close(PATIENCE)
 
 
 def settled(trail: AuditTrail) -> None:
-    assert trail.flush(PATIENCE)
+    assert trail.flush(2 * PATIENCE)
 
 
 def test_durable_means_synced(path: Path, quick: AuditTrail) -> None:
@@ -50,6 +50,20 @@ def test_durable_means_synced(path: Path, quick: AuditTrail) -> None:
     assert writing is not None
     found = {name: writing._driver.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")}
     assert found == {"journal_mode": "wal", "synchronous": 2}
+
+
+def test_an_sqlite_that_takes_few_values_at_once_is_given_few(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = store._durably
+
+    def limited(connection: sqlite3.Connection, record: object) -> None:
+        real(connection, record)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 100)
+
+    monkeypatch.setattr(store, "_durably", limited)
+    with AuditTrail(path, key=KEY) as trail:
+        for number in range(50):
+            trail.submit(intent(f"call_{number}"))
+    assert calls(path) == [f"call_{number}" for number in range(50)]
 
 
 # Locked.
@@ -60,7 +74,7 @@ def test_a_database_that_another_holds_for_a_while_is_waited_for(path: Path, qui
         other.execute("BEGIN IMMEDIATE")
         timer = threading.Timer(0.15, other.execute, ["COMMIT"])
         timer.start()
-        write(quick, intent("after"))
+        settle(quick, intent("after"))
         timer.join(PATIENCE)
     assert calls(path) == ["before", "after"]
     assert of_kind(path, "gap") == []
@@ -73,7 +87,7 @@ def test_a_database_that_another_holds_for_too_long_is_unavailable(path: Path, q
             write(quick, intent("late"))
         other.execute("COMMIT")
     settled(quick)
-    write(quick, intent("after"))
+    settle(quick, intent("after"))
     settled(quick)
     assert calls(path) == ["before", "late", "after"]
     assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
@@ -83,7 +97,7 @@ def test_whoever_reads_holds_nobody_up(path: Path, quick: AuditTrail) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM audit_records").fetchone() == (1,)
-        write(quick, intent("after"))
+        settle(quick, intent("after"))
         assert reader.execute("SELECT count(*) FROM audit_records").fetchone() == (1,)
     assert calls(path) == ["before", "after"]
 
@@ -157,7 +171,7 @@ def test_a_file_that_is_removed_is_made_anew_and_nothing_goes_to_the_old_one(
 ) -> None:
     for name in ("audit.db", "audit.db-wal", "audit.db-shm"):
         (path.parent / name).unlink()
-    write(quick, intent("after"))
+    settle(quick, intent("after"))
     settled(quick)
     assert calls(path) == ["after"]
     assert [text for text in caplog.messages if "a new chain begins" in text]
@@ -167,21 +181,21 @@ def test_a_file_that_is_replaced_by_an_older_one_begins_a_new_chain(path: Path, 
     quick.checkpoint()
     with closing(sqlite3.connect(path)) as copied:
         copied.execute("VACUUM INTO ?", (str(path.parent / "copy"),))
-    write(quick, intent("gone"))
+    settle(quick, intent("gone"))
     for name in ("audit.db-wal", "audit.db-shm"):
         (path.parent / name).unlink()
     (path.parent / "copy").rename(path)
-    write(quick, intent("after"))
+    settle(quick, intent("after"))
     settled(quick)
     assert sorted(calls(path)) == ["after", "before"]
     assert len({each["chain_id"] for each in bodies(path)}) == 2
 
 
 def test_a_log_that_is_removed_takes_no_record_with_it(path: Path, quick: AuditTrail) -> None:
-    write(quick, intent("before too"))
+    settle(quick, intent("before too"))
     for name in ("audit.db-wal", "audit.db-shm"):
         (path.parent / name).unlink()
-    write(quick, intent("after"))
+    settle(quick, intent("after"))
     settled(quick)
     assert "after" in calls(path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.trails import KEY, SECRET, bodies, intent, write
+from tests.audit.trails import KEY, SECRET, bodies, intent, settle, write
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.keys import KEY_VARIABLE, load_key
 from traced_tools.audit.trail import AuditTrail
@@ -134,7 +134,7 @@ def test_a_store_without_a_usable_key_records_nothing_and_says_why(
     with pytest.raises(AuditUnavailable, match="at least 16 bytes"):
         write(trail, intent())
     (tmp_path / "audit.db.key").write_text(KEY.decode())
-    write(trail, intent("later"))
+    settle(trail, intent("later"))
     trail.close()
     assert [each["call_id"] for each in bodies(tmp_path / "audit.db") if each["kind"] == "intent"] == [
         "call_1",

@@ -312,6 +312,13 @@ def test_no_question_sorts_or_looks_at_all_records(tmp_path: Path, wanted: dict[
         assert "USING INDEX audit_" in step or "USING COVERING INDEX audit_" in step or "SUBQUERY" in step, step
 
 
+def test_the_rarer_of_two_words_leads_the_way(tmp_path: Path) -> None:
+    store = write(tmp_path / "audit.db", story())
+    for decision, index in (("approved", "audit_decisions"), ("allowed", "audit_outcomes")):
+        first, *_ = plans(store, queries.matching_keys(CallFilter(outcome="ok", decision=decision)))
+        assert index in first
+
+
 def test_unfinished_calls_are_found_in_the_index_alone(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", story())
     steps = plans(store, queries.unfinished_keys())

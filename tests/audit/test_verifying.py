@@ -117,6 +117,7 @@ def test_a_first_record_that_names_one_before_it_is_named(store: Path) -> None:
     [
         *(f"{name} = 'other'" for name in (*REPEATED, "kind", "hash")),
         *("time = time + 1", "time = 'noon'", "time = -1", f"time = {1 << 62}", "kind = 'checkpoint'"),
+        *("kind = 'outcome'", "agent = CAST(x'ff' AS TEXT)", "body = CAST(x'ff' AS TEXT)"),
         *("decision = NULL", "body = CAST(body AS BLOB)", "body = '[]'", "body = x'ff'"),
         *("body = 'no JSON'", "hash = x'ff'", "agent = x'ff'", "body = '{' || body"),
     ],

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_kind, write, write_each_way
+from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_kind, settle, write, write_each_way
 from tests.support import PATIENCE, in_time
-from traced_tools.audit import appending, writer
-from traced_tools.audit.store import Row, Store, _Sqlite
+from traced_tools.audit import writer
+from traced_tools.audit.store import Row, _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying import verify
+from traced_tools.audit.waiting import Entry, wake
 from traced_tools.errors import AuditUnavailable
 
 WAYS = ("blocking", "asyncio")
@@ -93,14 +94,13 @@ def test_a_commit_of_unknown_fate_is_neither_doubled_nor_lost(path: Path, outage
 def test_who_waits_is_told_in_time_and_the_record_follows(
     path: Path, short: AuditTrail, outage: Outage, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(short, intent("before"))
+    settle(short, intent("before"))
     outage.failing = True
     with pytest.raises(AuditUnavailable, match=r"0.2 s \(ConnectionError\)") as caught:
         write_each_way(short, intent("late"), way)
     assert SECRET not in str(caught.value)
     outage.failing = False
-    write_each_way(short, intent("after"), way)
-    assert short.flush()
+    settle(short, intent("after"))
     assert calls(path) == ["before", "late", "after"]
     (gap,) = of_kind(path, "gap")
     late = next(each for each in bodies(path) if each.get("call_id") == "late")
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_lost_counted_and_told(
         in_time(lambda: write(short, intent("lost too")))
     outage.failing = False
     assert short.flush(PATIENCE)
-    write(short, intent("after"))
+    settle(short, intent("after"))
     short.close()
     assert calls(path) == [*(f"call_{number}" for number in range(10)), "after"]
     gaps = of_kind(path, "gap")
@@ -157,12 +157,13 @@ def test_closing_gives_up_in_time_and_says_what_is_lost(
     path: Path, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = AuditTrail(path, key=KEY, timeout=0.1)
-    write(trail, intent("before"))
+    settle(trail, intent("before"))
     outage.failing = True
     for number in range(5):
         trail.submit(intent(f"call_{number}"))
+    assert outage.failed.wait(PATIENCE)
     began = time.monotonic()
-    in_time(lambda: trail.close(0.2))
+    in_time(lambda: trail.close(0.5))
     assert time.monotonic() - began < 2
     assert "ends before 5 records were written (ConnectionError)" in caplog.text
     assert trail._writer.lost == 5
@@ -269,7 +270,7 @@ def test_a_failing_look_at_other_chains_loses_no_gap(
         fail.append(False)
         return heads(store)
 
-    write(short, intent("before"))
+    settle(short, intent("before"))
     outage.failing = True
     with pytest.raises(AuditUnavailable):
         write(short, intent("late"))
@@ -279,8 +280,10 @@ def test_a_failing_look_at_other_chains_loses_no_gap(
     assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
 
 
-def test_all_that_waits_is_bounded() -> None:
-    assert writer.MOST_WAITING == 65_536
-    assert writer.MOST_AT_ONCE <= writer.MOST_WAITING
-    assert appending._LOOK_AROUND == 10
-    assert Store("audit.db").path is not None
+def test_nobody_is_told_twice() -> None:
+    """A trail that was closed while its store hung may go on after all."""
+    entry = Entry(intent())
+    entry.expect()
+    wake([entry], False)
+    wake([entry], True)
+    assert entry.durable is False

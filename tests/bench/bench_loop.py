@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 
+from tests.bench.bench_audit import audit_sections
 from tests.bench.bench_export import export_section
 from tests.bench.bench_models import models_section
 from tests.bench.bench_telemetry import telemetry_sections
@@ -213,6 +214,7 @@ def sections(quick: bool) -> list[Section]:
             memory_section(providers, 300 if quick else 1000),
         ]
     providers.shutdown()
+    made += audit_sections(quick)
     made.append(export_section(1, 1_000) if quick else export_section(5, 3_000))
     spans, records = len(captured.spans), len(captured.records)
     made[0] = Section(f"{made[0].title} ({spans} spans, {records} records when everything is on)", made[0].rows)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.support import PATIENCE
 from traced_tools.events import Event, EventExporter, TextDelta, ToolStarted
-from traced_tools.events.processor import Clock
+from traced_tools.events.processor import Clock, EventProcessor
 
 
 def event(sequence: int = 1, run_id: str = "r") -> Event:
@@ -117,3 +117,8 @@ class HandClock(Clock):
         self.time += seconds
         assert self._orders is not None
         self._orders.put(None)
+
+
+def accounts(sending: EventProcessor) -> tuple[int, int, int]:
+    """How many events were sent, are lost, and wait."""
+    return sending.ledger.sent, sending.ledger.lost_in_all, sending.ledger.waiting

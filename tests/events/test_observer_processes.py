@@ -162,7 +162,7 @@ print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
     def test_a_child_that_is_forked_while_its_parents_exporter_hangs_sends_its_own(self) -> None:
         script = """
-import warnings
+import signal, warnings
 warnings.simplefilter("ignore")
 begun, held = threading.Event(), os.getpid()
 class Hanging(Printing):
@@ -176,9 +176,18 @@ observer = ObserverAdvisor([Hanging()])
 ask(observer)
 assert begun.wait(5)
 processor = observer._processors[0]
-with processor.ledger._lock, processor.ledger.totals._lock:
-    child = os.fork()
+locked, forked = threading.Event(), threading.Event()
+def hold():
+    with processor.ledger._lock, processor.ledger.totals._lock:
+        locked.set()
+        forked.wait()
+threading.Thread(target=hold).start()
+assert locked.wait(5)
+child = os.fork()
+forked.set()
 if not child:
+    signal.alarm(20)
+    assert processor.ledger.totals.queues
     ask(observer)
     observer.close()
     os.write(1, str(processor.ledger.lost_in_all).encode() + bytes([10]))

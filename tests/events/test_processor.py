@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,18 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.events.exporting import Exporter, HandClock, delta, event
-from tests.helpers import MARKER, relaxed
+from tests.events.exporting import Exporter, HandClock, accounts, delta, event
+from tests.helpers import relaxed
 from tests.support import PATIENCE, in_time
 from traced_tools.events import ExportFailed, processor
 from traced_tools.events.processor import (
-    FIRST_PAUSE,
     LONGEST_PAUSE,
-    RETRY_FOR,
     EventProcessor,
     close,
     flush,
-    pause_after,
 )
 
 FAILED = "traced_tools.events.exporter.ExportFailed"
@@ -34,27 +30,6 @@ FAILED = "traced_tools.events.exporter.ExportFailed"
 @pytest.fixture(autouse=True)
 def told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "traced_tools")
-
-
-@pytest.fixture
-def made() -> Iterator[Any]:
-    """Makes processors, which are closed at the end."""
-    processors = []
-
-    def make(exporter: Exporter, **settings: Any) -> EventProcessor:
-        found = EventProcessor(exporter, **{"clock": HandClock(), **settings})
-        processors.append((found, exporter))
-        return found
-
-    yield make
-    for found, exporter in processors:
-        exporter.release()
-        close([found], PATIENCE)
-
-
-def accounts(sending: EventProcessor) -> tuple[int, int, int]:
-    """How many events were sent, are lost, and wait."""
-    return sending.ledger.sent, sending.ledger.lost_in_all, sending.ledger.waiting
 
 
 def test_events_are_sent_in_their_order_in_batches(made: Any) -> None:
@@ -150,113 +125,6 @@ def test_pieces_are_lost_before_anything_else_is(made: Any) -> None:
     assert accounts(sending) == (0, 5, 8)
 
 
-def test_a_batch_that_fails_is_tried_again_until_it_is_sent(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    clock, exporter = HandClock(), Exporter("mine", OSError(MARKER), ExportFailed(MARKER), None)
-    sending = made(exporter, clock=clock)
-    sending.submit(event())
-    assert flush([sending], PATIENCE)
-    assert exporter.sent == [event()]
-    assert exporter.tried == 3
-    assert exporter.given_up == []
-    assert len(clock.pauses) == 2
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("chance", [0.0, 1.0])
-def test_pauses_grow_and_have_chance_in_them(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda least, most: least + chance * (most - least))
-    found = [pause_after(OSError(), attempts) for attempts in range(1, 10)]
-    full = [FIRST_PAUSE * 2**step for step in range(6)] + [LONGEST_PAUSE] * 3
-    assert found == [pause * (0.5 + chance / 2) for pause in full]
-    assert pause_after(OSError(), 10**6) <= LONGEST_PAUSE
-
-
-@pytest.mark.parametrize(
-    "asked, expected", [(7.0, 7.0), (120, 120), (0.001, None), (-5.0, None), (float("nan"), None), ("soon", None)]
-)
-def test_a_receiver_may_ask_for_a_longer_pause(asked: Any, expected: float | None) -> None:
-    found = pause_after(ExportFailed("busy", retry_after=asked), 1)
-    assert found == expected if expected else FIRST_PAUSE / 2 <= found <= FIRST_PAUSE
-
-
-def test_a_batch_is_given_up_when_it_has_failed_for_too_long(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    clock, exporter = HandClock(), Exporter("mine", *[OSError(MARKER)] * 99)
-    sending = made(exporter, clock=clock)
-    for number in range(3):
-        sending.submit(event(number))
-    assert not flush([sending], PATIENCE)
-    assert sum(clock.pauses) == pytest.approx(RETRY_FOR)
-    assert exporter.tried == len(clock.pauses) + 1
-    assert [len(batch) for batch in exporter.given_up] == [3] or len(exporter.given_up) > 1
-    assert sending.ledger.lost == {"queue_full": 0, "export_failed": 3, "shutdown": 0}
-    assert accounts(sending) == (0, 3, 0)
-    assert caplog.messages[0].startswith("mine: ")
-    assert f"exporting raised OSError, {exporter.tried} times; losses are counted" in caplog.messages[0]
-    assert MARKER not in caplog.text
-
-
-def test_a_receiver_that_asks_for_more_time_than_there_is_is_tried_once_more(made: Any) -> None:
-    clock, exporter = HandClock(), Exporter("mine", *[ExportFailed("busy", retry_after=3600)] * 9)
-    sending = made(exporter, clock=clock)
-    sending.submit(event())
-    assert not flush([sending], PATIENCE)
-    assert clock.pauses == [RETRY_FOR]
-    assert exporter.tried == 2
-    assert exporter.given_up == [[event()]]
-
-
-def test_what_is_not_worth_another_attempt_is_given_up_at_once(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    clock, exporter = HandClock(), Exporter("mine", ExportFailed(MARKER, retryable=False))
-    sending = made(exporter, clock=clock)
-    sending.submit(event())
-    assert not flush([sending], PATIENCE)
-    assert clock.pauses == []
-    assert exporter.given_up == [[event()]]
-    assert f"exporting raised {FAILED}, 1 time; losses" in caplog.messages[0]
-    assert MARKER not in caplog.text
-
-
-def test_an_outage_is_said_once_and_so_is_its_end(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    refusal = ExportFailed("no", retryable=False)
-    exporter = Exporter("mine", refusal, refusal, refusal)
-    sending = made(exporter)
-    for number in range(5):
-        sending.submit(event(number))
-        flush([sending], PATIENCE)
-    assert len(caplog.messages) == 2
-    assert caplog.messages[1] == "mine: works again; 3 events lost so far"
-    assert accounts(sending) == (2, 3, 0)
-
-
-@pytest.mark.parametrize("failure", [SystemExit(), KeyboardInterrupt(), GeneratorExit(), MemoryError()])
-def test_nothing_that_an_exporter_raises_ends_its_thread(made: Any, failure: BaseException) -> None:
-    exporter = Exporter("mine", failure)
-    sending = made(exporter)
-    sending.submit(event())
-    assert flush([sending], PATIENCE)
-    assert exporter.sent == [event()]
-
-
-@pytest.mark.parametrize("method", ["give_up", "flush", "close"])
-def test_what_else_an_exporter_raises_is_logged_by_its_type(
-    made: Any, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    exporter = Exporter("mine", ExportFailed("no", retryable=False))
-
-    def fail(*_: object) -> None:
-        raise ValueError(MARKER)
-
-    fail.__name__ = method
-    monkeypatch.setattr(exporter, method, fail)
-    sending = made(exporter)
-    sending.submit(event())
-    assert not flush([sending], PATIENCE)
-    close([sending], PATIENCE)
-    assert f"mine: {method} raised ValueError" in caplog.messages
-    assert MARKER not in caplog.text
-    assert accounts(sending) == (0, 1, 0)
-
-
 def test_a_flush_ends_a_pause_and_says_whether_all_went_well(made: Any) -> None:
     clock, exporter = HandClock(held=True), Exporter("mine", OSError(), OSError(), None)
     sending = made(exporter, clock=clock)
@@ -322,66 +190,6 @@ def test_no_time_at_all_is_none_and_what_waits_is_counted(made: Any, timeout: fl
     assert not flush([sending], timeout)
     close([sending], timeout)
     assert sending.ledger.lost["shutdown"] == 1
-
-
-def test_a_close_sends_what_waits_and_closes_the_exporter_once(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    clock, exporter = HandClock(held=True), Exporter(interval=60.0)
-    sending = made(exporter, clock=clock)
-    for number in range(5):
-        sending.submit(event(number))
-    close([sending], PATIENCE)
-    close([sending], PATIENCE)
-    assert len(exporter.sent) == 5
-    assert (exporter.closed, accounts(sending)) == (1, (5, 0, 0))
-    assert not sending._thread.is_alive()
-    assert flush([sending], PATIENCE)
-    assert caplog.messages == []
-    sending.submit(event(6))
-    assert sending.ledger.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 1}
-    assert caplog.messages == ["mine: 1 event lost, 1 so far: telemetry was shut down"]
-
-
-def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
-    made: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    hanging, other = Exporter("hanging", most=2), Exporter("other")
-    hanging.hold()
-    stuck, fine = made(hanging), made(other)
-    for number in range(5):
-        stuck.submit(event(number))
-        fine.submit(event(number))
-    assert hanging.begun.wait(PATIENCE)
-    in_time(lambda: close([stuck, fine], 0.05))
-    sent, lost, waiting = accounts(stuck)
-    assert (sent, lost, waiting) == (0, 5, 0)
-    assert stuck.ledger.lost["shutdown"] == 5
-    assert len(other.sent) == 5
-    assert caplog.messages == ["hanging: 5 events lost, 5 so far: time ran out when telemetry was shut down"]
-    hanging.release()
-    stuck._thread.join(PATIENCE)
-    assert accounts(stuck) == (0, 5, 0)
-    assert hanging.closed == 1
-    assert [each.sequence for batch in (*hanging.batches, *hanging.given_up) for each in batch] == [*range(5)]
-
-
-def test_a_close_in_an_outage_gives_up_in_time_and_says_why(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    clock, exporter = HandClock(), Exporter("mine", *[OSError(MARKER)] * 99, most=2)
-    exporter.hold()
-    sending = made(exporter, clock=clock)
-    for number in range(6):
-        sending.submit(event(number))
-    assert exporter.begun.wait(PATIENCE)
-    began = clock.time
-    sending.begin_close(5.0)
-    exporter.release()
-    sending.end_close(processor.deadline_in(PATIENCE))
-    assert clock.time - began == pytest.approx(4.0)  # a fifth is kept for the last words
-    assert [each.sequence for batch in exporter.given_up for each in batch] == [*range(6)]
-    assert accounts(sending) == (0, 6, 0)
-    assert sending.ledger.lost["export_failed"] >= 1
-    assert sending.ledger.lost["shutdown"] >= 1
-    assert exporter.closed == 1
-    assert MARKER not in caplog.text
 
 
 def test_an_exporter_may_ask_for_a_flush_or_a_close_itself(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

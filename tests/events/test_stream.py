@@ -272,6 +272,16 @@ def test_words_that_no_json_can_hold_are_told_as_what_it_can(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_counts_that_nobody_can_have_counted_are_not_told(mode: str) -> None:
+    watching = Watching()
+    model = ScriptedChatModel(["x"], usage=Usage(input_tokens=-5, output_tokens=2))
+    run(ChatClient(model, advisors=[watching]).prompt("?"), mode)
+    responded, finished = watching.one("model_responded"), watching.one("run_finished")
+    assert isinstance(responded, ModelResponded) and isinstance(finished, RunFinished)
+    assert responded.usage == finished.usage == Usage(output_tokens=2)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_an_event_that_cannot_be_made_is_counted_and_the_run_goes_on(mode: str) -> None:
     class Sly(ScriptedChatModel):
         provider = "scripted"

@@ -31,6 +31,8 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 
 counts = st.integers(0, 2**53)
 texts = st.text(st.characters())  # lone surrogates, control characters and all
+ids = st.uuids().map(str)
+OURS = ("id", "run_id", "trace_id", "span_id")
 usages = st.none() | st.builds(
     Usage,
     **{name: st.none() | counts for name in Usage.model_fields},  # type: ignore[arg-type]
@@ -52,6 +54,8 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
     }
     if name in found:
         return found[name]
+    if name in OURS:
+        return st.none() | ids if name in ("trace_id", "span_id") else ids
     wanted = (field.annotation, *get_args(field.annotation))
     made = counts if int in wanted else texts
     return made if field.is_required() else st.none() | made if type(None) in wanted else made

@@ -123,9 +123,9 @@ def test_the_second_request_is_the_same_whether_the_first_answer_was_streamed(sa
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_the_pieces_of_each_calls_arguments_join_to_its_arguments(sample: Sample, mode: str) -> None:
-    from tests.events.test_deltas import Watching
+    from tests.events.watching import Watching
 
-    watching = Watching()
+    watching = Watching(deltas=True)
     with ReplayServer([reply(sample, sample.asking, mode), reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url)
         response = loops.run(mode, specification(model, advisors=[watching]), model)

@@ -52,7 +52,8 @@ class AuditAdvisor(Advisor):
 
     Its place is inside the loop and around all other advice there, so that what the model wants is on record before
     anybody decides about it. An advisor that knows the model's reason stands further out and sets
-    `call.replace(intent=...)`. The arguments on record are those that arrive here, as a rule the model's own words.
+    `call.replace(intent=...)`. The arguments on record are those that arrive here, as a rule the model's own words;
+    where advice further in changes them, the decision has those that the tool runs with.
 
     What is on record of a call, in this order:
 
@@ -235,7 +236,18 @@ class _Asked:
         running: whether the tool runs.
     """
 
-    __slots__ = ("_call", "_fields", "_may_be_told", "_subject", "_time", "_tool", "durable", "intended", "running")
+    __slots__ = (
+        "_arguments",
+        "_call",
+        "_fields",
+        "_may_be_told",
+        "_subject",
+        "_time",
+        "_tool",
+        "durable",
+        "intended",
+        "running",
+    )
 
     def __init__(self, event: ToolIntended, run: _Run) -> None:
         call, tool = event.kept
@@ -251,12 +263,13 @@ class _Asked:
             "provider": run.provider,
             "response_id": run.response_id,
         }
+        self._arguments = call.arguments
         self.intended = self.durable = self.running = False
 
     def intent(self, arguments: str | None = None, reason: str | None = None) -> Draft:
         """Return the record of the intent, with the arguments and the reason where they are not the model's words."""
         self.intended = True
-        text = self._call.arguments if arguments is None else arguments
+        self._arguments = text = self._call.arguments if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
         if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
             contents["requested_name"] = Content(self._call.name, may_be_told=True)
@@ -270,7 +283,9 @@ class _Asked:
         """Return the record of what was decided."""
         told = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
         told |= {"reason_code": event.reason_code, "error_type": event.error_type}
-        return self._draft("decision", _nanoseconds(event.time), told)
+        changed = event.kept is not None and event.kept != self._arguments
+        contents = {"arguments": self._content(event.kept, is_json=True)} if changed else {}
+        return self._draft("decision", _nanoseconds(event.time), told, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
         """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""

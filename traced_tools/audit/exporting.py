@@ -63,7 +63,7 @@ def json_fields(record: AuditRecord) -> dict[str, Any]:
 
 def json_line(record: AuditRecord) -> str:
     """Return a record as a line of JSON in printable ASCII: its fields and its `hash`."""
-    return body_of(json_fields(record)).replace("\x7f", "\\u007f")
+    return body_of(json_fields(record))
 
 
 def _write_jsonl(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
@@ -135,7 +135,7 @@ def _cell(value: object) -> object:
 
 def _escaped(character: str) -> str:
     """Return a character as JSON writes it, so that a body stays what it says."""
-    return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
+    return json.dumps(character)[1:-1]
 
 
 def _time(time: object) -> object:

@@ -141,11 +141,15 @@ def hash_of(body: str) -> str:
 
 
 def timestamp(time: int) -> str:
-    """Return nanoseconds of Unix time as RFC 3339 writes them, in UTC."""
+    """Return nanoseconds of Unix time as RFC 3339 writes them, in UTC; `no day` for what no calendar holds."""
     seconds, nanoseconds = divmod(time, 1_000_000_000)
-    return f"{_second(seconds)}.{nanoseconds:09d}Z"
+    days, seconds = divmod(seconds, 86_400)
+    return f"{_day(days)}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{nanoseconds:09}Z"
 
 
-@lru_cache(maxsize=64)
-def _second(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+@lru_cache(maxsize=1024)
+def _day(days: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(days * 86_400, UTC):%Y-%m-%dT}"
+    except (ValueError, OverflowError, OSError):
+        return "no day "

@@ -153,6 +153,7 @@ class _Sqlite(Writing):
             self.close()
             raise
         self._path = path
+        self._most_rows = _most_rows(self._driver)
 
     def _make_tables(self) -> None:
         with self._transaction():
@@ -162,7 +163,7 @@ class _Sqlite(Writing):
 
     def append(self, rows: Sequence[Row]) -> None:
         with self._transaction():
-            for start, end in _powers_of_two(len(rows)):
+            for start, end in _powers_of_two(len(rows), self._most_rows):
                 values = [value for row in rows[start:end] for value in row]
                 self._driver.execute(_insert(end - start), values)
         if _identities(self._path) != self._files:
@@ -197,7 +198,6 @@ class _Postgresql(Writing):
 
 
 _COPY: Final = f"COPY audit_records ({', '.join(_COLUMNS)}) FROM STDIN"
-_MOST_ROWS: Final = 1024
 
 
 def _insert(rows: int) -> str:
@@ -209,11 +209,17 @@ def _insert(rows: int) -> str:
     return f"INSERT INTO audit_records ({','.join(_COLUMNS)}) VALUES {','.join([row] * rows)}"
 
 
-def _powers_of_two(count: int) -> Iterator[tuple[int, int]]:
+def _most_rows(connection: sqlite3.Connection) -> int:
+    """Return how many rows a statement may insert: some builds of SQLite take few values at once."""
+    values = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
+    return min(1024, 1 << ((values // len(_COLUMNS)).bit_length() - 1))
+
+
+def _powers_of_two(count: int, most: int) -> Iterator[tuple[int, int]]:
     """Split so many rows into few groups of few sizes, so that the statements stay prepared."""
     start = 0
     while start < count:
-        size = min(_MOST_ROWS, 1 << ((count - start).bit_length() - 1))
+        size = min(most, 1 << ((count - start).bit_length() - 1))
         yield start, start + size
         start += size
 

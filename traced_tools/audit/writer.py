@@ -96,7 +96,7 @@ class Writer:
         if is_finalizing():
             put_off(self.start)
             return
-        if self._thread is not None:  # somebody does, or has: maybe who was interrupted by this call
+        if not self._claim.acquire(blocking=False):  # somebody does, or has: maybe who was interrupted by this call
             return
         thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
         forking.add(self)

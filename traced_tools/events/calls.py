@@ -47,6 +47,7 @@ class CallWatch:
         self._may_tell = tool is not None and getattr(tool.metadata, "capture", False) is True
         self._decision: Decision = "allowed"
         self._intent: str | None = None
+        self._arguments: str | None = None
         self._is_decided = False
         self._attempts = 0  # of the tool that is running
         self._began = 0.0
@@ -69,9 +70,10 @@ class CallWatch:
         """Note that somebody has approved of the call."""
         self._decision = "approved"
 
-    def intended(self, reason: str | None) -> None:
-        """Note the reason the model gave."""
+    def advised(self, reason: str | None, arguments: str) -> None:
+        """Note the reason the model gave, and what the tool is to be called with, when advice lets the call through."""
         self._intent = reason
+        self._arguments = arguments
 
     def started(self) -> None:
         """Note that the tool itself starts now; once per attempt."""
@@ -113,7 +115,7 @@ class CallWatch:
         if result is not None:
             words = {"reason_code": _word(result.reason_code), "error_type": _word(result.error_type)}
             fields |= {"advisor": result.advisor, **words}
-        self._tell(ToolDecided, fields)
+        self._tell(ToolDecided, fields, keep=self._arguments if result is None else None)
 
     def _told(self, name: str, content: str | None) -> str | None:
         if content is None or not self._may_tell or self._events.content is None:

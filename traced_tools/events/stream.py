@@ -337,7 +337,7 @@ class _Unwatched:
         """Tell nobody."""
 
     started = began = ended = requested = answered = ignore
-    approved = intended = ran = decided = left_out = ignore
+    approved = advised = ran = decided = left_out = ignore
 
 
 UNWATCHED: Any = _Unwatched()

@@ -131,7 +131,10 @@ class ToolEvent(Event):
 
     @property
     def kept(self) -> Any:
-        """What the loop knows and the event does not tell: the call and its tool, or what the tool said; else None."""
+        """What the loop knows and the event does not tell, else None.
+
+        It is the call and its tool, what the tool is called with after advice, or what it said.
+        """
         return getattr(self, "_kept", None)
 
     def told(self) -> Self:

@@ -257,6 +257,7 @@ def _logger(provider: _logs.LoggerProvider) -> _logs.Logger | None:
 
 def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
     """Return the package's instruments of a meter provider; None when it records nothing."""
+
     def make() -> Instruments | None:
         meter = _unless_no_op(provider.get_meter(names.SCOPE, __version__))
         return None if meter is None else Instruments(meter, conventions())

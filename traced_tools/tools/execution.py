@@ -254,7 +254,7 @@ class ToolExecution:
         """Run the tool; its time is none of the advisors' around it."""
         assert self._clock is not None
         scope.intended(invocation.intent)
-        self._watch.intended(invocation.intent)
+        self._watch.advised(invocation.intent, invocation.arguments)
         began = perf_counter_ns()
         try:
             return await self._invoke(invocation.arguments, invocation.context, scope)

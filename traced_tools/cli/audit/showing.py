@@ -77,9 +77,12 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
         return
     told = call.fields("decision")
     by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
-    why = [escaped(told[name]) for name in ("reason_code", "error_type") if name in told]
+    words = dict.fromkeys(told.get(name) for name in ("reason_code", "error_type"))
+    why = [escaped(word) for word in words if word not in (None, told.get("decision"))]
     text = as_text(told.get("decision", "damaged")).append(by + (f" ({', '.join(why)})" if why else ""))
     yield _labelled("decision", _at(call.decision).append("  ").append_text(text))
+    if "arguments" in told:
+        yield _labelled("ran with", _content(told["arguments"]))
 
 
 def _outcome(call: AuditedCall) -> Iterator[Text]:
@@ -88,7 +91,7 @@ def _outcome(call: AuditedCall) -> Iterator[Text]:
             yield _labelled("outcome", Text("UNFINISHED: no outcome is recorded", "bold yellow"))
         return
     told = call.fields("outcome")
-    facts = [escaped(told["error_type"])] if "error_type" in told else []
+    facts = [escaped(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
     if duration := duration_text(call):
         facts.append(f"after {duration}")
     if isinstance(attempts := told.get("attempts"), int) and attempts > 1:

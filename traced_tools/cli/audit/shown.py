@@ -95,7 +95,7 @@ def counted(number: int, noun: str) -> str:
 
 def json_text(value: object) -> str:
     """Return a value as JSON in printable ASCII."""
-    return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+    return json.dumps(value, indent=2)
 
 
 def call_json(call: AuditedCall) -> dict[str, Any]:
