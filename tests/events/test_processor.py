@@ -24,8 +24,6 @@ from traced_tools.events.processor import (
     flush,
 )
 
-FAILED = "traced_tools.events.exporter.ExportFailed"
-
 
 @pytest.fixture(autouse=True)
 def told(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ class ExportFailed(TracedToolsError):
     """Events could not be sent.
 
     Args:
-        message: what went wrong, without anything of the events.
+        message: what went wrong, for the log: without anything of the events, and without a key.
         retryable: whether the same events are worth another attempt.
         retry_after: seconds the receiver asks to wait before it.
     """

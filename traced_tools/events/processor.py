@@ -225,7 +225,7 @@ class EventProcessor:
         try:
             self._exporter.export(batch)
         except BaseException as error:
-            self._problem = f"exporting raised {error_type(error)}"  # its text may quote the events, or a server
+            self._problem = _told_of(error)
             return error
         self._problem = None
         return None
@@ -325,3 +325,8 @@ def _drain_at_exit(processor: EventProcessor) -> None:
 
 def _close_open() -> None:
     close([*_OPEN], PATIENCE)
+
+
+def _told_of(error: BaseException) -> str:
+    """Return what the log may say of a failure; an error that is not made for it may quote the events, or a server."""
+    return str(error) if isinstance(error, ExportFailed) else f"exporting raised {error_type(error)}"
