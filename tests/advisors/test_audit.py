@@ -250,3 +250,24 @@ def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models
 def test_the_decision_says_nothing_of_arguments_that_stay_the_models(trail: KeptTrail) -> None:
     run(client_of(trail, [adds(1, 1), "x"]).prompt("?"), "call")
     assert trail.one("decision").contents == {}
+
+
+class Twice(Advisor):
+    """Runs the tool, and then again with other arguments."""
+
+    def __init__(self, order: int) -> None:
+        self.name, self.order = "twice", order
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        await call_next(call)
+        return await call_next(call.replace(arguments={"a": 40, "b": 2}))
+
+
+@pytest.mark.parametrize("order", [350, 450])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_tool_is_run_with_a_second_time_is_on_record(trail: KeptTrail, order: int, mode: str) -> None:
+    run(client_of(trail, [adds(1, 1), "x"], Twice(order)).prompt("?"), mode)
+    assert [draft.kind for draft in trail.drafts] == ["intent", "decision", "outcome", "decision", "outcome"]
+    first, second = trail.of("decision")
+    assert first.contents == {}
+    assert second.contents == {"arguments": Content('{"a": 40, "b": 2}', may_be_told=True, is_json=True)}

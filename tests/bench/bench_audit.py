@@ -20,6 +20,8 @@ from pathlib import Path
 from time import perf_counter, time_ns
 from unittest.mock import patch
 
+import pytest
+
 from tests.audit.made import insert, many
 from tests.audit.postgresql import Database, serving
 from tests.bench.report import Row, Section
@@ -222,6 +224,9 @@ def audit_sections(quick: bool) -> list[Section]:
 
 
 def _on_postgresql(quick: bool) -> Iterator[Section]:
-    with serving() as server:
-        databases = (Database(server, f"bench_{index}").url() for index in range(1_000))
-        yield store_section("PostgreSQL", lambda: next(databases), quick)
+    try:
+        with serving() as server:
+            databases = (Database(server, f"bench_{index}").url() for index in range(1_000))
+            yield store_section("PostgreSQL", lambda: next(databases), quick)
+    except pytest.skip.Exception as why:
+        yield Section(f"the audit trail in PostgreSQL: not measured, {why}", [])

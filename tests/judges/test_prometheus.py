@@ -266,11 +266,12 @@ def test_promtool_would_complain_of_a_counter_that_is_not_called_total() -> None
     assert "_total" in linted("# HELP a_count A.\n# TYPE a_count counter\na_count 1\n").stderr
 
 
-def test_the_questions_on_the_page_are_ones_that_prometheus_understands(stable: Scraped) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+@pytest.mark.parametrize("name, least", [("observability", 6), ("audit", 2)])
+def test_the_questions_on_the_page_are_ones_that_prometheus_understands(stable: Scraped, name: str, least: int) -> None:
+    page = (Path(__file__).parents[2] / "docs" / f"{name}.md").read_text()
     (block,) = re.findall(r"^```promql\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     questions = [each.partition("\n")[2] for each in re.split(r"^(?=# )", block, flags=re.MULTILINE) if each]
-    assert len(questions) > 5
+    assert len(questions) >= least
     series = {sample for metric in names.METRICS.values() for sample in sampled(metric)}
     labels = {name.replace(".", "_") for name in names.ATTRIBUTES}
     for question in questions:

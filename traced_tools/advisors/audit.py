@@ -53,7 +53,7 @@ class AuditAdvisor(Advisor):
     Its place is inside the loop and around all other advice there, so that what the model wants is on record before
     anybody decides about it. An advisor that knows the model's reason stands further out and sets
     `call.replace(intent=...)`. The arguments on record are those that arrive here, as a rule the model's own words;
-    where advice further in changes them, the decision has those that the tool runs with.
+    where advice changes them later, the decision has those that the tool runs with, each time they are others.
 
     What is on record of a call, in this order:
 

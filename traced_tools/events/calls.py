@@ -72,6 +72,8 @@ class CallWatch:
 
     def advised(self, reason: str | None, arguments: str) -> None:
         """Note the reason the model gave, and what the tool is to be called with, when advice lets the call through."""
+        if self._is_decided and arguments != self._arguments:  # an advisor has the tool run again, and otherwise
+            self._is_decided = False
         self._intent = reason
         self._arguments = arguments
 
