@@ -20,6 +20,8 @@ from traced_tools import (
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext, ToolInvocation
+from traced_tools.tools.result import ToolResult
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_with_warn_the_tool_runs_and_the_log_says_so_once_for_each_outage(
         trail.is_out = is_out
         assert run(client.prompt("?"), mode).content == "x"
         assert len([each for each in caplog.records if each.name == "traced_tools.advisors.audit"]) == said
-    assert "traced_tools.errors.AuditUnavailable" in caplog.text
+    assert "cannot be written: the record is not durable in time; tools run before their record" in caplog.text
     assert trail.stories() == [RAN] * 9
 
 
@@ -69,6 +71,40 @@ def test_a_call_that_was_denied_for_want_of_its_record_stays_so_when_advice_trie
     response = client_of(trail, [adds(1, 1), "x"], Twice(350)).prompt("?").call()
     assert [each.decision for each in response.tool_results] == ["denied"]
     assert trail.stories() == [["intent add", "denied"]]
+
+
+class AgainWhenItIsBack(Advisor):
+    """Has a call that was denied tried again once the trail works."""
+
+    name, order = "again", 350
+
+    def __init__(self, trail: KeptTrail) -> None:
+        self._trail = trail
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        result = await call_next(call)
+        assert result.decision == "denied"
+        self._trail.is_out = False
+        return await call_next(call)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_is_tried_again_waits_again_and_runs_when_its_record_is_there(trail: KeptTrail, mode: str) -> None:
+    trail.is_out = True
+    response = run(client_of(trail, [adds(1, 1), "x"], AgainWhenItIsBack(trail)).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed"]
+    assert trail.stories() == [RAN]
+    assert trail.waits == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_warn_a_call_that_is_tried_again_waits_again(trail: KeptTrail, mode: str) -> None:
+    trail.is_out = True
+    model = ScriptedChatModel([adds(1, 1), "x"])
+    client = ChatClient(model, tools=[add], advisors=[Twice(350), auditing(trail, on_failure="warn")])
+    run(client.prompt("?"), mode)
+    assert trail.waits == 2
+    assert len(trail.of("intent")) == 1
 
 
 def test_of_two_trails_one_may_fail(trail: KeptTrail) -> None:

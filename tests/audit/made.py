@@ -151,7 +151,7 @@ def _subject_of(tool: str, told: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
 def line_of(row: Row) -> dict[str, Any]:
     """The line outside the store of a checkpoint."""
     fields = json.loads(row["body"])
-    kept = ("chain_id", "sequence", "records", "head", "time", "public_key", "signature")
+    kept = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
     return {name: fields[name] for name in kept if name in fields} | {"hash": row["hash"], "body": row["body"]}
 
 

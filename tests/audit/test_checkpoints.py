@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,11 @@ from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
 from tests.support import PATIENCE
 from traced_tools.audit.checkpoints import CheckpointFile, Signer
 from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.records import Draft
+from traced_tools.audit.store import Row, _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying import verify
+from traced_tools.audit.waiting import Entry
 from traced_tools.errors import ConfigurationError
 
 SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
@@ -58,16 +61,78 @@ def test_one_is_made_some_time_after_a_record_that_none_covers(path: Path) -> No
             write(trail, intent(f"call_{number}"))
             assert seen.wait(PATIENCE)
             seen.clear()
-    assert [line["records"] for line in made] == [1, 3]
+    assert [line["records"] for line in made] == [1, 3, 4]
 
 
-def test_one_is_made_on_request_and_at_the_end_unless_there_is_nothing_new(path: Path) -> None:
+def test_one_is_made_on_request_unless_there_is_nothing_new_and_at_the_end(path: Path) -> None:
     with AuditTrail(path, key=KEY) as trail:
         trail.submit(intent())
         trail.checkpoint()
         trail.checkpoint()
         assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint"]
-    assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint"]
+    assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint", "checkpoint"]
+
+
+def test_the_last_one_says_that_the_chain_ends_there(path: Path) -> None:
+    with AuditTrail(path, key=KEY, signing_key=bytes(range(32))) as trail:
+        write(trail, intent())
+        trail.checkpoint()
+    assert [each.get("final") for each in of_kind(path, "checkpoint")] == [None, True]
+    assert [each.get("final") for each in lines(path)] == [None, True]
+    assert verify(path, public_key=SIGNING_KEY.public_key().public_bytes_raw()).ok
+
+
+def test_nothing_follows_the_last_one_whatever_comes_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed over while the trail is being closed is on record before, or counted as lost."""
+    real = _Sqlite.append
+
+    def late(self: Any, rows: Sequence[Row]) -> None:
+        if rows[0][3] != "intent" or not came:
+            came.append(len(rows))
+            trail._writer._queue.put(Entry(intent("late")))  # as by who looked just before it was closed
+        real(self, rows)
+
+    came: list[int] = []
+    trail = AuditTrail(path, key=KEY)
+    write(trail, intent("before"))
+    monkeypatch.setattr(_Sqlite, "append", late)
+    for number in range(3):
+        trail.submit(intent(f"call_{number}"))
+    trail.close()
+    *others, last = bodies(path)
+    assert last.get("final") is True
+    assert [each for each in others if "final" in each] == []
+    assert len(came) == 2
+    assert trail._writer.lost == 1
+
+
+def test_a_gap_of_the_last_records_is_told_before_the_last_one(path: Path) -> None:
+    trail = AuditTrail(path, key=KEY)
+    trail.submit(intent())
+    trail.submit(Draft("intent", 1, "nobody"))  # type: ignore[arg-type]
+    trail.close()
+    *_, gap, last = bodies(path)
+    assert (gap["kind"], gap["lost"], last.get("final")) == ("gap", 1, True)
+
+
+def test_a_signature_that_fails_loses_no_gap(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trail = AuditTrail(path, key=KEY, signing_key=bytes(range(32)))
+    write(trail, intent("before"))
+    failing = [True]
+    sign = trail._checkpoints.sign
+    assert sign is not None
+
+    def once(message: bytes) -> str:
+        if failing:
+            failing.pop()
+            raise ValueError
+        return sign(message)
+
+    monkeypatch.setattr(trail._checkpoints, "sign", once)
+    trail.submit(Draft("intent", 1, "nobody"))  # type: ignore[arg-type]
+    trail.close()
+    assert failing == []
+    assert [gap["lost"] for gap in of_kind(path, "gap")] == [1]
 
 
 def test_it_tells_how_far_the_chain_has_come(path: Path) -> None:
@@ -86,7 +151,7 @@ def test_its_line_is_beside_the_store(path: Path) -> None:
         write(trail, intent())
     (line,) = lines(path)
     (checkpoint,) = of_kind(path, "checkpoint")
-    names = ("chain_id", "sequence", "records", "head", "time")
+    names = ("chain_id", "sequence", "records", "head", "time", "final")
     assert {name: line[name] for name in names} == {name: checkpoint[name] for name in names}
     assert json.loads(line["body"]) == checkpoint
     assert set(line) == {*names, "hash", "body"}
@@ -121,7 +186,7 @@ def test_a_function_that_fails_disturbs_nothing_and_is_told_once(path: Path, cap
         for number in range(3):
             write(trail, intent(f"call_{number}"))
             trail.checkpoint()
-    assert len(of_kind(path, "checkpoint")) == 3
+    assert len(of_kind(path, "checkpoint")) == 4
     (told,) = caplog.messages
     assert "RuntimeError" in told
     assert "sEcReT" not in caplog.text

@@ -5,74 +5,36 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
-from typer.testing import CliRunner, Result
 
-from tests.audit.made import Chain, content, insert, many, write
-from tests.helpers import relaxed
-from traced_tools.audit.digests import AuditKey
-from traced_tools.cli.app import app
-from traced_tools.cli.audit.options import time_of
-
-SECRET = "a secret of some length"
-KEY = AuditKey(SECRET.encode())
-RUN, OTHER_RUN = "0197a3b2-4c5d-7f12-9a31-5be1c09d77aa", "0197a3b9-1111-7f12-9a31-5be1c09d77aa"
-TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-CITY = KEY.content('{"city": "Oslo"}', is_json=True)
-SIGNING = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
-
-
-def story() -> Chain:
-    chain = Chain("0197a3b2-0000-7000-8000-00000000000a", signing_key=SIGNING)
-    common: dict[str, Any] = {"run_id": RUN, "agent": "planner", "conversation_id": "c-4711", "trace_id": TRACE}
-    asked = {"model": "small-1", "provider": "acme"}
-    stated = content("to find a flight", stored=True)
-    chain.call("search", call_id="call_1", **common, **asked, reason=stated, arguments=CITY)
-    refusal = {"decision": "denied", "advisor": "policy", "reason_code": "needs_a_person"}
-    chain.call("refund", call_id="call_2", iteration=2, **common, **asked, reason=content("x"), **refusal)
-    chain.call("book", call_id="call_3", iteration=2, batch_index=1, **common, outcome="error", error_type="OSError")
-    chain.call("mail", call_id="call_4", run_id=OTHER_RUN, agent="clerk", outcome=None)
-    chain.checkpoint()
-    return chain
+from tests.audit.commanded import (
+    CITY,
+    COMMANDS,
+    KEY,
+    OTHER_RUN,
+    RUN,
+    SIGNING,
+    TRACE,
+    audit,
+    complaint,
+    file,
+    make_store,
+    printed,
+    story,
+    tamper,
+)
+from tests.audit.made import Chain, content, insert
+from traced_tools.cli.audit.options import time_of, times_of
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", SECRET)
-    store = write(tmp_path / "audit.db", story())
-    monkeypatch.setenv("TRACED_TOOLS_AUDIT_STORE", str(store))
-    return store
-
-
-def audit(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
-
-
-def printed(*arguments: object, status: int = 0) -> str:
-    result = audit(*arguments)
-    assert (result.exit_code, result.stderr if status == 0 else "") == (status, ""), result.output
-    return result.stdout
-
-
-def complaint(*arguments: object, status: int = 2) -> str:
-    result = audit(*arguments)
-    assert (result.exit_code, result.stdout) == (status, ""), result.output
-    return result.stderr
+    return make_store(tmp_path, monkeypatch)
 
 
 # list
@@ -81,9 +43,9 @@ def complaint(*arguments: object, status: int = 2) -> str:
 def test_list_shows_a_row_for_each_call(store: Path) -> None:
     lines = [line.split() for line in printed("list").splitlines()]
     assert lines[0] == ["time", "(UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration"]
-    assert lines[1][2:] == ["0197a3b9-1111", "clerk", "mail", "allowed", "UNFINISHED"]
-    assert lines[2][2:] == ["0197a3b2-4c5d", "planner", "book", "allowed", "error", "250.0", "ms"]
-    assert lines[3][2:] == ["0197a3b2-4c5d", "planner", "refund", "denied", "policy", "-"]
+    assert lines[1][2:] == ["0197a3b9-1111-7f12", "clerk", "mail", "allowed", "UNFINISHED"]
+    assert lines[2][2:] == ["0197a3b2-4c5d-7f12", "planner", "book", "allowed", "error", "250.0", "ms"]
+    assert lines[3][2:] == ["0197a3b2-4c5d-7f12", "planner", "refund", "denied", "policy", "-"]
     assert lines[4][:2] == ["2026-01-01", "12:00:01"]
     assert lines[-1] == ["4", "calls,", "1", "refused,", "1", "unfinished"]
 
@@ -95,7 +57,7 @@ def test_list_fits_the_screen_and_never_loses_who_and_what(
     monkeypatch.setenv("COLUMNS", str(columns))
     text = printed("list")
     assert max(map(len, text.splitlines())) <= columns
-    words = (*("0197a3b9-1111", "12:00:01", "2026-01-01", "clerk", "mail"), "UNFI" if columns == 60 else "UNFINISHED")
+    words = ("0197a3b9-1111-7f12", "12:00:01", "2026-01-01", "clerk", "mail", "UNFINISHED")
     assert not [word for word in words if word not in text]
 
 
@@ -149,6 +111,7 @@ def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
             "outcome": "error",
             "error_type": "OSError",
             "duration": 0.25,
+            "conflicting": 0,
         }
     ]
 
@@ -158,22 +121,67 @@ def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path)
     assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
 
 
-@pytest.mark.parametrize("options", [["--since", "yesterday"], ["--limit", "0"], ["--outcome", "fine"], ["--nothing"]])
-def test_a_question_that_cannot_be_understood_ends_with_2(store: Path, options: list[str]) -> None:
-    complaint("list", *options)
+def test_what_a_list_shows_of_a_run_tells_it_apart_and_is_enough_to_show_it(store: Path) -> None:
+    chain = Chain()
+    runs = ("0197a3b2-4c5d-7f12-9a31-5be1c09d77aa", "0197a3b2-4c5d-7e00-9a31-5be1c09d77aa")
+    for run in runs:
+        chain.call(run_id=run)
+    insert(store.with_name("same.db"), chain.rows)
+    place = ("--store", store.with_name("same.db"))
+    shown = [line.split()[2] for line in printed("list", *place).splitlines()[1:3]]
+    assert sorted(printed("show", each, *place).splitlines()[0] for each in shown) == sorted(
+        f"run {run}" for run in runs
+    )
+
+
+def test_the_last_line_counts_all_calls_whose_tool_never_started_as_refused(store: Path) -> None:
+    chain = Chain()
+    for place, refused in enumerate(("denied", "unknown_tool", "invalid_arguments", "limited", "answered")):
+        chain.call(run_id=RUN, batch_index=place, decision=refused)
+    chain.add("outcome", run_id=RUN, iteration=1, batch_index=2, outcome="invalid_arguments")
+    chain.call(run_id=RUN, iteration=2, outcome="error")
+    insert(store.with_name("refused.db"), chain.rows)
+    last = printed("list", "--store", store.with_name("refused.db")).splitlines()[-1]
+    assert last == "6 calls, 5 refused, 0 unfinished"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--since", "yesterday"], "--since"),
+        (["--until", "yesterday"], "--until"),
+        (["--since", "1h", "--until", "2h"], "--since"),
+        (["--since", "2026-02-01", "--until", "2026-01-31"], "--since"),
+        (["--limit", "0"], "--limit"),
+        (["--outcome", "fine"], "outcome"),
+        (["--store", ""], "--store"),
+        (["--nothing"], "--nothing"),
+    ],
+    ids=str,
+)
+def test_a_question_that_cannot_be_understood_ends_with_2_and_what_is_wrong(
+    store: Path, options: list[str], named: str
+) -> None:
+    assert named in complaint("list", *options)
+
+
+def test_help_says_which_zone_a_time_without_one_is_in(store: Path) -> None:
+    for command in ("list", "export"):
+        assert "UTC without a zone" in " ".join(printed(command, "--help").replace("│", "").split())
 
 
 def test_times_may_be_spans_back_from_now_or_in_utc() -> None:
     now = datetime.now(UTC)
     for text, span in (("90s", 90), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1w", 604_800)):
-        time = time_of(text)
+        time = time_of(text, "--since")
         assert time is not None
         assert abs((now - time) - timedelta(seconds=span)) < timedelta(seconds=30)
-    assert time_of("2026-07-01T12:00") == time_of("2026-07-01T12:00Z") == datetime(2026, 7, 1, 12, tzinfo=UTC)
-    assert time_of(None) is None
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert times_of("2026-07-01T12:00", "2026-07-01T12:00Z") == (noon, noon)
+    assert times_of(None, None) == (None, None)
     for text in ("999999w", "-2h", "2 h", "2y", "", "2026-13-01"):
         with pytest.raises(typer.BadParameter):
-            time_of(text)
+            time_of(text, "--since")
 
 
 # show
@@ -191,7 +199,8 @@ def test_show_draws_the_run_as_a_tree(store: Path) -> None:
         "search  call_1  ok 250.0 ms",
         "intent       2026-01-01 12:00:01.000  by small-1 of acme",
         "reason       to find a flight",
-        f"arguments    not stored (digest {CITY['digest'][:12]}, 16 bytes)  city",
+        f"arguments    not stored (digest {CITY['digest'][:12]}, 16 bytes)\n",
+        "names        city\n",
         "decision     2026-01-01 12:00:02.000  allowed",
         "outcome      2026-01-01 12:00:03.000  ok, after 250.0 ms",
         "iteration 2",
@@ -206,6 +215,28 @@ def test_show_draws_the_run_as_a_tree(store: Path) -> None:
     for words in wanted:
         assert words in text[sum(positions) :], f"{words!r} is not where it should be in\n{text}"
         positions.append(text[sum(positions) :].index(words))
+
+
+@pytest.mark.parametrize(
+    ("stored", "names", "unknown", "line"),
+    [
+        (False, ["amount", "to"], None, "names        amount, to"),
+        (False, ["amount", "to"], 1, "names        amount, to and 1 unknown"),
+        (False, [], 2, "names        2 unknown"),
+        (False, [], None, None),
+        (True, ["amount", "to"], 1, None),
+    ],
+)
+def test_show_names_the_arguments_where_they_are_not_stored(
+    store: Path, stored: bool, names: list[str], unknown: int | None, line: str | None
+) -> None:
+    chain = Chain()
+    told = {"arguments": content('{"amount": 13}', stored=stored), "argument_names": names}
+    subject = {"run_id": RUN, "iteration": 1, "batch_index": 0, "call_id": "call_1", "tool": "pay"}
+    chain.add("intent", **subject, **told, unknown_arguments=unknown)
+    insert(store.with_name("names.db"), chain.rows)
+    text = printed("show", RUN, "--store", store.with_name("names.db"))
+    assert [each.split("── ")[1] for each in text.splitlines() if "── names" in each] == ([line] if line else [])
 
 
 def test_show_marks_what_is_unfinished(store: Path) -> None:
@@ -248,11 +279,6 @@ def test_show_needs_a_place_for_the_trace_id_and_a_trace_id_that_is_one(store: P
 def test_verify_of_a_whole_store_ends_with_0(store: Path) -> None:
     assert printed("verify") == "whole and unchanged: 11 records in 1 chain, 1 checkpoint\n"
     assert json.loads(printed("verify", "--json"))["ok"] is True
-
-
-def tamper(store: Path) -> None:
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE audit_records SET tool = 'other' WHERE sequence = 4")
 
 
 def test_verify_names_the_first_bad_record_and_ends_with_1(store: Path) -> None:
@@ -316,12 +342,6 @@ def test_export_that_cannot_be_ends_with_2(store: Path, tmp_path: Path) -> None:
 # match
 
 
-def file(tmp_path: Path, text: str | bytes) -> Path:
-    path = tmp_path / "given"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
 def test_match_proves_and_refutes(store: Path, tmp_path: Path) -> None:
     right, wrong = '{ "city": "\\u004fslo" }\n', '{"city": "Rome"}'
     assert printed("match", "call_1", "--arguments", file(tmp_path, right)) == (
@@ -355,17 +375,16 @@ def test_match_that_cannot_be_told_ends_with_2(store: Path, tmp_path: Path, monk
     given = file(tmp_path, "{}")
     monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", "another secret, as long")
     assert f"recorded with the key {KEY.id}" in complaint("match", "call_1", "--arguments", given)
+    assert "no run begins with" in complaint("match", "call_1", "--arguments", given, "--run", "0198")
     monkeypatch.delenv("TRACED_TOOLS_AUDIT_KEY")
     assert "there is no audit key" in complaint("match", "call_1", "--arguments", given)
+    server = ("--store", "postgresql+psycopg://auditor@127.0.0.1/audit")
+    told = complaint("match", "call_1", "--arguments", given, *server)
+    assert "set TRACED_TOOLS_AUDIT_KEY" in told
+    assert "key=" not in told
 
 
 # Stores
-
-
-COMMANDS: tuple[list[str], ...] = (
-    *(["list"], ["show", RUN], ["verify"], ["export", "--format", "csv"]),
-    ["match", "call_1", "--arguments", __file__],
-)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each[0])
@@ -380,130 +399,3 @@ def test_without_a_store_named_it_is_the_one_in_this_folder(store: Path, monkeyp
     monkeypatch.delenv("TRACED_TOOLS_AUDIT_STORE")
     monkeypatch.chdir(store.parent)
     assert "UNFINISHED" in printed("list")
-
-
-# What models and strangers wrote.
-
-HOSTILE = (
-    *(
-        "\x1b[2J\x1b]0;title\x07",
-        "\x9b31m",
-        "\u202etxt.exe",
-        "a\r\nb\x00",
-        "\x7f",
-        "\u2028",
-        "[bold red]x[/]",
-        "[/]",
-        ":smile:",
-    ),
-    *("=1+1", "'; DROP TABLE audit_records; --", "\\x1b", "\u200b\u2066"),
-)
-hostile = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
-
-
-def everything_printed(store: Path) -> dict[str, str]:
-    commands: dict[str, list[str]] = {
-        "list": ["list"],
-        "list --json": ["list", "--json"],
-        "show": ["show", "run-1"],
-        "show --json": ["show", "run-1", "--json"],
-        "jsonl": ["export", "--format", "jsonl"],
-        "csv": ["export", "--format", "csv"],
-    }
-    place = ["--store", str(store)]
-    runner = CliRunner(env={"COLUMNS": "120"})
-    results = {name: runner.invoke(app, ["audit", *each, *place]) for name, each in commands.items()}
-    assert not {name: result.output for name, result in results.items() if result.exit_code}
-    return {name: result.stdout for name, result in results.items()}
-
-
-def unseen(text: str) -> list[str]:
-    return [each for each in text if not each.isprintable() and each not in "\r\n"]
-
-
-@relaxed
-@given(name=hostile)
-def test_nothing_that_cannot_be_seen_is_printed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
-    chain = Chain()
-    told = content(name, stored=True)
-    odd: dict[str, Any] = {"run_id": "run-1", "agent": name, "conversation_id": name, "trace_id": name, "call_id": name}
-    chain.call(name, **odd, reason=told, model=name, provider=name, arguments=told, argument_names=[name], result=told)
-    chain.call(name, **odd, iteration=2, decision="denied", advisor=name, reason_code=name)
-    chain.call("_unknown", **odd, iteration=3, decision="unknown_tool", requested_name=told)
-    chain.call(name, **odd, iteration=4, outcome="error", error_type=name)
-    store = tmp_path_factory.mktemp("hostile") / "audit.db"
-    insert(store, chain.rows)
-    texts = everything_printed(store)
-    assert not {name: found for name, text in texts.items() if (found := unseen(text))}
-    assert len(texts["list"].splitlines()) == 1 + 4 + 2
-    assert json.loads(texts["list --json"])[0]["tool"] == name
-
-
-def test_markup_and_escapes_are_shown_as_they_were_written(store: Path) -> None:
-    chain = Chain()
-    chain.call("[bold]x[/]", run_id="run-1", agent=":smile: \\x1b", reason=content("[red]\x1b[31m\u202e", stored=True))
-    insert(store.with_name("odd.db"), chain.rows)
-    assert "[bold]x[/]" in printed("list", "--store", store.with_name("odd.db"))
-    assert ":smile: \\\\x1b" in printed("list", "--store", store.with_name("odd.db"))
-    assert r"reason       [red]\x1b[31m\u202e" in printed("show", "run-1", "--store", store.with_name("odd.db"))
-
-
-def test_ten_megabytes_and_invalid_unicode_break_nothing(store: Path) -> None:
-    huge = "x" * 10_000_000
-    chain = Chain()
-    chain.call(huge, run_id="run-1", decision=None)
-    chain.call("z", run_id="run-1", iteration=3, reason=content(huge, stored=True), decision=None)
-    chain.call("y", run_id="run-1", iteration=2, reason=content("\udcff", stored=True), advisor="\ud800")
-    insert(store.with_name("odd.db"), chain.rows)
-    texts = everything_printed(store.with_name("odd.db"))
-    assert "… (10,000,000 characters)" in texts["show"]
-    assert len(texts["show"]) + len(texts["list"]) < 20_000
-    assert r"reason       \udcff" in texts["show"]
-    assert not {name: found for name, text in texts.items() if (found := unseen(text))}
-
-
-def test_damaged_records_are_shown_as_damaged(store: Path) -> None:
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE audit_records SET body = x'ff1b5b' WHERE kind <> 'intent'")
-    assert "damaged" in printed("list")
-    assert "damaged" in printed("show", RUN)
-    assert not unseen(printed("export", "--format", "jsonl"))
-
-
-# As a process
-
-
-def process(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    code = "from traced_tools.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code, "audit", *arguments],
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def test_who_stops_reading_ends_it_quietly(tmp_path: Path) -> None:
-    insert(tmp_path / "audit.db", many(6_000, chains=1))
-    for command in (
-        ["export", "--format", "jsonl"],
-        ["list", "--limit", "2000"],
-        ["list", "--limit", "5000", "--json"],
-    ):
-        with process(*command, "--store", str(tmp_path / "audit.db")) as running:
-            assert running.stdout is not None
-            assert running.stderr is not None
-            running.stdout.read(10)
-            running.stdout.close()
-            assert running.stderr.read() == b""
-            assert running.wait(60) == 0
-
-
-def test_a_terminal_without_unicode_is_written_to_all_the_same(store: Path) -> None:
-    chain = Chain()
-    chain.call(run_id=RUN, agent="Zoë")
-    insert(store.with_name("zoe.db"), chain.rows)
-    running = process("show", RUN, "--store", str(store.with_name("zoe.db")), PYTHONIOENCODING="ascii")
-    out, err = running.communicate(timeout=60)
-    assert (running.returncode, err) == (0, b"")
-    assert rb"Zo\xeb" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -18,6 +19,7 @@ import pytest
 from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, write
 from tests.support import PATIENCE
 from traced_tools.audit import store
+from traced_tools.audit.records import body_of, hash_of
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying import verify
@@ -174,6 +176,7 @@ def test_a_file_that_is_removed_is_made_anew_and_nothing_goes_to_the_old_one(
     settle(quick, intent("after"))
     settled(quick)
     assert calls(path) == ["after"]
+    assert bodies(path)[0]["abandoned"]["sequence"] == 1
     assert [text for text in caplog.messages if "a new chain begins" in text]
 
 
@@ -182,6 +185,7 @@ def test_a_file_that_is_replaced_by_an_older_one_begins_a_new_chain(path: Path, 
     with closing(sqlite3.connect(path)) as copied:
         copied.execute("VACUUM INTO ?", (str(path.parent / "copy"),))
     settle(quick, intent("gone"))
+    old, gone = stored(path)[-1][0], stored(path)[-1][2]
     for name in ("audit.db-wal", "audit.db-shm"):
         (path.parent / name).unlink()
     (path.parent / "copy").rename(path)
@@ -189,6 +193,76 @@ def test_a_file_that_is_replaced_by_an_older_one_begins_a_new_chain(path: Path, 
     settled(quick)
     assert sorted(calls(path)) == ["after", "before"]
     assert len({each["chain_id"] for each in bodies(path)}) == 2
+    check_abandoned(path, old, 3, gone)
+
+
+def stored(path: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT chain_id, sequence, hash, body FROM audit_records ORDER BY chain_id, sequence"
+        return connection.execute(query).fetchall()
+
+
+def check_abandoned(path: Path, chain_id: str, sequence: int, digest: str) -> None:
+    """Fail unless the one other chain begins with telling where that chain ended."""
+    begins = [json.loads(body) for chain, number, _, body in stored(path) if chain != chain_id and number == 1]
+    (gap,) = begins
+    assert gap["kind"] == "gap"
+    assert (gap["late"], gap["lost"]) == (0, 0)
+    assert gap["since"] == gap["until"] <= gap["time"]
+    assert gap["abandoned"] == {"chain_id": chain_id, "sequence": sequence, "hash": digest}
+
+
+def test_a_chain_whose_end_is_deleted_is_left_and_the_next_one_tells_its_end(path: Path, quick: AuditTrail) -> None:
+    settle(quick, intent("deleted"))
+    chain_id, sequence, digest, _ = stored(path)[-1]
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM audit_records WHERE sequence > 1")
+        other.execute("BEGIN IMMEDIATE")
+        quick.submit(intent("after"))
+        assert not quick.flush(0.3)  # the connection is made anew
+        other.execute("COMMIT")
+    settled(quick)
+    assert calls(path) == ["before", "after"]
+    check_abandoned(path, chain_id, sequence, digest)
+
+
+def test_a_chain_that_somebody_goes_on_with_is_left_and_the_next_one_tells_its_end(
+    path: Path, quick: AuditTrail
+) -> None:
+    chain_id, sequence, digest, body = stored(path)[-1]
+    forged = body_of({**json.loads(body), "sequence": sequence + 1, "previous": digest})
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        row = (chain_id, sequence + 1, 1, "intent", hash_of(forged), forged)
+        other.execute(
+            "INSERT INTO audit_records (chain_id, sequence, time, kind, hash, body) VALUES (?,?,?,?,?,?)", row
+        )
+    settle(quick, intent("after"))
+    assert calls(path) == ["before", "before", "after"]
+    check_abandoned(path, chain_id, sequence, digest)
+
+
+def test_the_end_of_a_chain_that_was_left_is_told_however_often_that_fails(
+    path: Path, quick: AuditTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain_id, sequence, digest, _ = stored(path)[-1]
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("DELETE FROM audit_records")
+        other.execute("BEGIN IMMEDIATE")
+        quick.submit(intent("after"))
+        assert not quick.flush(0.5)
+        other.execute("COMMIT")
+    real, failures = _Sqlite.append, ["before", "before"]
+
+    def failing(self: Any, rows: Any) -> None:
+        if failures:
+            failures.pop()
+            raise ConnectionError
+        real(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", failing)
+    settled(quick)
+    assert calls(path) == ["after"]
+    check_abandoned(path, chain_id, sequence, digest)
 
 
 def test_a_log_that_is_removed_takes_no_record_with_it(path: Path, quick: AuditTrail) -> None:
@@ -337,3 +411,13 @@ def test_a_signal_handler_may_record(path: Path) -> None:
     trail.close()
     assert handled
     assert len(calls(path)) == 300 + len(handled)
+
+
+def test_the_log_says_what_is_wrong_with_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = tmp_path / "audit.db"
+    store.write_text("this is no database, " * 100)
+    with AuditTrail(store, key=KEY) as trail:
+        trail.submit(intent())
+        assert not trail.flush(0.5)
+        trail.close(0.1)
+    assert "(DatabaseError: it is no SQLite database, or a damaged one)" in caplog.text

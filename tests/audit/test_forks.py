@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 from tests.audit.trails import KEY, bodies, calls, intent, write
 from tests.support import PATIENCE
 from traced_tools.audit import forking
+from traced_tools.audit import trail as trail_module
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying import verify
 
@@ -148,6 +152,31 @@ def test_a_child_lives_on_after_its_parent_has_closed(path: Path) -> None:
     for descriptor in (begun, tell_begun, closed, tell_closed):
         os.close(descriptor)
     assert sorted(calls(path)) == ["child-1", "child-2", "parent"]
+
+
+def record_in_child(path: Path) -> None:
+    """Record something, and leave it to whatever ends the process to close the trail."""
+    AuditTrail(path, key=KEY).submit(intent("child"))
+
+
+@pytest.mark.parametrize("how", ["fork", "forkserver", "spawn"])
+def test_the_end_of_a_child_of_multiprocessing_closes_open_trails(path: Path, how: str) -> None:
+    child = multiprocessing.get_context(how).Process(target=record_in_child, args=(path,))
+    child.start()
+    child.join(4 * PATIENCE)
+    assert child.exitcode == 0
+    assert calls(path) == ["child"]
+    assert bodies(path)[-1].get("final") is True
+
+
+def test_a_trail_leaves_nothing_behind_that_forks_must_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "register_at_fork", None)
+    trail = AuditTrail(path, key=KEY)
+    assert trail in trail_module._TRAILS
+    gone = weakref.ref(trail)
+    del trail
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_fork_does_not_wait_for_a_store_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,37 @@ def test_what_the_model_wrote_instead_of_json_is_proved_as_text(store: Path) -> 
     assert not match(store, "call-3", "no  JSON")
 
 
+BIG = '{"id":9007199254740993}'
+
+
+@pytest.fixture
+def with_text(tmp_path: Path) -> Path:
+    """A store with arguments that are JSON without a canonical form."""
+    chain = Chain()
+    for number, text in enumerate((BIG, '{"a":1,"a":1}')):
+        chain.call(call_id=f"call-{number}", run_id=f"run-{number}", arguments=KEY.content(text, is_json=True))
+    (tmp_path / "text.db.key").touch(mode=0o600)
+    (tmp_path / "text.db.key").write_bytes(SECRET)
+    return write(tmp_path / "text.db", chain)
+
+
+def test_of_arguments_without_a_canonical_form_only_the_exact_text_is_compared(with_text: Path) -> None:
+    assert match(with_text, "call-0", BIG)
+    for call_id, text in (("call-0", BIG.replace(":", ": ")), ("call-1", '{"a":1}')):
+        with pytest.raises(AuditError, match="only the exact text can be compared"):
+            match(with_text, call_id, text)
+    assert not match(with_text, "call-0", "no JSON")
+
+
+def test_a_call_that_two_audits_recorded_is_one_call(tmp_path: Path) -> None:
+    chain = Chain()
+    for _ in range(2):
+        chain.call(call_id="call-1", arguments=KEY.content("{}", is_json=True))
+    store = write(tmp_path / "twice.db", chain)
+    assert match(store, "call-1", "{}", key=SECRET)
+    assert not match(store, "call-1", "[]", key=SECRET)
+
+
 def test_results_and_reasons_are_proved_and_refuted(store: Path) -> None:
     assert match(store, "call-1", "sunny", content="result")
     assert not match(store, "call-1", "rainy", content="result")

@@ -219,6 +219,7 @@ def test_hostile_texts_are_stored_and_hold_nothing_up(database: Database, opened
         "\\.",
         "a\tb\nc",
         "x" * 10**6,
+        "".join(chr(0x20000 + n * 137 % 42_000) for n in range(600)),  # which PostgreSQL cannot pack
     )
     for text in hostile:
         told = {"agent": text, "call_id": text, "tool": text, "conversation_id": text}
@@ -227,6 +228,25 @@ def test_hostile_texts_are_stored_and_hold_nothing_up(database: Database, opened
     assert intents(database) == ["hostile"] * len(hostile) + ["after"]
     trail.close()
     assert opened(database.url(READER)).verify().ok
+
+
+def test_a_record_that_the_server_refuses_is_lost_alone_and_counted(
+    database: Database, opened: Callable[..., AuditTrail]
+) -> None:
+    with closing(database.connect()) as owner:
+        owner.execute("ALTER TABLE audit_records ADD CONSTRAINT no_odd CHECK (coalesce(run_id, '') NOT LIKE 'odd%')")
+    try:
+        trail = opened()
+        write(trail, "before")
+        for name in ("first", "odd 1", "second", "odd 2", "odd 3", "third"):
+            trail.submit(intent(name))
+        write(trail, "after")
+        trail.close()
+    finally:
+        with closing(database.connect()) as owner:
+            owner.execute("ALTER TABLE audit_records DROP CONSTRAINT no_odd")
+    assert intents(database) == ["before", "first", "second", "third", "after"]
+    assert sum(record.fields["lost"] for record in stored(database) if record.kind == "gap") == 3
 
 
 def test_no_record_is_lost_or_doubled_while_connections_are_ended(

@@ -208,6 +208,53 @@ def test_a_call_without_its_intent_is_part_of_its_run(tmp_path: Path) -> None:
     assert (first.intent, first.state, first.told("tool")) == (None, "ok", "search")
 
 
+def contradicted() -> Chain:
+    """A call that was denied, and records behind it that say otherwise."""
+    chain = story()
+    call: dict[str, Any] = {"run_id": "run-1", "iteration": 2, "batch_index": 1, "agent": "planner"}
+    chain.add("intent", **call, tool="other", arguments=content("{}"), time=NOON)
+    chain.add("decision", **call, tool="book", decision="approved", time=NOON + 1)
+    return chain
+
+
+def test_the_first_intent_and_decision_of_a_call_stand_and_later_ones_conflict(tmp_path: Path) -> None:
+    reader = AuditReader(write(tmp_path / "audit.db", contradicted()))
+    for call in (*reader.calls(decision="approved", tool="book", agent="planner"), reader.run("run-1").calls[2]):
+        assert (call.state, call.told("tool")) == ("denied", "book")
+        assert [(each.sequence, each.kind) for each in call.conflicting] == [(16, "intent"), (17, "decision")]
+    assert not any(call.conflicting for call in reader.run("run-2").calls)
+
+
+def test_what_two_audits_of_one_trail_record_of_a_call_is_no_conflict(tmp_path: Path) -> None:
+    chain = Chain()
+    for each in ("intent", "decision", "outcome"):
+        for _ in range(2):
+            duration = float(chain.length)
+            chain.add(each, run_id="run-1", iteration=1, batch_index=0, decision="allowed", duration=duration)
+    (call,) = AuditReader(write(tmp_path / "audit.db", chain)).run("run-1").calls
+    assert call.conflicting == ()
+    assert [record.sequence for record in call.records] == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "calls"),
+    [
+        ({"until": datetime.max.replace(tzinfo=UTC)}, len(ALL)),
+        ({"since": datetime.min.replace(tzinfo=UTC)}, len(ALL)),
+        ({"since": datetime.max.replace(tzinfo=UTC)}, 0),
+        ({"limit": 10**30}, len(ALL)),
+        ({"limit": 10**30, "outcome": "unfinished"}, 2),
+    ],
+    ids=str,
+)
+def test_times_and_limits_that_no_store_can_hold_are_the_nearest(
+    reader: AuditReader, filled_server: Database, wanted: dict[str, Any], calls: int
+) -> None:
+    for each in (reader, AuditReader(filled_server.url("my_auditor"))):
+        assert len(each.calls(**wanted)) == calls
+    assert len(reader.run_ids("run-", limit=10**30)) == 3
+
+
 # Stores that are none.
 
 
@@ -321,7 +368,7 @@ def test_the_rarer_of_two_words_leads_the_way(tmp_path: Path) -> None:
 
 def test_unfinished_calls_are_found_in_the_index_alone(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", story())
-    steps = plans(store, queries.unfinished_keys())
+    steps = plans(store, queries.unfinished_keys(embedded=True))
     assert sum("COVERING INDEX audit_calls" in step for step in steps) == 2
     assert not [step for step in steps if "TEMP" in step]
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -13,7 +14,7 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,12 @@ from tests.audit.trails import (
 )
 from tests.helpers import relaxed
 from tests.support import PATIENCE, in_time
+from traced_tools.audit import writer
 from traced_tools.audit.contents import MOST_CONTENT, MOST_NAME
 from traced_tools.audit.records import Content, Draft, Subject, timestamp
 from traced_tools.audit.schema import REPEATED
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 
 WAYS = ("blocking", "asyncio")
 
@@ -203,6 +205,7 @@ def test_any_text_goes_through(tmp_path_factory: pytest.TempPathFactory, names: 
     "odd",
     [
         intent("odd", tool="t" * 10_000_000),
+        intent("odd", tool="\U00020000" * 300, conversation_id="\u3042" * 600, agent="\ud800" * 300),
         intent("odd", arguments=json.dumps({"a": "x" * 10_000_000})),
         intent("odd", arguments="\ud800" * 1000),
         intent("odd", iteration=2**80, batch_index="one"),
@@ -210,7 +213,7 @@ def test_any_text_goes_through(tmp_path_factory: pytest.TempPathFactory, names: 
         Draft("intent", 1, intent("odd").subject, {"model": object(), "duration": float("nan"), "attempts": 2**5000}),
         Draft("intent", 1, intent("odd").subject, {"x": {"y" * 100_000: [[[[[{}]]]]] * 10_000}}),
     ],
-    ids=["long name", "10 MB", "surrogates", "numbers", "types", "no JSON", "a lot"],
+    ids=["long name", "long characters", "10 MB", "surrogates", "numbers", "types", "no JSON", "a lot"],
 )
 def test_an_odd_draft_is_recorded_and_does_not_disturb_its_neighbours(path: Path, odd: Draft) -> None:
     with AuditTrail(path, key=KEY) as trail:
@@ -221,7 +224,7 @@ def test_an_odd_draft_is_recorded_and_does_not_disturb_its_neighbours(path: Path
     assert not of_kind(path, "gap")
     assert path.stat().st_size < 1_000_000
     for row in columns(path):
-        assert all(len(str(row[name])) <= MOST_NAME for name in REPEATED)
+        assert all(len(str(row[name]).encode()) <= MOST_NAME for name in REPEATED)
 
 
 def circular() -> dict[str, Any]:
@@ -448,6 +451,62 @@ def test_a_record_made_by_the_garbage_collector_is_written(path: Path) -> None:
     assert {f"call_{number}" for number in range(200)} <= {*found}
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_an_interrupt_while_the_thread_starts_leaves_a_trail_that_works(
+    path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    real, interrupts = threading.Thread.start, [True]
+
+    def interrupted(thread: threading.Thread) -> None:
+        if thread.name != "traced_tools-audit" or not interrupts:
+            return real(thread)
+        interrupts.pop()
+        if runs:
+            real(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "_TO_BEGIN", PATIENCE if runs else 0.01)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    trail = AuditTrail(path, key=KEY)
+    with pytest.raises(KeyboardInterrupt):
+        trail.submit(intent("first"))
+    assert trail._writer.started is runs
+    for number in range(200):
+        trail.submit(intent(f"call_{number}"))
+    assert trail.flush(PATIENCE)
+    assert len(calls(path)) == 201
+    trail.submit(intent("last"))
+    trail.close()
+    assert calls(path)[-1] == "last"
+    assert bodies(path)[-1].get("final") is True
+    assert trail._writer._thread is not None and not trail._writer._thread.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer to interrupt with")
+def test_an_interrupt_at_any_instant_of_the_first_record_leaves_a_trail_that_works(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(60):
+            path = tmp_path / f"{number}.db"
+            trail = AuditTrail(path, key=KEY)
+            with suppress(KeyboardInterrupt):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.00001 + number * 0.000005)
+                    trail.submit(intent("first"))
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)  # else it has struck, and strikes once
+            in_time(lambda trail=trail: write(trail, intent("second")))  # type: ignore[misc]
+            trail.close()
+            assert calls(path)[-1] == "second"
+            assert trail._writer._thread is not None and not trail._writer._thread.is_alive()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 # Settings.
 
 
@@ -491,6 +550,21 @@ def test_a_store_that_cannot_be_used_is_refused(store: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         AuditTrail(store, key=KEY)
     assert "pAsS" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "query", ["password=pAsS", "sslmode=disable&sslpassword=pAsS", "options=-c%20pAsS", "host=127.0.0.1&password=pAsS"]
+)
+def test_a_password_in_the_query_of_a_url_is_shown_nowhere(query: str, caplog: pytest.LogCaptureFixture) -> None:
+    trail = AuditTrail(f"postgresql://me@127.0.0.1:1/audit?{query}", key=KEY, timeout=0.1)
+    with pytest.raises(AuditUnavailable) as unavailable:
+        write(trail, intent())
+    with pytest.raises(AuditError) as unreadable:
+        trail.query()
+    trail.close(0.1)
+    for text in (repr(trail), repr(trail.store), str(unavailable.value), str(unreadable.value), caplog.text):
+        assert "pAsS" not in text
+        assert "me@127.0.0.1:1/audit" in text
 
 
 def test_a_url_may_name_the_file(path: Path) -> None:

@@ -77,7 +77,10 @@ def test_a_whole_store_is_whole_and_counted(tmp_path: Path) -> None:
         late=2,
         lost=3,
         problem=None,
-        notes=("gap records tell of records written late: 2, and never written: 3",),
+        notes=(
+            "gap records tell of records written late: 2, and never written: 3",
+            "2 late and 3 lost records between x and y, by record 14 of the chain chain-a",
+        ),
     )
 
 
@@ -408,6 +411,43 @@ def test_a_line_that_is_otherwise_damaged_is_a_problem(lined: Path, which: int, 
     assert found(lined) == ("damaged line", None, None)
 
 
+def told_by(body: str, **fields: Any) -> str:
+    """A line with this body that fits it as far as it says."""
+    return json.dumps({"body": body, "hash": hash_of(body), **fields})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        told_by('{"kind":"checkpoint"}'),
+        told_by('{"kind":"checkpoint","chain_id":"c"}', chain_id="c"),
+        told_by('{"chain_id":1,"kind":"checkpoint","sequence":1}', chain_id=1, sequence=1),
+        *(
+            told_by(
+                f'{{"chain_id":"c","kind":"checkpoint","sequence":{each}}}', chain_id="c", sequence=json.loads(each)
+            )
+            for each in ("[1]", "{}", "0", "-1", "1.0", "true", "null", r'"\ud800"')
+        ),
+        r'{"body":"{\"kind\":\"checkpoint\",\"a\":\"\ud800\"}","hash":"x"}',
+        told_by('{"chain_id":"c","kind":"checkpoint","sequence":1,"service":"é"}', chain_id="c", sequence=1),
+        *('{"body":[],"hash":"x"}', '{"body":"{}","hash":[]}', '{"body":"' + "[" * 100_000 + '"}'),
+    ],
+    ids=lambda line: line[:60],
+)
+def test_a_line_that_no_trail_writes_is_a_problem_and_no_crash(lined: Path, line: str) -> None:
+    lines_of(lined).write_text(line)
+    assert found(lined) == ("damaged line", None, None)
+
+
+def test_a_signed_line_or_record_with_a_number_that_json_does_not_write_is_named_and_no_crash(lined: Path) -> None:
+    body = '{"chain_id":"c","kind":"checkpoint","sequence":1,"signature":"AA==","x":1e999}'
+    lines_of(lined).write_text(told_by(body, chain_id="c", sequence=1, signature="AA=="))
+    assert found(lined) == ("signature", "c", 1)
+    lines_of(lined).write_text('{"body')  # is compared with all checkpoints of the store
+    by_hand(lined, ("UPDATE audit_records SET body = ? WHERE kind = 'checkpoint'", [body]))
+    assert found(lined) == ("inserted", "chain-a", 7)
+
+
 def test_a_line_cut_off_together_with_its_record_is_a_problem(lined: Path) -> None:
     by_hand(lined, "DELETE FROM audit_records WHERE sequence > 20")
     written = [body_of(json.loads(line)) for line in lines_of(lined).read_text().splitlines()]
@@ -496,3 +536,23 @@ def test_times_before_and_after_the_year_are_written_alike(tmp_path: Path) -> No
     for time in (0, 1, NOON + 1, NOON + 86_399_999_999_999, 4_102_444_799_999_999_999):
         chain.add("gap", time=time)
     assert verify(write(tmp_path / "audit.db", chain)).ok
+
+
+@pytest.mark.parametrize("left", ["", None])
+def test_lines_that_were_emptied_are_missed_like_lines_that_were_removed(tmp_path: Path, left: str | None) -> None:
+    store = write(tmp_path / "audit.db", filled(Chain("chain-a")))
+    lines = Path(f"{store}.checkpoints")
+    if left is not None:
+        lines.write_text(left)
+    found = verify(store)
+    assert found.ok
+    assert found.notes[0].startswith("no checkpoints outside the store were looked at")
+
+
+def test_a_chain_that_no_line_outside_the_store_tells_of_is_noted(tmp_path: Path) -> None:
+    told, untold = Chain("chain-a"), Chain("chain-b")
+    filled(told).checkpoint()
+    filled(untold)
+    found = verify(write(tmp_path / "audit.db", told, untold))
+    assert found.ok
+    assert found.notes == ("chains that no line outside the store tells of, whose end may be cut off: chain-b",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import pytest
 from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_kind, settle, write, write_each_way
 from tests.support import PATIENCE, in_time
 from traced_tools.audit import writer
-from traced_tools.audit.store import Row, _Sqlite
+from traced_tools.audit.store import Row, Store, _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying import verify
 from traced_tools.audit.waiting import Entry, wake
@@ -278,6 +279,143 @@ def test_a_failing_look_at_other_chains_loses_no_gap(
     outage.failing = False
     short.close(PATIENCE)
     assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_waits_again_for_a_record_is_told_when_it_is_there(
+    path: Path, short: AuditTrail, outage: Outage, way: str
+) -> None:
+    settle(short, intent("before"))
+    outage.failing = True
+    writing = short.write(intent("late"))
+    wait = writing.run if way == "blocking" else lambda: asyncio.run(writing.arun())
+    for _ in range(2):
+        with pytest.raises(AuditUnavailable):
+            wait()
+    outage.failing = False
+    assert short.flush(PATIENCE)
+    short._timeout = 10 * PATIENCE
+    short._writer.timeout = 10 * PATIENCE  # type: ignore[misc]
+    in_time(wait)
+    assert calls(path) == ["before", "late"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_waits_again_after_an_interrupt_is_late_only_when_they_give_up(
+    path: Path, short: AuditTrail, outage: Outage, way: str
+) -> None:
+    settle(short, intent("before"))
+    outage.failing = True
+    writing = short.write(intent("late"))
+
+    async def leave() -> None:
+        waiting = asyncio.create_task(writing.arun())
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        with pytest.raises(AuditUnavailable):
+            await writing.arun()
+
+    if way == "blocking":
+        short._writer.put(writing._entry)  # type: ignore[attr-defined]
+        with pytest.raises(AuditUnavailable):
+            writing.run()
+    else:
+        asyncio.run(leave())
+    outage.failing = False
+    settle(short, intent("after"))
+    short.close(PATIENCE)
+    assert calls(path) == ["before", "late", "after"]
+    assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
+
+
+def test_what_waits_is_bounded_by_its_size_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "_MOST_PIECES", 100)
+    begun, goes_on, real = threading.Event(), threading.Event(), _Sqlite.append
+
+    def hang(self: Any, rows: Sequence[Row]) -> None:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        real(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", hang)
+    trail = AuditTrail(path, key=KEY)
+    trail.submit(intent("first"))
+    assert begun.wait(PATIENCE)
+    for number in range(30):
+        trail.submit(intent(f"big_{number}", arguments='"' + "x" * 40_000 + '"'))  # 9 pieces each
+    trail.submit(intent("small"))
+    goes_on.set()
+    assert trail.flush(PATIENCE)
+    for number in range(30):
+        write(trail, intent(f"later_{number}", arguments='"' + "x" * 40_000 + '"'))
+    trail.close()
+    assert calls(path) == ["first", *(f"big_{n}" for n in range(12)), *(f"later_{n}" for n in range(30))]
+    assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 19
+    assert not trail._writer._weights
+
+
+def test_a_record_that_the_store_refuses_is_lost_alone_and_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = _Sqlite.append
+
+    def picky(self: Any, rows: Sequence[Row]) -> None:
+        if any("odd" in str(row[-1]) for row in rows):
+            raise OverflowError
+        real(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", picky)
+    with AuditTrail(path, key=KEY, timeout=PATIENCE) as trail:
+        write(trail, intent("before"))
+        for number in range(20):
+            trail.submit(intent(f"odd_{number}" if number in (3, 4, 11) else f"call_{number}"))
+        with pytest.raises(AuditUnavailable):
+            write(trail, intent("odd"))
+        write(trail, intent("after"))
+    assert calls(path) == ["before", *(f"call_{n}" for n in range(20) if n not in (3, 4, 11)), "after"]
+    assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 4
+    assert len({each["chain_id"] for each in bodies(path)}) == 1
+    assert verify(path).ok
+
+
+def test_a_record_that_is_made_anew_is_late_once(
+    path: Path, short: AuditTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "writing", lambda self: 1 / 0)
+        with pytest.raises(AuditUnavailable):
+            write(short, intent("late"))
+        real, refusals = _Sqlite.append, [OverflowError]
+
+        def refusing(self: Any, rows: Sequence[Row]) -> None:
+            if refusals:
+                raise refusals.pop()
+            real(self, rows)
+
+        monkeypatch.setattr(_Sqlite, "append", refusing)
+    assert short.flush(PATIENCE)
+    assert refusals == []
+    assert calls(path) == ["late"]
+    assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
+
+
+@pytest.mark.parametrize("error", [sqlite3.DatabaseError, sqlite3.OperationalError, ConnectionError])
+def test_of_a_store_that_fails_whatever_is_in_a_record_none_is_lost(
+    path: Path, outage: Outage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    failures = [error] * 5
+
+    def failing(self: Any, rows: Sequence[Row]) -> None:
+        if failures:
+            raise failures.pop()
+        outage.append(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", failing)
+    with AuditTrail(path, key=KEY, timeout=PATIENCE) as trail:
+        write(trail, intent())
+    assert calls(path) == ["call_1"]
+    assert trail._writer.lost == 0
 
 
 def test_nobody_is_told_twice() -> None:

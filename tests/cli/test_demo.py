@@ -114,5 +114,5 @@ def test_help_is_there_and_an_unknown_command_is_a_usage_error() -> None:
 def test_without_its_extra_the_command_line_names_it() -> None:
     code = "import sys; sys.modules['typer'] = None; from traced_tools.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert run.returncode == 1
+    assert run.returncode == 2
     assert "traced_tools[cli]" in run.stderr

@@ -24,12 +24,13 @@ def printed(*events: Event) -> list[str]:
 def test_a_run_reads_as_what_happened_in_it() -> None:
     events = [event for event in one_of_each("words") if "delta" not in event.type]
     lines = printed(*events)
-    assert lines[0] == ("23:59:59.124Z 6c2a7e10  run started  agent words, model words")
+    assert lines[0] == ("23:59:59.124Z 019316a2-9d5c-7d1e  run started  agent words, model words")
     assert lines[1:3] == [
-        "23:59:59.125Z 6c2a7e10    iteration 1 started",
-        "23:59:59.126Z 6c2a7e10      model responded  model words, words, 1 tool call, 812 -> 56 tokens, 1.250 s",
+        "23:59:59.125Z 019316a2-9d5c-7d1e    iteration 1 started",
+        "23:59:59.126Z 019316a2-9d5c-7d1e      model responded  "
+        "model words, words, 1 tool call, 812 -> 56 tokens, 1.250 s",
     ]
-    assert [line[23:] for line in lines[3:]] == [
+    assert [line[33:] for line in lines[3:]] == [
         "       words intended  16 bytes, arguments «words»",
         "       words decided  denied, words, by words, words, reason «words»",
         "       words started",
@@ -41,7 +42,7 @@ def test_a_run_reads_as_what_happened_in_it() -> None:
 
 def test_a_piece_of_an_answer_has_a_line_too() -> None:
     text, arguments = one_of_each("words")[2:4]
-    assert [line[23:] for line in printed(text, arguments)] == [
+    assert [line[33:] for line in printed(text, arguments)] == [
         "     text delta  5 bytes, text «words»",
         "     tool arguments delta  5 bytes, arguments «words»",
     ]

@@ -101,17 +101,17 @@ def lost_of(observer: ObserverAdvisor, name: str) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_whatever_an_exporter_raises_the_run_ends_well_and_nothing_of_it_is_logged(
+def test_what_an_exporter_says_of_its_failure_is_logged_and_nothing_of_the_run(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    exporter = Exporter("mine", ExportFailed(MARKER, retryable=False), interval=60)
+    exporter = Exporter("mine", ExportFailed("the host answered HTTP 410", retryable=False), interval=60)
     with ObserverAdvisor([exporter]) as observer:
         assert run(client(observer).prompt(MARKER), mode).stop_reason == "answered"
         assert not observer.flush()
     assert lost_of(observer, "mine") == 12
     logged = "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
-    assert "mine: 12 events lost" in logged
+    assert "mine: 12 events lost, 12 so far: the host answered HTTP 410, 1 time" in logged
     assert MARKER not in logged
 
 

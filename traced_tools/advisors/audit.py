@@ -14,7 +14,7 @@ from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.audit.digests import definition_digest
 from traced_tools.audit.records import Content, Draft, RecordKind, Subject
-from traced_tools.errors import AdvisorChainError, AuditError
+from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.events.types import (
     Delta,
     Event,
@@ -35,6 +35,7 @@ from traced_tools.tools.result import ToolResult
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from traced_tools._flow import Step
     from traced_tools.audit.trail import AuditTrail
     from traced_tools.messages import ToolCall
     from traced_tools.tools.callback import ToolCallback
@@ -111,8 +112,9 @@ class AuditAdvisor(Advisor):
         """Record the intent, then let the call go on; refuse it when that fails and must not."""
         asked = self._asked(call)
         if not asked.intended:
-            draft = asked.intent(call.arguments, call.intent)
-            asked.durable = await self._is_durable(draft)
+            asked.write = self._trail.write(asked.intent(call.arguments, call.intent))
+        if not asked.durable and asked.write is not None:  # again, when advice tries again after an outage
+            asked.durable = await self._is_durable(asked.write)
         if not asked.durable and self._on_failure == "deny":
             return call.denied("the audit trail cannot be written", code="audit_unavailable")
         return await call_next(call)
@@ -124,9 +126,9 @@ class AuditAdvisor(Advisor):
             raise _outside(self.name, self.order)
         return found
 
-    async def _is_durable(self, intent: Draft) -> bool:
+    async def _is_durable(self, write: Step[None]) -> bool:
         try:
-            await self._trail.write(intent)
+            await write
         except AuditError as error:
             self._tell_outage(error)
             return False
@@ -137,7 +139,8 @@ class AuditAdvisor(Advisor):
         if not self._is_out:
             self._is_out = True
             consequence = "calls of tools are denied" if self._on_failure == "deny" else "tools run before their record"
-            _LOG.warning("%s: the audit trail cannot be written (%s); %s", self.name, error_type(error), consequence)
+            why = str(error) if isinstance(error, AuditUnavailable) else error_type(error)  # whose text is our own
+            _LOG.warning("%s: the audit trail cannot be written: %s; %s", self.name, why, consequence)
 
     def on_event(self, event: Event) -> None:
         """Take note of what becomes of calls, and hand it to the trail without waiting."""
@@ -234,6 +237,7 @@ class _Asked:
         intended: whether the intent has gone to the trail.
         durable: whether the intent is known to be durable.
         running: whether the tool runs.
+        write: waits until the intent is durable; None before anybody did.
     """
 
     __slots__ = (
@@ -247,6 +251,7 @@ class _Asked:
         "durable",
         "intended",
         "running",
+        "write",
     )
 
     def __init__(self, event: ToolIntended, run: _Run) -> None:
@@ -265,6 +270,7 @@ class _Asked:
         }
         self._arguments = call.arguments
         self.intended = self.durable = self.running = False
+        self.write: Step[None] | None = None
 
     def intent(self, arguments: str | None = None, reason: str | None = None) -> Draft:
         """Return the record of the intent, with the arguments and the reason where they are not the model's words."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.audit.findings import Problem as Problem
+    from traced_tools.audit.findings import Verification as Verification
     from traced_tools.audit.matching import match as match
     from traced_tools.audit.reading import AuditedCall as AuditedCall
     from traced_tools.audit.reading import AuditedRun as AuditedRun
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from traced_tools.audit.records import AuditOutcome as AuditOutcome
     from traced_tools.audit.records import AuditRecord as AuditRecord
     from traced_tools.audit.trail import AuditTrail as AuditTrail
-    from traced_tools.audit.verifying import Problem as Problem
-    from traced_tools.audit.verifying import Verification as Verification
     from traced_tools.audit.verifying import verify as verify
 
 _EXPORTS = {
@@ -27,8 +27,8 @@ _EXPORTS = {
     "AuditTrail": "traced_tools.audit.trail",
     "AuditedCall": "traced_tools.audit.reading",
     "AuditedRun": "traced_tools.audit.reading",
-    "Problem": "traced_tools.audit.verifying",
-    "Verification": "traced_tools.audit.verifying",
+    "Problem": "traced_tools.audit.findings",
+    "Verification": "traced_tools.audit.findings",
     "match": "traced_tools.audit.matching",
     "verify": "traced_tools.audit.verifying",
 }

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from traced_tools.audit.chain import NOWHERE, Chain
@@ -47,15 +47,19 @@ class Batch:
 
     Attributes:
         entries: what it was made of, in order.
-        refused: those of them that no record can be made of.
+        owed: what its `gap` record tells of but for the entries' own lateness.
+        final: whether the chain ends with it.
+        shortfall: all that its `gap` record tells of.
+        refused: those of the entries that no record can be made of.
         rows: the records.
-        shortfall: what its `gap` record tells of.
         checkpoint: the row that is a checkpoint.
         late: how many of the entries came too late.
     """
 
     entries: Sequence[Entry]
-    shortfall: Shortfall
+    owed: Shortfall = field(default_factory=Shortfall)
+    final: bool = False
+    shortfall: Shortfall = field(default_factory=Shortfall)
     refused: list[Entry] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     checkpoint: Row | None = None
@@ -82,6 +86,8 @@ class Appender:
         self._in_doubt: Batch | None = None
         self._shortfall = Shortfall()
         self._careful = False
+        self._alone = 0  # entries that are tried one at a time, to find what the store refuses
+        self._left: dict[str, Any] | None = None  # the end of the chain before, until the new one has told of it
         self._covered = 0
         self._uncovered_since: float | None = None
         self._looked_around: float | None = None
@@ -109,12 +115,16 @@ class Appender:
             return None
         return max(0.0, self._uncovered_since + self._checkpoints.interval - time.monotonic())
 
-    def append(self, entries: Sequence[Entry]) -> Batch:
-        """Append what is made of entries, in one transaction, and return it when it is durable.
+    def append(self, entries: Sequence[Entry], *, final: bool = False) -> Batch:
+        """Append what is made of entries, or of the first of them, in one transaction; return it when it is durable.
 
         After a commit of unknown fate, the batch that it was about is returned. Unless it turns out to be in the store,
         it is sent again as it was: its first commit may still be under way in a session that was cut off, and of two
         that have the same keys the store takes one.
+
+        Args:
+            entries: what waits, in order.
+            final: whether the chain ends here, with a checkpoint that says so; then there are no entries.
 
         Raises:
             Exception: whatever the store raises; `entries` may be tried again.
@@ -124,23 +134,39 @@ class Appender:
             self.prepare(entry)
         with self._at_work:
             try:
-                return self._append(entries)
-            except BaseException as error:
-                if self._in_doubt is None or is_refusal(error):
+                return self._append(entries[:1] if self._alone else entries, final)
+            except BaseException:
+                if self._in_doubt is None:
                     self._take_back()
                 self._careful = True
                 self._disconnect()
                 raise
 
-    def _append(self, entries: Sequence[Entry]) -> Batch:
+    def _append(self, entries: Sequence[Entry], final: bool) -> Batch:
         if self._writing is None and (arrived := self._connect()) is not None:
             return self._settled(arrived)
-        batch = self._in_doubt or self._sealed(entries)
-        if batch.rows:
-            assert self._writing is not None
-            self._in_doubt = batch
-            self._writing.append(batch.rows)
+        batch = self._in_doubt or self._sealed(entries, final)
+        if batch.rows and not self._is_taken(batch):
+            return Batch(batch.entries, refused=[*batch.entries])
         return self._settled(batch)
+
+    def _is_taken(self, batch: Batch) -> bool:
+        """Send a batch; return False when the store refuses it although it was made with care of one entry alone."""
+        assert self._writing is not None
+        self._in_doubt = batch
+        try:
+            self._writing.append(batch.rows)
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            self._take_back()
+            if not (self._careful and self._alone and batch.entries):
+                self._alone = len(batch.entries) if self._careful else self._alone
+                raise
+            self._alone -= 1
+            self._disconnect()
+            return False
+        return True
 
     def _connect(self) -> Batch | None:
         """Connect, find the end of the chain, and return the batch that is in doubt if it is there."""
@@ -157,19 +183,24 @@ class Appender:
     def _take_back(self) -> None:
         """Have the records that are sealed and not stored made anew."""
         batch, self._in_doubt = self._in_doubt, None
-        if batch is not None and batch.shortfall:
-            self._shortfall.add(batch.shortfall.since, late=batch.shortfall.late, lost=batch.shortfall.lost)
+        if batch is not None and batch.owed:
+            self._shortfall.add(batch.owed.since, late=batch.owed.late, lost=batch.owed.lost)
         self._chain.unseal()
 
     def _begin_anew(self) -> None:
         _log.error(
             "the store of the audit trail no longer holds the end of chain %s: a new chain begins", self._chain.id
         )
+        sequence, digest = self._chain.stored
+        left = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
+        self._left = left or self._left or {}
         self._chain, self._covered = Chain(), 0
 
     def _settled(self, batch: Batch) -> Batch:
         self._chain.settle()
         self._in_doubt, self._careful = None, False
+        self._alone = max(0, self._alone - len(batch.entries))
+        self._left = None
         if batch.checkpoint is not None:
             self._covered = self._chain.stored[0]
         if self._chain.stored[0] == self._covered:
@@ -178,11 +209,22 @@ class Appender:
             self._uncovered_since = time.monotonic()
         return batch
 
-    def _sealed(self, entries: Sequence[Entry]) -> Batch:
-        heads = self._heads() if self._wants_checkpoint(entries) else None  # first, since this may fail
-        batch, self._shortfall = Batch(entries, self._shortfall), Shortfall()
+    def _sealed(self, entries: Sequence[Entry], final: bool) -> Batch:
+        heads = self._heads() if final or self._wants_checkpoint(entries) else None  # first, since this may fail
+        batch = Batch(entries, self._shortfall, final, replace(self._shortfall))
+        if self._left is not None:
+            batch.rows.append(self._gap(Shortfall()))
+        self._seal(batch)
+        if batch.shortfall:
+            batch.rows.append(self._gap(batch.shortfall))
+        if heads is not None and self._chain.sealed != NOWHERE:
+            self._add_checkpoint(batch, heads)
+        self._shortfall = Shortfall()  # last, since what comes before may fail
+        return batch
+
+    def _seal(self, batch: Batch) -> None:
         seal, careful, add = self._chain.seal, self._careful, batch.rows.append
-        for entry in entries:
+        for entry in batch.entries:
             if entry.mark is not None:
                 continue
             try:
@@ -193,33 +235,30 @@ class Appender:
             if entry.gave_up:
                 batch.late += 1
                 batch.shortfall.add(entry.time, late=1)
-        if batch.shortfall:
-            add(self._gap(batch.shortfall))
-        if heads is not None:
-            self._add_checkpoint(batch, heads)
-        return batch
 
     def _wants_checkpoint(self, entries: Sequence[Entry]) -> bool:
         uncovered = self._chain.stored[0] - self._covered + sum(entry.mark is None for entry in entries)
         if uncovered >= self._checkpoints.every:
             return True
-        asked = any(entry.mark in ("checkpoint", "end") for entry in entries)
+        asked = any(entry.mark == "checkpoint" for entry in entries)
         return uncovered > 0 and (asked or self._overdue() == 0.0)
 
     def _gap(self, shortfall: Shortfall) -> Row:
         now = time.time_ns()
-        told = {
-            "since": timestamp(shortfall.since),
+        told: dict[str, Any] = {
+            "since": timestamp(shortfall.since or now),
             "until": timestamp(now),
             "late": shortfall.late,
             "lost": shortfall.lost,
         }
+        if self._left and self._chain.sealed == NOWHERE:
+            told["abandoned"] = self._left
         return self._chain.seal(now, self._fields(Draft("gap", now, fields=told)))
 
     def _add_checkpoint(self, batch: Batch, heads: Mapping[str, Any]) -> None:
         now = time.time_ns()
         assert self._maker is not None
-        told = self._checkpoints.fields(self._chain, self._maker.key.id, heads)
+        told = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
         fields = self._fields(Draft("checkpoint", now, fields=told))
         batch.checkpoint = self._chain.seal(now, fields, sign=self._checkpoints.sign)
         batch.rows.append(batch.checkpoint)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SigningKey = bytes | str | os.PathLike[str]
 Publish = Callable[[Mapping[str, Any]], object]
-_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "public_key", "signature")
+_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
 _RAW_KEY: Final = 32
 _log = logging.getLogger("traced_tools.audit")
 
@@ -90,10 +90,12 @@ class Checkpoints:
         self._publish = publish
         self._failing = False
 
-    def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a checkpoint at the end of `chain` says."""
+    def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
+        """Return what a checkpoint at the end of `chain` says; of a `final` one that nothing follows it."""
         records, head = chain.sealed
         fields: dict[str, Any] = {"records": records, "head": head, "key_id": key_id, "heads": heads}
+        if final:
+            fields["final"] = True
         if self._public_key is not None:
             fields["public_key"] = self._public_key
         return fields

@@ -14,7 +14,7 @@ ContentMode = Literal["digest", "redacted", "full"]
 Redactor = Callable[[str, object], object]
 
 MOST_NAME: Final = 512
-"""Characters of what can be searched for, such as a tool's name."""
+"""Bytes of what can be searched for, such as a tool's name: an index takes three of them."""
 MOST_TEXT: Final = 4096
 """Characters of any other text of a record."""
 MOST_CONTENT: Final = 16_384
@@ -128,7 +128,8 @@ def _column(name: str, value: object) -> str | int | None:
 
 def searchable(text: str) -> str:
     """Return a text as every store can hold and index it."""
-    return utf8(text[:MOST_NAME]).decode("utf-8", "replace").replace("\0", "\ufffd")
+    fit = utf8(text[:MOST_NAME]).decode("utf-8", "replace").replace("\0", "\ufffd")
+    return fit.encode()[:MOST_NAME].decode("utf-8", "ignore")
 
 
 def plain(value: object, levels: int = _DEEPEST) -> Any:

@@ -20,7 +20,9 @@ from traced_tools.errors import AuditError, ConfigurationError
 
 PublicKey = bytes | str
 _RAW_KEY: Final = 32
-_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "public_key", "signature")
+Place = tuple[str, int, str]
+"""A record: its chain, its number there, its hash."""
+_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
 
 
 @dataclass(slots=True)
@@ -85,20 +87,44 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def _line(number: int, text: str) -> Line:
-    line = parsed(text) or {}
-    body = line.get("body")
-    fields = parsed(body)
-    whole = fields is not None and line.get("hash") == hash_of(str(body)) and fields.get("kind") == "checkpoint"
-    if not whole or fields is None or any(line.get(name) != fields.get(name) for name in _KEPT):
+    try:
+        return _whole_line(number, text)
+    except (ValueError, TypeError, RecursionError):
         return Line(number, text, None, "")
+
+
+def _whole_line(number: int, text: str) -> Line:
+    """Return a line; raise for one that no trail has written."""
+    line = parsed(text) or {}
+    body = line["body"] if isinstance(line.get("body"), str) else ""
+    fields = parsed(body) or {}
+    if line.get("hash") != hash_of(body) or not body.isascii() or fields.get("kind") != "checkpoint":
+        raise ValueError
+    if any(line.get(name) != fields.get(name) for name in _KEPT) or not _is_place(fields):
+        raise ValueError
     return Line(number, text, fields, line["hash"])
+
+
+def _is_place(fields: Mapping[str, Any]) -> bool:
+    sequence = fields.get("sequence")
+    return isinstance(fields.get("chain_id"), str) and type(sequence) is int and sequence > 0
+
+
+def place_of(told: object) -> Place | None:
+    """Return the record that is told of by its chain, number and hash; None for what tells of none."""
+    if not isinstance(told, dict) or not _is_place(told) or not isinstance(told.get("hash"), str):
+        return None
+    return told["chain_id"], told["sequence"], told["hash"]
 
 
 def is_beginning_of_line(text: str, body: str, hash: str) -> bool:
     """Whether `text` is what a crash can have left of the line about the checkpoint with this body."""
     fields = parsed(body) or {}
     kept: dict[str, Any] = {name: fields[name] for name in _KEPT if name in fields}
-    return body_of(kept | {"hash": hash, "body": body}).startswith(text)
+    try:
+        return body_of(kept | {"hash": hash, "body": body}).startswith(text)
+    except (ValueError, TypeError, RecursionError):  # a checkpoint in the store that no trail has written
+        return False
 
 
 class Signatures:
@@ -114,6 +140,8 @@ class Signatures:
 
     def __init__(self, public_key: PublicKey | None) -> None:
         self._wanted = None if public_key is None else _raw_key(public_key)
+        self.by_key: Final = public_key is not None
+        """Whether all checkpoints must be signed with a certain key."""
         self.unchecked = 0
         """Signatures that could not be checked, since `cryptography` is not installed."""
 
@@ -124,8 +152,12 @@ class Signatures:
             return None if self._wanted is None and "signature" not in fields else "the checkpoint is not signed"
         if self._wanted is not None and named != self._wanted:
             return "the checkpoint is signed with another key"
-        message = body_of({name: value for name, value in fields.items() if name != "signature"})
-        return None if self._fits(named, signature, message.encode()) else "the checkpoint's signature is wrong"
+        try:
+            message = body_of({name: value for name, value in fields.items() if name != "signature"})
+        except (ValueError, RecursionError):
+            message = ""
+        fits = message and self._fits(named, signature, message.encode())
+        return None if fits else "the checkpoint's signature is wrong"
 
     def _fits(self, key: bytes | None, signature: bytes, message: bytes) -> bool:
         try:

@@ -127,7 +127,7 @@ def _cell(value: object) -> object:
     """Return what is safe to open in a spreadsheet (OWASP, CSV injection), and holds no control characters."""
     if value is None or type(value) in (int, float):
         return value
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     if not text.isprintable():
         text = "".join(each if each.isprintable() else _escaped(each) for each in text)
     return f"'{text}" if text.startswith(_FORMULA) else text
@@ -154,7 +154,7 @@ def _typed(name: str, row: dict[str, Any]) -> object:
         return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,13 +19,19 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 2.0
 """Seconds a fork waits for the writers' transactions, all in all."""
+_LATE: Final = -10
+"""Has trails of such a child closed when its queues and its own children are done, which may still record."""
 _running: Final[set[Writer]] = set()
 _paused: Final[list[Writer]] = []
+_closing: Final[list[Callable[[], None]]] = []
+_told: Final[set[int]] = set()
+"""The process that will close its trails as a child of `multiprocessing`."""
 
 
 def add(writer: Writer) -> None:
     """Take note of a writer whose thread starts."""
     _running.add(writer)
+    _have_closed()
 
 
 def discard(writer: Writer) -> None:
@@ -34,6 +42,22 @@ def discard(writer: Writer) -> None:
 def running() -> tuple[Writer, ...]:
     """Return the writers whose threads run."""
     return tuple(_running)
+
+
+def at_end_of_child(action: Callable[[], None]) -> None:
+    """Have something done where a child of `multiprocessing` ends, which does not do what `atexit` was told."""
+    _closing.append(action)
+
+
+def _have_closed() -> None:
+    """Tell `multiprocessing`, in a child of its own: what it was told before it has forgotten."""
+    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
+    if util is None or process is None or process.parent_process() is None or os.getpid() in _told:
+        return
+    _told.clear()
+    _told.add(os.getpid())
+    for action in _closing:
+        util.Finalize(None, action, exitpriority=_LATE)
 
 
 def _before() -> None:

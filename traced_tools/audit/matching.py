@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, Literal, get_args
 
 from traced_tools.audit import queries
@@ -15,6 +16,10 @@ from traced_tools.errors import AuditError, ConfigurationError
 ContentName = Literal["arguments", "result", "reason", "requested_name"]
 """The contents that records tell of."""
 _KIND: Final = {"arguments": "intent", "reason": "intent", "requested_name": "intent", "result": "outcome"}
+
+
+class UndecidableError(AuditError):
+    """Raised when a text differs from the one recorded, and may mean the same."""
 
 
 def match(
@@ -41,7 +46,8 @@ def match(
 
     Raises:
         AuditError: when the store cannot be read, has no such call or several, when nothing is recorded of this
-            content, or when it was recorded with another key.
+            content, when it was recorded with another key, or when two texts of JSON differ of which the recorded one
+            may mean the same: it has no canonical form.
         ConfigurationError: when there is no key.
     """
     if content not in get_args(ContentName):
@@ -54,7 +60,8 @@ def match(
 
 
 def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: int | None) -> Key:
-    found = [(row[0], row[1], row[2]) for row in store.rows(queries.intents_called(call_id, run_id))]
+    rows = store.rows(queries.intents_called(call_id, run_id))
+    found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audits of one trail record a call twice
     calls = [call for call in found if iteration in (None, call[1])]
     if len(calls) == 1:
         return calls[0]
@@ -87,4 +94,18 @@ def _matches(key: AuditKey, recorded: dict[str, Any], content: ContentName, text
         raise AuditError(
             f"the {content} were recorded with the key {names_of(recorded['key_id'])}, and this is the key {key.id}"
         )
-    return key.matches(recorded, text)
+    matches = key.matches(recorded, text)
+    if not matches and content == "arguments" and recorded["form"] == "text" and _is_json(text):
+        raise UndecidableError(
+            "the arguments were recorded as text, since they are no JSON or have no canonical form (a key twice, an "
+            "integer beyond 2**53): only the exact text can be compared, and this is another"
+        )
+    return matches
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -137,5 +137,4 @@ def _must_hold_records(name: str, connection: Connection) -> None:
 
 
 def _unreadable(name: str, problem: str) -> NoReturn:
-    remedy = "it is no SQLite database, or a damaged one" if problem == "DatabaseError" else problem
-    raise AuditError(f"the audit store {name} cannot be read: {remedy}")
+    raise AuditError(f"the audit store {name} cannot be read: {problem}")

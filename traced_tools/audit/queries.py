@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, exists, literal, or_, select
+from sqlalchemy import ColumnElement, FromClause, Select, and_, exists, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
 from traced_tools.audit.contents import searchable
@@ -21,8 +21,11 @@ Key = tuple[str, int, int]
 UNFINISHED: Final = "unfinished"
 """Stands for the outcome of a call that started, as far as the store knows, and never ended."""
 STATES: Final = (*AUDIT_OUTCOMES, UNFINISHED)
+MOST: Final = (1 << 63) - 1
+"""The largest number a store has."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
+_PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
 _RECORD: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))
 
 
@@ -54,9 +57,9 @@ class CallFilter:
         columns = {"tool": self.tool, "agent": self.agent, "conversation_id": self.conversation}
         yield from (RECORDS.c[name] == searchable(value) for name, value in columns.items() if value is not None)
         if self.since is not None:
-            yield RECORDS.c.time >= _nanoseconds(self.since)
+            yield RECORDS.c.time >= nanoseconds(self.since)
         if self.until is not None:
-            yield RECORDS.c.time < _nanoseconds(self.until)
+            yield RECORDS.c.time < nanoseconds(self.until)
 
 
 def matching_keys(wanted: CallFilter) -> Select[Any]:
@@ -75,16 +78,26 @@ def matching_keys(wanted: CallFilter) -> Select[Any]:
     return select(*_KEY).where(*conditions).order_by(RECORDS.c.time.desc())
 
 
-def unfinished_keys() -> CompoundSelect[Any]:
+def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
     """Return the statement that finds the keys of all unfinished calls, those of the oldest runs first.
 
-    Both sides come out of the index in the order of their keys, so that one walk over it answers.
+    Both sides of a difference come out of the index in the order of their keys, so that one walk over it answers where
+    the store is a file. A server would sort them, and does without in two anti-joins.
     """
+    begun = select(*_KEY).where(RECORDS.c.run_id.is_not(None), _kind("intent"))
+    if not embedded:
+        ends = (~exists().where(_same_call(other), each) for other, each in _ends())
+        return begun.where(*ends).order_by(*_KEY)
     ended = or_(_kind("outcome"), and_(_kind("decision"), RECORDS.c.decision.not_in(_literals(RAN))))
-    has_key = RECORDS.c.run_id.is_not(None)
-    begun, done = select(*_KEY).where(has_key, _kind("intent")), select(*_KEY).where(has_key, ended)
-    both = begun.except_(done)
+    both = begun.except_(select(*_KEY).where(RECORDS.c.run_id.is_not(None), ended))
     return both.order_by(*both.selected_columns)
+
+
+def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:
+    """Give the two ways a call is no longer unfinished, as other records of it."""
+    outcomes, decisions = RECORDS.alias("outcomes"), RECORDS.alias("decisions")
+    yield outcomes, _kind("outcome", outcomes)
+    yield decisions, and_(_kind("decision", decisions), decisions.c.decision.not_in(_literals(RAN)))
 
 
 def intents_among(keys: Sequence[Key], wanted: CallFilter) -> Select[Any]:
@@ -94,13 +107,13 @@ def intents_among(keys: Sequence[Key], wanted: CallFilter) -> Select[Any]:
 
 
 def records_of_calls(keys: Sequence[Key]) -> Select[Any]:
-    """Return the statement that finds the records of calls, and of some others."""
-    return select(*_KEY, *_RECORD).where(_among(keys)).order_by(RECORDS.c.time)
+    """Return the statement that finds the records of calls, and of some others, chain by chain and in order."""
+    return select(*_KEY, *_RECORD).where(_among(keys)).order_by(*_PLACE)
 
 
 def records_of_run(run_id: str) -> Select[Any]:
-    """Return the statement that finds the records of a run."""
-    return select(*_KEY, *_RECORD).where(RECORDS.c.run_id == searchable(run_id)).order_by(RECORDS.c.time)
+    """Return the statement that finds the records of a run, chain by chain and in order."""
+    return select(*_KEY, *_RECORD).where(RECORDS.c.run_id == searchable(run_id)).order_by(*_PLACE)
 
 
 def runs_beginning(prefix: str, most: int, *, by_bytes: bool) -> Select[Any]:
@@ -132,15 +145,15 @@ def records_matching(wanted: CallFilter) -> Select[Any]:
         conditions += [RECORDS.c.run_id.is_not(None), ~exists().where(_same_call(), ended)]
     else:
         conditions += _ended(wanted.outcome)
-    return select(*_RECORD).where(*conditions).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)
+    return select(*_RECORD).where(*conditions).order_by(*_PLACE)
 
 
 _OTHER: Final = RECORDS.alias("other")
 
 
-def _same_call() -> ColumnElement[bool]:
+def _same_call(other: FromClause = _OTHER) -> ColumnElement[bool]:
     names = ("run_id", "iteration", "batch_index")
-    return and_(*(_OTHER.c[name] == RECORDS.c[name] for name in names))
+    return and_(*(other.c[name] == RECORDS.c[name] for name in names))
 
 
 def _decided(decision: str | None) -> list[ColumnElement[bool]]:
@@ -156,9 +169,9 @@ def _has_another(kind: str, condition: ColumnElement[bool]) -> ColumnElement[boo
     return exists().where(_same_call(), _OTHER.c.kind == literal(kind, literal_execute=True), condition)
 
 
-def _kind(kind: str) -> ColumnElement[bool]:
+def _kind(kind: str, of: FromClause = RECORDS) -> ColumnElement[bool]:
     """Return the condition in the words of the partial indexes, which must not be a parameter."""
-    return RECORDS.c.kind == literal(kind, literal_execute=True)
+    return of.c.kind == literal(kind, literal_execute=True)
 
 
 def _literals(words: Sequence[str]) -> list[Any]:
@@ -174,8 +187,9 @@ def _among(keys: Sequence[Key]) -> ColumnElement[bool]:
     return and_(RECORDS.c.run_id.in_(runs), RECORDS.c.iteration.in_(iterations))
 
 
-def _nanoseconds(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+def nanoseconds(time: datetime) -> int:
+    """Return a time in nanoseconds of Unix time, or the nearest that a store has."""
+    return max(-MOST, min((time - _EPOCH) // timedelta(microseconds=1) * 1000, MOST))
 
 
 def _one_of(name: str, given: str | None, words: Sequence[str]) -> None:

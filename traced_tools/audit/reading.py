@@ -34,6 +34,8 @@ class AuditedCall:
         intent: what the model wanted, and why; None only where the record is gone.
         decision: who decided what.
         outcome: how it ended.
+        conflicting: later records of a kind that say something else than the first of it, which stands above. No trail
+            writes any; `verify` may tell where they come from.
     """
 
     run_id: str
@@ -42,6 +44,7 @@ class AuditedCall:
     intent: AuditRecord | None = None
     decision: AuditRecord | None = None
     outcome: AuditRecord | None = None
+    conflicting: tuple[AuditRecord, ...] = ()
     _fields: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def fields(self, kind: str) -> dict[str, Any]:
@@ -57,7 +60,7 @@ class AuditedCall:
 
     @property
     def records(self) -> list[AuditRecord]:
-        """The records there are."""
+        """The records there are, but for conflicting ones."""
         return [each for each in (self.intent, self.decision, self.outcome) if each is not None]
 
     @property
@@ -68,6 +71,8 @@ class AuditedCall:
     @property
     def state(self) -> str:
         """How it ended: the outcome, or the decision that refused it, or `unfinished`; `damaged` if unreadable."""
+        if not all(each.has_time for each in self.records):
+            return DAMAGED
         if self.outcome is not None:
             return _word(self.fields("outcome"), "outcome")
         if self.decision is not None:
@@ -145,6 +150,7 @@ class AuditReader:
         if limit < 1:
             raise ConfigurationError(f"limit must be at least 1, not {limit}")
         wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until)
+        limit = min(limit, queries.MOST)
         with opened(self.store) as store:
             if outcome == UNFINISHED:
                 return _put_together(store, _unfinished(store, wanted, limit))
@@ -172,7 +178,7 @@ class AuditReader:
         if not prefix:
             raise ConfigurationError("a run's id must not be empty")
         with opened(self.store) as store:
-            found = store.rows(queries.runs_beginning(prefix, limit, by_bytes=store.embedded))
+            found = store.rows(queries.runs_beginning(prefix, min(limit, queries.MOST), by_bytes=store.embedded))
             return sorted(row[0] for row in found)
 
     def records(
@@ -208,13 +214,18 @@ class AuditReader:
 
 def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
     found: list[tuple[int, Key]] = []
-    newest = deque(store.rows(queries.unfinished_keys()), maxlen=_MOST_UNFINISHED)
+    newest = deque(store.rows(queries.unfinished_keys(embedded=store.embedded)), maxlen=_MOST_UNFINISHED)
     for keys in _batches(reversed(newest)):
-        intents = ((row[3], (row[0], row[1], row[2])) for row in store.rows(queries.intents_among(keys, wanted)))
-        found += [each for each in intents if each[1] in keys]
+        intents = store.rows(queries.intents_among(keys, wanted))
+        newly = ((_number(row[3]), (row[0], row[1], row[2])) for row in intents)
+        found += [each for each in newly if each[1] in keys]
         if len(found) >= limit:
             break
     return [key for _, key in sorted(found, reverse=True)[:limit]]
+
+
+def _number(time: object) -> int:
+    return time if isinstance(time, int) else 0
 
 
 def _put_together(store: OpenStore, keys: list[Key]) -> list[AuditedCall]:
@@ -226,17 +237,31 @@ def _put_together(store: OpenStore, keys: list[Key]) -> list[AuditedCall]:
 
 
 def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
-    """Put records together that are of the same call."""
-    told: dict[Key, dict[str, AuditRecord]] = {}
+    """Put records together that are of the same call; they come chain by chain, and in order."""
+    told: dict[Key, dict[str, list[AuditRecord]]] = {}
     for run_id, iteration, batch_index, *record in rows:
         found = AuditRecord(*record)
         if found.kind in ("intent", "decision", "outcome"):
-            told.setdefault((run_id, iteration, batch_index), {})[found.kind] = found
+            told.setdefault((run_id, iteration, batch_index), {}).setdefault(found.kind, []).append(found)
     return {key: _call(key, records) for key, records in told.items()}
 
 
-def _call(key: Key, records: dict[str, AuditRecord]) -> AuditedCall:
-    return AuditedCall(*key, records.get("intent"), records.get("decision"), records.get("outcome"))
+def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
+    """Return a call: of each kind the first record, and those after it that say something else."""
+    first = {kind: found[0] for kind, found in records.items()}
+    others = (each for kind, found in records.items() for each in found[1:] if _said(each) != _said(first[kind]))
+    return AuditedCall(*key, first.get("intent"), first.get("decision"), first.get("outcome"), tuple(others))
+
+
+_OF_THE_RECORD: Final = {"chain_id", "sequence", "previous", "time", "duration"}
+
+
+def _said(record: AuditRecord) -> object:
+    """Return what a record says about its call, but for when: two audits of one trail tell the same a little later."""
+    fields = parsed(record.body)
+    if fields is None:
+        return record.body
+    return {name: value for name, value in fields.items() if name not in _OF_THE_RECORD}
 
 
 def _batches(rows: Iterable[Any]) -> Iterator[list[Key]]:

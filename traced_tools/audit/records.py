@@ -123,11 +123,15 @@ class AuditRecord:
         return fields
 
     @property
+    def has_time(self) -> bool:
+        """Whether `time` is one: whoever can write the file of a store can put anything there."""
+        return isinstance(self.time, int)
+
+    @property
     def when(self) -> datetime:
-        """When it happened, in UTC, to the microsecond."""
-        return datetime.fromtimestamp(self.time // 1_000_000_000, UTC).replace(
-            microsecond=self.time % 1_000_000_000 // 1000
-        )
+        """When it happened, in UTC, to the microsecond; the beginning of 1970 where `time` is none."""
+        seconds, nanoseconds = divmod(self.time if self.has_time else 0, 1_000_000_000)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
 
 
 def body_of(fields: Mapping[str, Any]) -> str:

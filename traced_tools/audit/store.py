@@ -39,7 +39,18 @@ _REMEDIES: Final = {
     "InsufficientPrivilege": "the role may not do this; deploy/audit/postgresql.sql tells what it needs",
     "ReadOnlySqlTransaction": "the server takes no writes; is it a replica?",
 }
+_OF_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_BUSY: "another process holds the store locked",
+    sqlite3.SQLITE_LOCKED: "another connection holds the store locked",
+    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened or made; do the folder and the permissions allow it?",
+    sqlite3.SQLITE_IOERR: "the disk fails or is full, or a quota is used up",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite database, or a damaged one",
+    sqlite3.SQLITE_CORRUPT: "it is no SQLite database, or a damaged one",
+}
 
+_SAME_KEY: Final = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 _SIGNS: Final = {"password authentication failed": "the server refuses the password"}
 """What tells errors apart that have one class; of their texts nothing else is told."""
 
@@ -52,7 +63,7 @@ class Store:
 
     Attributes:
         path: the file of an embedded store; None for a server's.
-        name: what to call it in messages, without a password.
+        name: what to call it in messages, without a password and without the query part, which may hold one, too.
 
     Raises:
         ConfigurationError: for a URL that cannot be used.
@@ -65,17 +76,22 @@ class Store:
         embedded = url.get_backend_name() == "sqlite"
         self.path: Final = Path(url.database or "").absolute() if embedded else None
         self._url = url if self.path is None else url.set(database=str(self.path))
-        self.name: Final = str(self.path) if embedded else url.render_as_string(hide_password=True)
+        self.name: Final = str(self.path) if embedded else url.set(query={}).render_as_string(hide_password=True)
 
     def writing(self) -> Writing:
         """Return a connection to write with, for one thread; makes an embedded store that is missing."""
         return _Sqlite(self._engine(), self.path) if self.path is not None else _Postgresql(self._engine())
 
     def connect_reading(self) -> Connection:
-        """Return a connection that only reads; raises what the driver raises when there is no such store."""
+        """Return a connection that only reads; raises what the driver raises when there is no such store.
+
+        An embedded store on a medium that cannot be written must have been closed: SQLite would make files beside it.
+        """
         if self.path is None:
             return self._engine().connect()
         uri = f"{self.path.as_uri()}?mode=ro"
+        if not os.access(self.path.parent, os.W_OK) and not _size(f"{self.path}-wal"):
+            uri += "&immutable=1"
         engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool)
         return engine.connect()
 
@@ -240,6 +256,13 @@ def _made_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _identities(path: Path) -> list[tuple[int, int] | None]:
     """Return what tells a store's files from others of the same names."""
     return [_identity(path), _identity(f"{path}-wal")]
@@ -284,8 +307,10 @@ def _in_memory(url: URL) -> bool:
 
 def is_refusal(error: BaseException) -> bool:
     """Return whether a store refuses rows for what is in them, so that none of them is there, or ever will be."""
-    if isinstance(error, sqlite3.Error):
-        return not isinstance(error, sqlite3.OperationalError)
+    if isinstance(error, sqlite3.IntegrityError):
+        return getattr(error, "sqlite_errorcode", None) not in _SAME_KEY
+    if isinstance(error, sqlite3.Error):  # of which DatabaseError itself is about the file
+        return isinstance(error, sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError)
     state = getattr(error, "sqlstate", None)
     if state is not None:  # https://www.postgresql.org/docs/current/errcodes-appendix.html
         return state[:2] in ("22", "23", "54") and state != "23505"  # bad data, constraints but for the key's, limits
@@ -296,5 +321,8 @@ def problem_of(error: BaseException) -> str:
     """Return what a failure of the store is called, and what to do where that is known; never the error's own text."""
     original = getattr(error, "orig", None) or error
     name = type(original).__name__
-    known = name in _REMEDIES and not isinstance(original, sqlite3.Error)
-    return f"{name}: {_REMEDIES[name]}" if known else name
+    if isinstance(original, sqlite3.Error):
+        remedy = _OF_SQLITE.get(getattr(original, "sqlite_errorcode", 0) & 0xFF)  # above are the finer kinds
+    else:
+        remedy = _REMEDIES.get(name)
+    return name if remedy is None else f"{name}: {remedy}"

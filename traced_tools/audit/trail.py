@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from traced_tools._checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools._flow import Step
-from traced_tools._fork import on_fork
 from traced_tools.audit import forking, mirror
 from traced_tools.audit.appending import Appender, Batch
 from traced_tools.audit.chain import record_of
@@ -24,12 +23,13 @@ from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Publish,
 from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.evidence import PublicKey
+from traced_tools.audit.findings import Verification
 from traced_tools.audit.keys import given_key, load_key, no_key
 from traced_tools.audit.matching import ContentName, match
 from traced_tools.audit.reading import AuditedCall, AuditedRun, AuditReader
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import Store
-from traced_tools.audit.verifying import Verification, verify
+from traced_tools.audit.verifying import verify
 from traced_tools.audit.waiting import Entry, Mark
 from traced_tools.audit.writer import Writer
 from traced_tools.errors import AuditUnavailable, ConfigurationError
@@ -50,9 +50,10 @@ class AuditTrail:
 
     A record that `write` waited for is durable: committed and synced. Records are written by one thread of the trail's
     own, all that wait in one transaction. While the store cannot be written, up to 65,536 records are kept and written
-    later; a `gap` record then tells how many were late and how many were lost. Nothing is opened or made before the
-    first record. One trail may serve many clients, threads and event loops, and many processes may share a store: each
-    trail has a chain of its own. Open trails are closed when the process ends.
+    later, and no more than about 256 million characters of contents wait for the thread; a `gap` record then tells how
+    many were late and how many were lost. Nothing is opened or made before the first record. One trail may serve many
+    clients, threads and event loops, and many processes may share a store: each trail has a chain of its own. Open
+    trails are closed when the process ends.
 
     Args:
         store: the path of an SQLite file, made when it is missing, or an SQLAlchemy URL such as
@@ -114,7 +115,7 @@ class AuditTrail:
         self._telemetry = telemetry
         self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
         self._begin()
-        on_fork(self._begin)
+        _TRAILS.add(self)
 
     def _begin(self) -> None:
         """Begin a chain, as a forked child must: it has neither the thread nor the connection of its parent."""
@@ -273,18 +274,19 @@ class Write(Step[None]):
         self._entry = Entry(draft)
 
     def run(self) -> None:
-        """Wait, blocking."""
+        """Wait, blocking; again, when somebody did so before."""
         self._entry.expect()
         self._trail._writer.put(self._entry)
         if not self._entry.wait(self._trail._timeout):
             raise self._trail.unavailable()
 
     async def arun(self) -> None:
-        """Wait on asyncio."""
+        """Wait on asyncio; again, when somebody did so before."""
         writer = self._trail._writer
         durable = writer.line().expect(self._entry)
         writer.put(self._entry)
-        await durable
+        if self._entry.durable is None:
+            await durable
         if self._entry.durable is not True:
             raise self._trail.unavailable()
 
@@ -351,4 +353,13 @@ def _close_all() -> None:
         mirror.flush(max(0.0, deadline - time.monotonic()))
 
 
+def _begin_all() -> None:
+    for trail in tuple(_TRAILS):
+        trail._begin()
+
+
+_TRAILS: Final[weakref.WeakSet[AuditTrail]] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):  # after what `forking` does there, which is imported above
+    os.register_at_fork(after_in_child=_begin_all)
 atexit.register(_close_all)
+forking.at_end_of_child(_close_all)

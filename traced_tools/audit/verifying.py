@@ -2,7 +2,8 @@
 
 One walk over the chains, each in the order of its sequence numbers. A record's hash must be that of its body, its body
 must name the hash of the record before, the columns beside it must repeat it, and the numbers must have no gap. What
-checkpoints elsewhere tell of a record must be true of it. The first record that fails is named.
+checkpoints elsewhere tell of a record must be true of it. Nothing may follow where a chain was closed or left. The
+first record that fails is named.
 """
 
 from __future__ import annotations
@@ -11,79 +12,49 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlalchemy import select
 
+from traced_tools.audit.archives import Archived
 from traced_tools.audit.evidence import (
     Claims,
     Line,
+    Place,
     PublicKey,
     Signatures,
     is_beginning_of_line,
     names_of,
+    place_of,
     read_lines,
 )
+from traced_tools.audit.findings import (
+    Problem,
+    Verification,
+    behind,
+    cut_off,
+    disagreement,
+    gone,
+    listed,
+    misnumbered,
+    told_otherwise,
+)
 from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened, parsed
-from traced_tools.audit.records import GENESIS, RECORD_KINDS, SCHEMA_VERSION, timestamp
+from traced_tools.audit.queries import MOST
+from traced_tools.audit.records import GENESIS
 from traced_tools.audit.schema import RECORDS, REPEATED
-
-Finding = Literal["changed", "removed", "inserted", "swapped", "cut off", "signature", "damaged line"]
-"""What is wrong: with a record, or with a line of the checkpoints outside the store."""
 
 _COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The first thing that is wrong.
-
-    Args:
-        finding: what happened to the record, in a word.
-        chain_id: its chain; None for a line outside the store that names none.
-        sequence: its number in the chain: that of the missing one where it is missing.
-        text: what is wrong, in words.
-    """
-
-    finding: Finding
-    chain_id: str | None
-    sequence: int | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What a verification found.
-
-    Args:
-        records: how many records were looked at.
-        chains: how many chains those are of.
-        checkpoints: how many of them are checkpoints.
-        uncovered: the records that no checkpoint covers yet, so that they could be cut off unseen.
-        late: the records that gap records tell of as written later than what they precede.
-        lost: the records that gap records tell of as never written.
-        problem: the first thing that is wrong.
-        notes: what is not wrong, and worth knowing.
-    """
-
-    records: int
-    chains: int
-    checkpoints: int
-    uncovered: int
-    late: int
-    lost: int
-    problem: Problem | None
-    notes: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.problem is None
-
-
 def verify(
-    store: StorePath, *, checkpoints: str | os.PathLike[str] | None = None, public_key: PublicKey | None = None
+    store: StorePath,
+    *,
+    checkpoints: str | os.PathLike[str] | None = None,
+    public_key: PublicKey | None = None,
+    archived_before: datetime | None = None,
 ) -> Verification:
     """Look at every record of a store, and return what is found.
 
@@ -92,23 +63,28 @@ def verify(
         checkpoints: the file with the lines outside the store; by default `<store>.checkpoints` beside an embedded
             one, if there is such a file.
         public_key: the Ed25519 key that all checkpoints must be signed with: 32 raw bytes, base64 of them, or PEM.
+        archived_before: the time, with a zone, up to which records were taken out of the store. Those that are missing
+            at the beginning of a chain, or are whole chains, are taken as archived and noted, unless a line outside the
+            store is about one that is not older. None if every record must be there.
 
     Raises:
         AuditError: when the store or the file cannot be read.
-        ConfigurationError: for a key that is none, or without `cryptography`.
+        ConfigurationError: for a key that is none, without `cryptography`, or for a time without a zone.
     """
     signatures = Signatures(public_key)
+    archived = None if archived_before is None else Archived(archived_before)
     path = _lines_path(store, checkpoints)
     lines = list(read_lines(path)) if path is not None else []  # before the store: it is ahead of them
     with opened(store) as opened_store:
-        walk = _Walk(opened_store, signatures)
+        walk = _Walk(opened_store, signatures, archived)
         line_problem = walk.hear(lines)
         walk.hear_checkpoints()
         walk.walk()
-        return walk.verification(line_problem, () if path is not None else (_NO_LINES,))
+        return walk.verification(line_problem)
 
 
 _NO_LINES: Final = "no checkpoints outside the store were looked at, so a chain whose end was cut off may look whole"
+_MOST_GAPS: Final = 5
 
 
 def _lines_path(store: StorePath, given: str | os.PathLike[str] | None) -> Path | None:
@@ -128,6 +104,8 @@ class _Chain:
     length: int = 0
     head: str = GENESIS
     covered: int = 0
+    closed: int = 0
+    checkpoints: int = 0
 
 
 @dataclass(slots=True)
@@ -136,16 +114,18 @@ class _Walk:
 
     store: OpenStore
     signatures: Signatures
+    archived: Archived | None
     claims: Claims = field(default_factory=Claims)
-    lines: set[tuple[str, int]] = field(default_factory=set)
+    lines: dict[str, dict[int, object]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    chains: dict[str, _Chain] = field(default_factory=dict)
+    left: list[tuple[Place, str]] = field(default_factory=list)
     records: int = 0
-    chains: int = 0
     checkpoints: int = 0
     unlined: int = 0
-    uncovered: int = 0
     late: int = 0
     lost: int = 0
+    gaps: list[str] = field(default_factory=list)
     problem: Problem | None = None
     refuted: list[Problem] = field(default_factory=list)
 
@@ -161,7 +141,7 @@ class _Walk:
         if (problem := self.signatures.problem(line.fields)) is not None:
             return Problem("signature", chain_id, sequence, f"{problem} (line {line.number} outside the store)")
         witness = f"line {line.number} outside the store"
-        self.lines.add((chain_id, sequence))
+        self.lines.setdefault(chain_id, {})[sequence] = line.fields.get("time")
         self.claims.add(chain_id, sequence, line.hash, witness)
         self.claims.add(chain_id, line.fields.get("records"), line.fields.get("head"), witness)
         self.claims.add_heads(line.fields, witness)
@@ -187,20 +167,45 @@ class _Walk:
     def walk(self) -> None:
         """Look at all records, up to the first that is bad in itself."""
         chain: _Chain | None = None
-        chains: set[str] = set()
         for row in self.store.rows(select(*_COLUMNS).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)):
             if chain is None or chain.chain_id != row[0]:
                 if chain is not None:
                     self._end(chain)
-                chain = _Chain(row[0], self.claims.of(row[0]))
-                chains.add(row[0])
-                self.chains += 1
+                chain = self.chains[row[0]] = _Chain(row[0], self.claims.of(row[0]))
             self.problem = self._look(chain, *row)
             if self.problem is not None:
                 return
         if chain is not None:
             self._end(chain)
-        self.refuted += [_gone(each, self.claims.of(each)) for each in self.claims.chains() if each not in chains]
+        for place, witness in self.left:
+            self._look_where_left(place, witness)
+        self._look_for_chains()
+
+    def _look_where_left(self, place: Place, witness: str) -> None:
+        """See whether a chain ends where its writer left it, with the record that was the last one then."""
+        chain_id, sequence, hash_there = place
+        chain = self.chains.get(chain_id)
+        self.claims.add(chain_id, sequence, hash_there, witness)
+        if chain is None:
+            return
+        if chain.length < sequence:
+            self.refuted.append(cut_off(chain_id, chain.length, self.claims.of(chain_id), sequence))
+        elif self._at(chain_id, sequence) not in (None, hash_there):
+            self.refuted.append(told_otherwise(chain_id, sequence, witness))
+        else:
+            chain.covered = max(chain.covered, sequence)
+            if chain.length > sequence:
+                self.refuted.append(behind(chain_id, sequence, witness))
+
+    def _look_for_chains(self) -> None:
+        """See whether all chains are there that somebody tells of."""
+        for chain_id in self.claims.chains():
+            if chain_id in self.chains:
+                continue
+            if self.archived is not None and self.archived.may_hold(self.lines.get(chain_id, {})):
+                self.archived.chains += 1
+            else:
+                self.refuted.append(gone(chain_id, self.claims.of(chain_id)))
 
     def _look(
         self,
@@ -215,8 +220,13 @@ class _Walk:
     ) -> Problem | None:
         """Look at the next record of a chain: return what is wrong with it, else take it as seen."""
         place = chain.length + 1
+        if chain.closed:
+            return behind(chain_id, chain.closed, f"checkpoint {chain.closed}")
+        if sequence != place and self._is_archived(chain, sequence, time):
+            self._pass_over(chain, sequence, body)
+            place = sequence
         if sequence != place:
-            return _misnumbered(chain_id, place, sequence)
+            return misnumbered(chain_id, place, sequence)
         fields = parsed(body)
         if fields is None:
             return Problem("changed", chain_id, place, "its body is no record")
@@ -226,12 +236,12 @@ class _Walk:
             return Problem("changed", chain_id, place, "its hash is not that of its body")
         if fields.get("previous") != chain.head:
             return self._unlinked(chain_id, place, hash)
-        if (text := _disagreement(fields, time, kind, repeated)) is not None:
+        if (text := disagreement(fields, time, kind, repeated)) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "checkpoint" and (problem := self._look_at_checkpoint(chain, fields)) is not None:
             return problem
         if kind == "gap":
-            self._count_gap(fields)
+            self._hear_gap(chain_id, place, fields)
         chain.length, chain.head = place, hash
         self.records += 1
         if place in chain.claims:
@@ -246,14 +256,38 @@ class _Walk:
         if (text_of_signature := self.signatures.problem(fields)) is not None:
             return Problem("signature", chain.chain_id, place, text_of_signature)
         self.checkpoints += 1
-        self.unlined += (chain.chain_id, place) not in self.lines
+        self.unlined += place not in self.lines.get(chain.chain_id, ())
+        chain.checkpoints += 1
         chain.covered = place
+        chain.closed = place if fields.get("final") is True else 0
         return None
 
-    def _count_gap(self, fields: dict[str, Any]) -> None:
-        for name in ("late", "lost"):
-            count = fields.get(name)
-            setattr(self, name, getattr(self, name) + (count if isinstance(count, int) else 0))
+    def _is_archived(self, chain: _Chain, sequence: object, time: object) -> bool:
+        """Whether the records between the last one that was seen and this one are missing, and may be archived."""
+        if self.archived is None or type(sequence) is not int or sequence <= chain.length + 1:
+            return False
+        lines = self.lines.get(chain.chain_id, {})
+        told = {place: told for place, told in lines.items() if chain.length < place < sequence}
+        return (chain.length == 0 or self.archived.is_near(time)) and self.archived.may_hold(told)
+
+    def _pass_over(self, chain: _Chain, sequence: int, body: str) -> None:
+        """Go on with this record of a chain: the one before it has the hash that it names."""
+        assert self.archived is not None
+        self.archived.records += sequence - 1 - chain.length
+        chain.length, chain.head = sequence - 1, str((parsed(body) or {}).get("previous"))
+        if chain.length in chain.claims:
+            self._compare(chain, chain.claims[chain.length])
+
+    def _hear_gap(self, chain_id: str, place: int, fields: dict[str, Any]) -> None:
+        """Count what a gap record tells of, and take down where its writer left another chain."""
+        if (left := place_of(fields.get("abandoned"))) is not None:
+            self.left.append((left, f"the gap record {place} of the chain {names_of(chain_id)}"))
+        late, lost = (count if type(count := fields.get(name)) is int else 0 for name in ("late", "lost"))
+        self.late, self.lost = self.late + late, self.lost + lost
+        if late or lost:
+            window = f"between {fields.get('since')} and {fields.get('until')}"
+            told = f"{late} late and {lost} lost records {window}, by record {place} of the chain {names_of(chain_id)}"
+            self.gaps.append(told)
 
     def _compare(self, chain: _Chain, told: dict[str, str]) -> None:
         """Compare a record with what is said about it elsewhere."""
@@ -261,15 +295,13 @@ class _Walk:
             if claimed == chain.head:
                 chain.covered = max(chain.covered, chain.length)
             else:
-                text = f"{witness} tells of another record in this place: it, or one before it, was changed since"
-                self.refuted.append(Problem("changed", chain.chain_id, chain.length, text))
+                self.refuted.append(told_otherwise(chain.chain_id, chain.length, witness))
 
     def _end(self, chain: _Chain) -> None:
-        """Count what no checkpoint covers, and see whether somebody tells of records after the last one."""
-        self.uncovered += chain.length - chain.covered
+        """See whether somebody tells of records after the last one."""
         missing = [sequence for sequence in chain.claims if sequence > chain.length]
         if missing:
-            self.refuted.append(_cut_off(chain.chain_id, chain.length, chain.claims, max(missing)))
+            self.refuted.append(cut_off(chain.chain_id, chain.length, chain.claims, max(missing)))
 
     def _misplaced(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
         """Tell why a record says that its place is another one."""
@@ -298,20 +330,26 @@ class _Walk:
         return Problem("changed", chain_id, place - 1, text)
 
     def _fields_at(self, chain_id: str, sequence: int) -> dict[str, Any] | None:
-        found = select(RECORDS.c.body).where(RECORDS.c.chain_id == chain_id, RECORDS.c.sequence == sequence).limit(1)
-        return next((parsed(row[0]) for row in self.store.rows(found)), None)
+        return parsed(self._at(chain_id, sequence, "body"))
 
-    def verification(self, line_problem: Problem | None, notes: tuple[str, ...]) -> Verification:
+    def _at(self, chain_id: str, sequence: int, name: str = "hash") -> object:
+        """Return a column of a record; None when there is no such record."""
+        if not 0 < sequence <= MOST:
+            return None
+        place = RECORDS.c.chain_id == chain_id, RECORDS.c.sequence == sequence
+        return next((row[0] for row in self.store.rows(select(RECORDS.c[name]).where(*place).limit(1))), None)
+
+    def verification(self, line_problem: Problem | None) -> Verification:
         """Return what was found."""
         return Verification(
             records=self.records,
-            chains=self.chains,
+            chains=len(self.chains),
             checkpoints=self.checkpoints,
-            uncovered=self.uncovered,
+            uncovered=sum(chain.length - chain.covered for chain in self.chains.values()),
             late=self.late,
             lost=self.lost,
             problem=self._first_problem() or line_problem,
-            notes=(*notes, *self.notes, *self._counted_notes()),
+            notes=(*self.notes, *self._counted_notes()),
         )
 
     def _first_problem(self) -> Problem | None:
@@ -326,12 +364,26 @@ class _Walk:
         return next(earlier, found)
 
     def _counted_notes(self) -> Iterator[str]:
+        if not self.lines:
+            yield _NO_LINES
+        elif self.problem is None and (untold := [str(each) for each in self.chains if each not in self.lines]):
+            yield f"chains that no line outside the store tells of, whose end may be cut off: {listed(untold)}"
         if self.late or self.lost:
             yield f"gap records tell of records written late: {self.late}, and never written: {self.lost}"
+        yield from self.gaps[:_MOST_GAPS]
+        if self.archived is not None and (note := self.archived.note()) is not None:
+            yield note
+        if self.signatures.by_key and self.problem is None and (unsigned := list(self._unsigned())):
+            yield f"chains without a signed checkpoint: {listed(unsigned)}"
         if self.lines and self.unlined:
             yield f"checkpoints of the store without a whole line outside it: {self.unlined}"
         if self.signatures.unchecked:
             yield f"signatures that were not checked, for want of traced_tools[signing]: {self.signatures.unchecked}"
+
+    def _unsigned(self) -> Iterator[str]:
+        for chain_id, chain in self.chains.items():
+            if not chain.checkpoints and chain_id not in self.lines:
+                yield str(chain_id)
 
 
 def _checkpoint_records() -> Any:
@@ -340,37 +392,3 @@ def _checkpoint_records() -> Any:
 
 def _place(fields: dict[str, Any]) -> str:
     return f"{fields.get('sequence')} of the chain {names_of(str(fields.get('chain_id')))}"
-
-
-def _misnumbered(chain_id: str, place: int, sequence: object) -> Problem:
-    if not isinstance(sequence, int) or sequence < place:
-        return Problem("inserted", chain_id, place, f"before it stands one that is numbered {sequence!a}")
-    return Problem("removed", chain_id, place, f"it is missing: record {sequence} follows record {place - 1}")
-
-
-def _disagreement(fields: dict[str, Any], time: object, kind: object, repeated: tuple[object, ...]) -> str | None:
-    """Return what of a record's columns its body does not say, or what of its body no trail says."""
-    if fields.get("schema_version") != SCHEMA_VERSION:
-        return f"its version is not {SCHEMA_VERSION}"
-    if fields.get("kind") != kind:
-        return "its column kind says other than its body"
-    if kind not in RECORD_KINDS:
-        return "it is of no kind that there is"
-    if not isinstance(time, int) or fields.get("time") != timestamp(time):
-        return "its column time says other than its body"
-    get = fields.get
-    if (*map(get, REPEATED),) == repeated:
-        return None
-    column = next(name for name, value in zip(REPEATED, repeated, strict=True) if get(name) != value)
-    return f"its column {column} says other than its body"
-
-
-def _gone(chain_id: str, claims: dict[int, dict[str, str]]) -> Problem:
-    witness = next(iter(claims[max(claims)].values()))
-    return Problem("removed", chain_id, 1, f"the whole chain is missing: {witness} tells of {max(claims)} records")
-
-
-def _cut_off(chain_id: str, length: int, claims: dict[int, dict[str, str]], told: int) -> Problem:
-    witness = next(iter(claims[told].values()))
-    text = f"the chain ends with record {length}, and {witness} tells of record {told}"
-    return Problem("cut off", chain_id, length + 1, text)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from time import time_ns
 from typing import Any, Literal
 
@@ -20,31 +21,37 @@ class Entry:
     Attributes:
         time: when it happened, in nanoseconds of Unix time.
         fields: what the record says, once it is made of the draft; else None.
+        taken: whether a writer has it.
         durable: True when it is stored, False when it never will be, None as long as nobody knows.
         gave_up: whether the one who waited for it went on without.
+        weight: what the writer counts it as, while it has the draft.
         waiter: a locked lock, or an asyncio future; None when nobody waits.
     """
 
-    __slots__ = ("draft", "durable", "fields", "gave_up", "mark", "time", "waiter")
+    __slots__ = ("draft", "durable", "fields", "gave_up", "mark", "taken", "time", "waiter", "weight")
 
     def __init__(self, draft: Draft | None, mark: Mark | None = None) -> None:
         self.draft = draft
         self.mark = mark
         self.time = time_ns() if draft is None or not _is_time(draft.time) else draft.time
         self.fields: dict[str, Any] | None = None
+        self.taken = False
+        self.weight = 0
         self.durable: bool | None = None
         self.gave_up = False
         self.waiter: threading.Lock | asyncio.Future[None] | None = None
 
     def expect(self) -> None:
         """Prepare for `wait`."""
+        self.gave_up = False
         self.waiter = threading.Lock()
         self.waiter.acquire()
 
     def wait(self, timeout: float) -> bool:
         """Wait so many seconds at most, blocking, and return whether the record is durable."""
         assert self.waiter is not None and not isinstance(self.waiter, asyncio.Future)
-        self.waiter.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
+        if self.durable is None:  # else nobody will wake who waits from now on
+            self.waiter.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
         self.gave_up = self.durable is None
         return self.durable is True
 
@@ -70,7 +77,7 @@ class LoopLine:
     def expect(self, entry: Entry) -> asyncio.Future[None]:
         """Return what is done when the record is durable, lost or too late."""
         future: asyncio.Future[None] = self.loop.create_future()
-        entry.waiter = future
+        entry.gave_up, entry.waiter = False, future
         deadline = self.loop.time() + self._timeout
         self._drop_done()
         self._line.append((deadline, entry, future))
@@ -106,7 +113,8 @@ def wake(entries: Iterable[Entry], durable: bool) -> None:
         if isinstance(waiter, asyncio.Future):
             by_loop.setdefault(waiter.get_loop(), []).append(waiter)
         else:
-            waiter.release()
+            with suppress(RuntimeError):  # who gives up and the thread may do so at once
+                waiter.release()
     for loop, futures in by_loop.items():
         try:
             loop.call_soon_threadsafe(_settle, futures)

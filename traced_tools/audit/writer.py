@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -17,16 +18,23 @@ from typing import Final
 from traced_tools._finalizing import is_finalizing, put_off
 from traced_tools.audit import forking
 from traced_tools.audit.appending import Appender, Batch
+from traced_tools.audit.records import Draft
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.waiting import Entry, LoopLine, wake
 from traced_tools.errors import ConfigurationError
 
 MOST_WAITING: Final = 65_536
 """Records that may wait to be stored; what comes on top of them is lost, and counted."""
+MOST_CHARACTERS: Final = 256 << 20
+"""As many characters, about, may the contents have that wait for the thread; what comes on top is lost, too."""
+_PIECE: Final = 4096
+_MOST_PIECES: Final = MOST_CHARACTERS // _PIECE
 MOST_AT_ONCE: Final = 1024
 """Records of one transaction."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before further attempts; the last one again and again."""
+_TO_BEGIN: Final = 1.0
+"""Seconds after which a thread whose start was interrupted counts as one that never was."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -62,52 +70,69 @@ class Writer:
         self._on_started = started
         self._queue: SimpleQueue[Entry] = SimpleQueue()  # whose `put` may be interrupted by itself
         self._losses: SimpleQueue[int] = SimpleQueue()
+        self._weights: deque[None] = deque()  # a number that many may add to at once, and be interrupted
         self._pending: list[Entry] = []
         self._failures = 0
         self._retry_at = 0.0
         self._deadline: float | None = None
         self.closed = False
         self._ending = self._ended = False
-        self._claim = threading.Lock()
+        self._claims: dict[str, object] = {}
+        self._begun = threading.Event()
         self._thread: threading.Thread | None = None
         self._lines = threading.local()
         self.pause, self.resume, self.abandoned = appender.pause, appender.resume, appender.abandoned
 
     @property
     def started(self) -> bool:
-        """Whether there is a thread, since there has been a record."""
-        return self._thread is not None
+        """Whether there is a thread, or soon will be, since there has been a record."""
+        return bool(self._claims)
 
     # In any thread.
 
     def put(self, entry: Entry) -> None:
-        """Take an entry to be written; never waits and never raises."""
-        if self.closed or (entry.mark is None and self._queue.qsize() + len(self._pending) >= MOST_WAITING):
+        """Take an entry to be written, once; never waits and never raises."""
+        if entry.taken:
+            return
+        if self.closed or (entry.mark is None and self._is_full()):
+            entry.taken = True
             self._refuse([entry])
             return
+        entry.weight = _weight(entry.draft)
+        self._weights.extend([None] * entry.weight)
+        entry.taken = True  # and in the same breath, so that no signal comes between:
         self._queue.put(entry)
         if self._thread is None:
             self.start()
         elif self._ended:
             self._refuse(self._drained())
 
+    def _is_full(self) -> bool:
+        return self._queue.qsize() + len(self._pending) >= MOST_WAITING or len(self._weights) >= _MOST_PIECES
+
     def start(self) -> None:
         """Start the thread, unless it runs; later, when a finalizer asks, which may have interrupted just that."""
         if is_finalizing():
             put_off(self.start)
             return
-        if not self._claim.acquire(blocking=False):  # somebody does, or has: maybe who was interrupted by this call
-            return
         thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
-        forking.add(self)
         try:
+            if self._claims.setdefault("thread", thread) is not thread:
+                return  # somebody does, or has: maybe who was interrupted by this call
+            forking.add(self)
             thread.start()
-        except RuntimeError:  # there can be no more threads: the process ends, or has too many
-            forking.discard(self)
-            self._claim.release()
-            self._refuse(self._drained())
-        else:
             self._thread = thread
+        except RuntimeError:  # there can be no more threads: the process ends, or has too many
+            self._unclaim()
+            self._refuse(self._drained())
+        except BaseException:  # such as Ctrl-C, when it may run nevertheless
+            if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
+                self._unclaim()
+            raise
+
+    def _unclaim(self) -> None:
+        forking.discard(self)
+        self._claims.clear()
 
     def line(self) -> LoopLine:
         """Return the line of those who wait on the event loop that runs here."""
@@ -132,10 +157,12 @@ class Writer:
     def close(self, timeout: float) -> None:
         """Write what waits, for so many seconds at most, and end the thread."""
         self.end(timeout)
-        if self._thread is None or self._thread is threading.current_thread():
+        deadline = time.monotonic() + timeout
+        if not self.started or self._thread is threading.current_thread():
             return
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if self._begun.wait(timeout) and self._thread is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread is None or self._thread.is_alive():
             self._give_up()
 
     def _refuse(self, entries: Sequence[Entry]) -> None:
@@ -161,6 +188,8 @@ class Writer:
     # In the thread.
 
     def _run(self) -> None:
+        self._thread = threading.current_thread()  # which whoever started it may have been kept from noting
+        self._begun.set()
         self._on_started(self.lag)
         try:
             while not self._ended:
@@ -191,6 +220,15 @@ class Writer:
         self._ending = self._ending or entry.mark == "end"
         self._pending.append(entry)
         self._appender.prepare(entry)
+        self._lighten([entry])
+
+    def _lighten(self, entries: Sequence[Entry]) -> None:
+        """Make room for as much as drafts weighed that are forgotten."""
+        for entry in entries:
+            if entry.draft is None:
+                for _ in range(entry.weight):
+                    self._weights.popleft()
+                entry.weight = 0
 
     def _idle(self) -> float | None:
         """Return the seconds until there is something to do whatever comes; None for never."""
@@ -198,11 +236,12 @@ class Writer:
         if self._failures:
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
             return until - now
-        return 0.0 if self._pending or not self._losses.empty() else self._appender.due()
+        return 0.0 if self._pending or self._ending or not self._losses.empty() else self._appender.due()
 
     def _write(self) -> None:
         self._note_losses()
-        self._stored(self._appender.append(self._pending[:MOST_AT_ONCE]))
+        final = self._ending and not self._pending
+        self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
 
     def _note_losses(self) -> None:
         try:
@@ -214,6 +253,7 @@ class Writer:
 
     def _stored(self, batch: Batch) -> None:
         del self._pending[: len(batch.entries)]
+        self._lighten(batch.entries)
         self._recovered(batch)
         wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
         if batch.refused:
@@ -222,8 +262,7 @@ class Writer:
         if len(late) > batch.late:  # they gave up while the batch was on its way
             self._appender.missed(min(late), late=len(late) - batch.late)
         self._on_stored(batch)
-        if self._ending and not self._pending and self._appender.due() != 0.0:
-            self._ended = True
+        self._ended = self._ended or batch.final
 
     def _failed(self, error: Exception) -> None:
         self.problem = str(error) if isinstance(error, ConfigurationError) else problem_of(error)
@@ -251,6 +290,13 @@ class Writer:
             _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
             self.lost += records
         wake(left, False)
+
+
+def _weight(draft: Draft | None) -> int:
+    """Return how many pieces of 4,096 characters a draft's contents fill."""
+    if draft is None:
+        return 0
+    return sum(len(content.text) for content in draft.contents.values()) // _PIECE
 
 
 def _without(entries: Sequence[Entry], refused: Sequence[Entry]) -> list[Entry]:

@@ -6,11 +6,12 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; without its extra, say which one is missing and end with status 1."""
+    """Run the command line; without its extra, say which one is missing and end with status 2."""
     try:
         from traced_tools.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "typer"):
             raise
-        sys.exit("The command line needs the extra `cli`: pip install 'traced_tools[cli]'")
+        print("The command line needs the extra `cli`: pip install 'traced_tools[cli]'", file=sys.stderr)
+        sys.exit(2)  # 1 would be a verdict of `audit verify`
     app()

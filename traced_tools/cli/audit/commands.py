@@ -1,7 +1,7 @@
 """The commands: options in, the reading side of `traced_tools.audit` called, what it returns printed.
 
 Exit statuses: 0 when all is well, 1 when something was found (a bad record, a refuted content, no such run), 2 when the
-question or the store cannot be read.
+question or the store cannot be read or the answer not be written. What nobody foresaw is a 2 as well: it is no verdict.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Annotated, Final, NoReturn
@@ -19,6 +20,8 @@ from typing import IO, Annotated, Final, NoReturn
 import typer
 
 from traced_tools.audit import exporting, matching, verifying
+from traced_tools.audit.keys import KEY_VARIABLE, given_key
+from traced_tools.audit.opening import embedded_path
 from traced_tools.audit.reading import AuditedRun, AuditReader
 from traced_tools.audit.records import AuditRecord
 from traced_tools.cli.audit import options
@@ -53,14 +56,15 @@ def list_calls(
 ) -> None:
     """List calls, newest first."""
     with _statuses():
+        first, last = options.times_of(since, until)
         calls = AuditReader(store).calls(
             tool=tool,
             outcome=outcome,
             decision=decision,
             agent=agent,
             conversation=conversation,
-            since=options.time_of(since),
-            until=options.time_of(until),
+            since=first,
+            until=last,
             limit=limit,
         )
         if json:
@@ -101,18 +105,21 @@ def verify(
     public_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that must have signed all checkpoints.")
     ] = None,
+    archived_before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Records older than this were archived, and may be missing.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Look at every record; status 1 and the first bad one when the trail is not what was written."""
-    with _statuses():
+    with _statuses() as ending:
         key = None if public_key is None else _read(public_key)
-        found = verifying.verify(store, checkpoints=checkpoints, public_key=key)
+        archived = options.time_of(archived_before, "--archived-before")
+        found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
+        ending.status = 0 if found.ok else FOUND
         if json:
             print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
         else:
             print_verification(console(), found)
-        if not found.ok:
-            raise typer.Exit(FOUND)
 
 
 @app.command()
@@ -129,15 +136,16 @@ def export(
     until: options.Until = None,
 ) -> None:
     """Write records, chain by chain: all, or those of the calls that the options tell."""
-    with _statuses():
+    with _statuses(printing=output is None):
+        first, last = options.times_of(since, until)
         records = AuditReader(store).records(
             tool=tool,
             outcome=outcome,
             decision=decision,
             agent=agent,
             conversation=conversation,
-            since=options.time_of(since),
-            until=options.time_of(until),
+            since=first,
+            until=last,
         )
         if output is None and format == "parquet" and sys.stdout.isatty():
             _end(UNREADABLE, "parquet is nothing for a terminal: name a file with --output")
@@ -163,20 +171,19 @@ def match(
 
     The key is that of TRACED_TOOLS_AUDIT_KEY, else that of the file beside the store.
     """
-    with _statuses():
+    with _statuses() as ending:
         given = {"arguments": arguments, "result": result, "reason": reason}
         asked = [(name, path) for name, path in given.items() if path is not None]
         if len(asked) != 1:
             _end(UNREADABLE, "name one of --arguments, --result and --reason")
         ((name, path),) = asked
-        run_id = None if run is None else _full_id(AuditReader(store), run)
+        run_id = None if run is None else _full_id(AuditReader(store), run, missing=UNREADABLE)
         matches = _matches(store, call, _read(path), name, run_id, iteration)
+        ending.status = 0 if matches else FOUND
         if json:
             print(json_text({"call_id": call, "content": name, "matches": matches}))
         else:
             print(f"{escaped(call)}: {_THESE[name]} {_VERDICTS[matches]}")
-        if not matches:
-            raise typer.Exit(FOUND)
 
 
 _THESE: Final = {"arguments": "its arguments were", "result": "its result was", "reason": "its reason was"}
@@ -184,27 +191,36 @@ _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: th
 
 
 def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
-    """Return whether a file holds a content; the end of line that editors add counts for nothing."""
+    """Return whether a file holds a content; what editors add, an end of line and a mark, counts for nothing."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         text = None
     if text is None:
         _end(UNREADABLE, "the file is no UTF-8")
-    candidates = {text, text.removesuffix("\n"), text.removesuffix("\n").removesuffix("\r")}
-    return any(
-        matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration)  # type: ignore[arg-type]
-        for each in candidates
-    )
+    if embedded_path(store) is None and given_key(None) is None:
+        _end(UNREADABLE, f"there is no audit key: set {KEY_VARIABLE} to the one that the trail on the server has")
+    begun = (text, text.removeprefix("\ufeff"))
+    ended = [each.removesuffix(end) for each in begun for end in ("", "\n", "\r\n")]
+    undecided = None
+    for each in dict.fromkeys(ended):
+        try:
+            if matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration):  # type: ignore[arg-type]
+                return True
+        except matching.UndecidableError as error:
+            undecided = error
+    if undecided is not None:
+        raise undecided
+    return False
 
 
-def _full_id(reader: AuditReader, beginning: str) -> str:
-    """Return the one run that begins so."""
+def _full_id(reader: AuditReader, beginning: str, missing: int = FOUND) -> str:
+    """Return the one run that begins so; `missing` is the exit status when there is none."""
     found = reader.run_ids(beginning, _MOST_RUNS + 1)
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]
     if not found:
-        _end(FOUND, f"no run begins with {escaped(beginning)}")
+        _end(missing, f"no run begins with {escaped(beginning)}")
     listed = "".join(f"\n  {escaped(each)}" for each in found[:_MOST_RUNS])
     _end(UNREADABLE, f"several runs begin with {escaped(beginning)}:{listed}{_more(len(found))}")
 
@@ -222,7 +238,8 @@ def _link(run: AuditedRun, template: str | None) -> str | None:
 
 def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
     calls = [
-        {**call_json(call), "records": [exporting.json_fields(each) for each in call.records]} for call in run.calls
+        {**call_json(call), "records": [exporting.json_fields(each) for each in (*call.records, *call.conflicting)]}
+        for call in run.calls
     ]
     first = run.calls[0]
     told = {name: first.told(name) for name in ("agent", "conversation_id", "trace_id")}
@@ -230,6 +247,8 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
 
 
 def _read(path: Path) -> bytes:
+    if str(path) == "-" and sys.stdin is None:
+        _end(UNREADABLE, "standard input cannot be read: it is closed")
     try:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
@@ -259,19 +278,49 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
     _end(UNREADABLE, f"{escaped(str(path))} cannot be written: {problem}")
 
 
+@dataclass
+class _Ending:
+    status: int = 0
+    """What was found, whoever reads it."""
+
+
 @contextmanager
-def _statuses() -> Iterator[None]:
-    """Turn errors into a line and an exit status, and end quietly when nobody reads on."""
+def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
+    """Turn errors into a line and an exit status, and end quietly when nobody reads on.
+
+    Args:
+        printing: whether standard output is needed.
+    """
+    ending = _Ending()
     try:
-        yield
-        sys.stdout.flush()
+        if printing and sys.stdout is None:
+            _end(UNREADABLE, "standard output cannot be written: it is closed")
+        yield ending
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (typer.Exit, typer.BadParameter):
+        raise
     except TracedToolsError as error:
         _end(UNREADABLE, escaped(str(error), most=2000))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed when Python ends
-        raise typer.Exit(0) from None
+        _drop_output()
+    except OSError as error:
+        _drop_output()
+        cannot = f"{error.filename!a} cannot be read" if error.filename else "standard output cannot be written"
+        _end(UNREADABLE, f"{cannot}: {error.strerror or type(error).__name__}")
+    except Exception as error:  # its text may hold anything
+        _end(UNREADABLE, f"unexpected {type(error).__name__}; please report it")
+    if ending.status:
+        raise typer.Exit(ending.status)
+
+
+def _drop_output() -> None:
+    """Let what is still to be flushed when Python ends go nowhere."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(status: int, message: str) -> NoReturn:
-    typer.echo(f"audit: {message}", err=True)
+    with suppress(OSError):
+        typer.echo(f"audit: {message}", err=True)
     raise typer.Exit(status)

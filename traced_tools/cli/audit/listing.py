@@ -13,6 +13,7 @@ from rich.text import Text
 
 from traced_tools.audit.queries import UNFINISHED
 from traced_tools.audit.reading import AuditedCall
+from traced_tools.audit.records import AUDIT_DECISIONS, RAN
 from traced_tools.cli.audit.shown import (
     as_text,
     counted,
@@ -24,15 +25,17 @@ from traced_tools.cli.audit.shown import (
     verdict_text,
 )
 
-SHORT_RUN: Final = len("0197a3b2-4c5d")
-"""Characters of a run's id that are shown; an id that sorts by time begins with 48 bits of it."""
-
+SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
+"""Characters of a run's id that are shown, as `ConsoleEventExporter` does: 48 bits of time, to the millisecond, and 12
+that tell runs of the same one apart."""
 
 _GAP: Final = 2
 _WIDE: Final = 110
 """Columns of a screen from which on everything has a column of its own."""
 _HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration")
 _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
+_LEAVES_ROOM: Final = 70
+"""Columns of a screen below which there is no room for durations."""
 _CUT: Final = ("agent", "tool", "by")
 """The columns that are cut where there is no room."""
 _LEAST: Final = 6
@@ -46,8 +49,9 @@ def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> N
     elif console.width >= _WIDE:
         console.print(_table(_HEADINGS, _CUT, [_cells(call) for call in calls], console.width))
     else:
-        rows = list(_by_day([_few_cells(call) for call in calls]))
-        console.print(_table(_NARROW, (*_CUT[:2], "outcome"), rows, console.width))
+        headings = _NARROW if console.width >= _LEAVES_ROOM else _NARROW[:-1]
+        rows = list(_by_day([_few_cells(call)[: len(headings)] for call in calls]))
+        console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width))
     if calls:
         console.print(f"\n{_summary(calls, limit)}")
 
@@ -60,7 +64,7 @@ def _cells(call: AuditedCall) -> list[Text]:
 def _few_cells(call: AuditedCall) -> list[Text]:
     """Return the cells of a narrow table: what was decided stands beside the outcome, where it is worth a word."""
     return [
-        Text(time_text(call.when), "dim"),
+        Text(time_text(call.records[0]), "dim"),
         as_text(call.run_id[:SHORT_RUN]),
         as_text(call.told("agent")),
         as_text(tool_name(call)),
@@ -101,9 +105,13 @@ def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]],
     return widths
 
 
+_REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN}
+"""The states of calls whose tool never started."""
+
+
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
     states = Counter(call.state for call in calls)
-    refused = sum(1 for call in calls if call.outcome is None) - states[UNFINISHED]
+    refused = sum(1 for call in calls if call.state in _REFUSED)
     told = [counted(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
     return ", ".join(told) + more

@@ -14,10 +14,20 @@ from traced_tools.audit.records import AUDIT_DECISIONS
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
+
+def _named(store: str) -> str:
+    if not store:
+        raise typer.BadParameter("name a file, or a server's URL")
+    return store
+
+
 Store = Annotated[
     str,
     typer.Option(
-        metavar="PATH_OR_URL", envvar="TRACED_TOOLS_AUDIT_STORE", help="The trail: a file, or a server's URL."
+        metavar="PATH_OR_URL",
+        envvar="TRACED_TOOLS_AUDIT_STORE",
+        help="The trail: a file, or a server's URL.",
+        callback=_named,
     ),
 ]
 Tool = Annotated[str | None, typer.Option(help="Calls of this tool.")]
@@ -25,12 +35,27 @@ Outcome = Annotated[str | None, typer.Option(help=f"Calls that ended so: {', '.j
 Decision = Annotated[str | None, typer.Option(help=f"Calls this was decided about: {', '.join(AUDIT_DECISIONS)}.")]
 Agent = Annotated[str | None, typer.Option(help="Calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Calls of this conversation.")]
-Since = Annotated[str | None, typer.Option(metavar="TIME", help="Not before: 2026-07-01T12:00Z, or 2h, 7d ago.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before.")]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Not before: 2026-07-01T12:00+02:00 (UTC without a zone), or 2h, 7d ago."),
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before; as --since.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def time_of(text: str | None) -> datetime | None:
+def times_of(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """Return the times that `--since` and `--until` stand for.
+
+    Raises:
+        typer.BadParameter: when one is none, or nothing can be between them.
+    """
+    first, last = time_of(since, "--since"), time_of(until, "--until")
+    if first is not None and last is not None and first > last:
+        raise typer.BadParameter("it is after --until", param_hint="--since")
+    return first, last
+
+
+def time_of(text: str | None, option: str) -> datetime | None:
     """Return the time that a text stands for: ISO 8601, in UTC unless it says otherwise, or a span back from now.
 
     Raises:
@@ -43,5 +68,6 @@ def time_of(text: str | None) -> datetime | None:
             return datetime.now(UTC) - timedelta(**{_UNITS[span[2]]: int(span[1])})
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        raise typer.BadParameter("a time is ISO 8601, such as 2026-07-01T12:00Z, or a span such as 2h or 7d") from None
+        problem = "a time is ISO 8601, such as 2026-07-01T12:00Z, or a span such as 2h or 7d"
+        raise typer.BadParameter(problem, param_hint=option) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -10,10 +10,20 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from traced_tools.audit.opening import parsed
 from traced_tools.audit.queries import UNFINISHED
 from traced_tools.audit.reading import AuditedCall, AuditedRun
 from traced_tools.audit.records import AuditRecord
-from traced_tools.cli.audit.shown import as_text, duration_text, escaped, state_text, time_text, tool_name, verdict_text
+from traced_tools.cli.audit.shown import (
+    as_text,
+    duration_text,
+    escaped,
+    escaped_json,
+    state_text,
+    time_text,
+    tool_name,
+    verdict_text,
+)
 
 _LONG: Final = 2000
 """Characters of a stored content that are shown."""
@@ -44,7 +54,7 @@ def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
 def _add_call(branch: Tree, call: AuditedCall) -> None:
     title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.told("call_id"), "dim"))
     node = branch.add(title.append("  ").append_text(_in_short(call)))
-    for line in (*_intent(call), *_decision(call), *_outcome(call)):
+    for line in (*_intent(call), *_decision(call), *_outcome(call), *_conflicting(call)):
         node.add(line)
 
 
@@ -61,14 +71,17 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     by = " of ".join(escaped(each) for each in asked if each is not None)
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
     yield _labelled("reason", _content(told.get("reason")))
-    yield _labelled("arguments", _content(told.get("arguments")).append_text(_argument_names(told)))
+    yield _labelled("arguments", _content(told.get("arguments")))
+    if not _is_stored(told.get("arguments")) and (names := _argument_names(told)):
+        yield _labelled("names", Text(names))
 
 
-def _argument_names(told: dict[str, Any]) -> Text:
+def _argument_names(told: dict[str, Any]) -> str:
+    """Return the names of the arguments that the tool knows, and how many it does not."""
     names, unknown = told.get("argument_names"), told.get("unknown_arguments")
     listed = ", ".join(escaped(name) for name in names) if isinstance(names, list) else ""
-    more = f" and {unknown} unknown" if isinstance(unknown, int) else ""
-    return Text(f"  {listed}{more}" if listed or more else "")
+    more = f"{unknown} unknown" if isinstance(unknown, int) else ""
+    return " and ".join(each for each in (listed, more) if each)
 
 
 def _decision(call: AuditedCall) -> Iterator[Text]:
@@ -102,20 +115,35 @@ def _outcome(call: AuditedCall) -> Iterator[Text]:
         yield _labelled("result", _content(told["result"]))
 
 
+def _conflicting(call: AuditedCall) -> Iterator[Text]:
+    """Give the records that say other than the first of their kind, and where they stand."""
+    for record in call.conflicting:
+        told = parsed(record.body) or {}
+        said = told.get(record.kind)
+        what = f"  {record.kind}" + (f" {escaped(said)}" if said is not None else "")
+        where = f": record {record.sequence} of chain {escaped(record.chain_id)}"
+        yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
+
+
 def _labelled(label: str, text: Text) -> Text:
     return Text(f"{label:<13}", "dim").append_text(text)
 
 
 def _at(record: AuditRecord) -> Text:
-    return Text(time_text(record.when, "milliseconds"), "dim")
+    return Text(time_text(record, "milliseconds"), "dim")
 
 
 def _content(content: object) -> Text:
     """Return a content in words where they are stored, else its digest."""
     if not isinstance(content, dict):
         return Text("none was given", "dim")
-    if isinstance(content.get("text"), str):
+    if _is_stored(content):
         cut = " (cut when it was stored)" if content.get("cut") else ""
-        return as_text(content["text"], most=_LONG).append(cut, "dim")
+        shown = escaped_json if content.get("form") == "json" else escaped
+        return Text(shown(content["text"], _LONG)).append(cut, "dim")
     digest = escaped(str(content.get("digest"))[:_DIGEST])
     return Text(f"not stored (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")
+
+
+def _is_stored(content: object) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("text"), str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from datetime import datetime
+from collections.abc import Callable
 from typing import Any, Final
 
 from rich.console import Console
@@ -13,11 +13,11 @@ from rich.text import Text
 
 from traced_tools.audit.queries import UNFINISHED
 from traced_tools.audit.reading import DAMAGED, AuditedCall
-from traced_tools.audit.records import RAN
+from traced_tools.audit.records import RAN, AuditRecord
 from traced_tools.telemetry.tree import seconds_text
 
 _MOST: Final = 200
-_WIDE: Final = 1000
+_WIDE: Final = 100_000
 _STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bold red", UNFINISHED: "bold yellow"}
 
 
@@ -28,8 +28,21 @@ def escaped(value: object, most: int = _MOST) -> str:
         value: the text; of anything else its JSON.
         most: characters after which it is cut.
     """
-    text = value if isinstance(value, str) else json.dumps(value)
-    seen = "".join(_visible(each) for each in text[:most])
+    return _shown(value if isinstance(value, str) else json.dumps(value), most, _visible)
+
+
+def escaped_json(text: str, most: int) -> str:
+    r"""Return JSON text on one line, with what cannot be seen as JSON writes it (`\u001b`): it says the same.
+
+    Args:
+        text: the JSON text.
+        most: characters after which it is cut.
+    """
+    return _shown(text, most, _visible_in_json)
+
+
+def _shown(text: str, most: int, visible: Callable[[str], str]) -> str:
+    seen = "".join(visible(each) for each in text[:most])
     return seen if len(text) <= most else f"{seen}… ({len(text):,} characters)"
 
 
@@ -39,22 +52,32 @@ def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def _visible_in_json(character: str) -> str:
+    if character in "\t\r\n":
+        return " "  # they stand between values alone
+    return character if character.isprintable() else json.dumps(character)[1:-1]
+
+
 def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
     """Return a value as text that means nothing to rich but itself; None is blank."""
     return Text("" if value is None else escaped(value, most), style)
 
 
-def time_text(when: datetime, digits: str = "") -> str:
-    """Return a time in UTC; `digits` may be `milliseconds`."""
-    return when.isoformat(" ", digits or "seconds").removesuffix("+00:00")
+def time_text(record: AuditRecord, digits: str = "") -> str:
+    """Return when it happened, in UTC, as far as that can be read; `digits` may be `milliseconds`."""
+    return record.when.isoformat(" ", digits or "seconds").removesuffix("+00:00") if record.has_time else "no time"
 
 
 def state_text(call: AuditedCall) -> Text:
     """Return how a call ended; a refused one has no outcome."""
     state = call.state
     if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
-        return Text("-", "dim")
-    return Text(escaped(state.upper() if state == UNFINISHED else state), _STYLES.get(state, ""))
+        return _marked(call, Text("-", "dim"))
+    return _marked(call, Text(escaped(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
+
+
+def _marked(call: AuditedCall, text: Text) -> Text:
+    return text.append(" CONFLICTING", "bold red") if call.conflicting else text
 
 
 def decision_text(call: AuditedCall) -> Text:
@@ -67,7 +90,7 @@ def verdict_text(call: AuditedCall) -> Text:
     """Return how a call ended and, unless it was simply allowed, who decided what."""
     told = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
-    text = as_text(call.state, "yellow") if refused else state_text(call)
+    text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
     by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
     if refused:
         return text.append(by, "not bold default")
@@ -103,7 +126,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
     names = ("call_id", "agent", "tool", "conversation_id", "trace_id", "span_id")
     decision, outcome = call.fields("decision"), call.fields("outcome")
     return {
-        "time": call.when.isoformat(),
+        "time": call.when.isoformat() if call.records[0].has_time else None,
         "run_id": call.run_id,
         "iteration": call.iteration,
         "batch_index": call.batch_index,
@@ -115,6 +138,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "outcome": outcome.get("outcome"),
         "error_type": outcome.get("error_type") or decision.get("error_type"),
         "duration": outcome.get("duration"),
+        "conflicting": len(call.conflicting),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from traced_tools.audit.verifying import Problem, Verification
+from traced_tools.audit.findings import Problem, Verification
 from traced_tools.cli.audit.shown import counted, escaped
 
 

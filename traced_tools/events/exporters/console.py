@@ -14,11 +14,13 @@ from traced_tools.messages import Usage
 
 _WIDEST: Final = 160
 _LONGEST: Final = 60
+_SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
+"""Characters of a run's id, enough for `traced-tools audit show`: its millisecond, and 12 bits more."""
 _INDENTED: Final = {"run_started": 0, "run_finished": 0, "iteration_started": 1, "iteration_finished": 1}
 
 
 class ConsoleEventExporter(EventExporter):
-    r"""Prints a line for each event: when (UTC), the end of the run's id, and what happened.
+    r"""Prints a line for each event: when (UTC), the beginning of the run's id, and what happened.
 
     Lines are at most 160 characters wide and have no colours. What is not printable is written as Python would, so that
     no escape sequence of a model or a tool reaches a terminal. Of contents, where they are captured, lines show the
@@ -61,7 +63,7 @@ def line_of(event: Event) -> str:
     when = event.time.astimezone(UTC)
     indent = "  " * _INDENTED.get(event.type, 3 if isinstance(event, ToolEvent) else 2)
     said = ", ".join(_facts(event))
-    start = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}Z {_printable(event.run_id)[-8:]}  {indent}"
+    start = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}Z {_printable(event.run_id)[:_SHORT_RUN]}  {indent}"
     return _cut(f"{start}{_what(event)}{'  ' if said else ''}{said}", _WIDEST)
 
 

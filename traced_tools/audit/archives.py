@@ -1,0 +1,53 @@
+"""Records that were taken out of a store since they are old: what may be missing without anything being wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from traced_tools.audit.queries import nanoseconds
+from traced_tools.audit.records import timestamp
+from traced_tools.errors import ConfigurationError
+
+_DISORDER: Final = 60 * 10**9
+"""Nanoseconds by which the times of a chain's neighbours may differ from their order."""
+
+
+class Archived:
+    """What may be archived, and what was taken as such.
+
+    Args:
+        before: everything that is older may be missing.
+
+    Attributes:
+        records: missing ones of chains that are there.
+        chains: missing ones.
+
+    Raises:
+        ConfigurationError: for a time without a zone.
+    """
+
+    def __init__(self, before: datetime) -> None:
+        if before.tzinfo is None:
+            raise ConfigurationError("archived_before has no time zone; datetime.now(UTC) has")
+        self._before: Final = nanoseconds(before)
+        self._told: Final = timestamp(self._before)
+        self.records = 0
+        self.chains = 0
+
+    def is_near(self, time: object) -> bool:
+        """Whether a record is so old that those before it in its chain may be older than what is kept."""
+        return isinstance(time, int) and time < self._before + _DISORDER
+
+    def may_hold(self, told: Mapping[int, object]) -> bool:
+        """Whether missing records may be archived, by the times of those that lines outside the store are about."""
+        return all(isinstance(time, str) and time < self._told for time in told.values())
+
+    def note(self) -> str | None:
+        """Return what was taken as archived."""
+        if not self.records and not self.chains:
+            return None
+        return (
+            f"taken as archived before {self._told}: {self.records} records of chains, and {self.chains} whole chains"
+        )
