@@ -284,7 +284,8 @@ class Writer:
     def _give_up(self) -> None:
         """Let those go who still wait, and say what is lost."""
         self._ended = self.closed = True
-        left = [entry for entry in (*self._pending, *self._drained()) if entry.durable is None]
+        pending, self._pending = self._pending, []  # who closes may be here at the same time: each is told once
+        left = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
         records = sum(entry.mark is None for entry in left)
         if records:
             _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
