@@ -62,12 +62,12 @@ class KeptTrail:
 
 def stories_of(drafts: Iterable[Draft]) -> list[list[str]]:
     """What each call's drafts tell, in their order."""
-    found: dict[Any, list[str]] = {}
+    found: dict[str, dict[Any, list[str]]] = {}  # runs in the order they began: ids of one millisecond have none
     for draft in drafts:
         assert draft.subject is not None
-        key = (draft.subject.run_id, draft.subject.iteration, draft.subject.batch_index)
-        found.setdefault(key, []).append(word_of(draft))
-    return [found[key] for key in sorted(found)]
+        calls = found.setdefault(draft.subject.run_id, {})
+        calls.setdefault((draft.subject.iteration, draft.subject.batch_index), []).append(word_of(draft))
+    return [calls[key] for calls in found.values() for key in sorted(calls)]
 
 
 def word_of(draft: Draft) -> str:
