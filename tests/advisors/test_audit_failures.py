@@ -66,6 +66,24 @@ def test_with_warn_the_tool_runs_and_the_log_says_so_once_for_each_outage(
     assert trail.stories() == [RAN] * 9
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_with_warn_only_the_first_call_of_an_outage_waits(trail: KeptTrail, mode: str) -> None:
+    client = ChatClient(
+        ScriptedChatModel([adds(1, 1), adds(2, 2), "x"] * 3), tools=[add], advisors=[auditing(trail, on_failure="warn")]
+    )
+    for trail.is_out in (True, False, True):
+        run(client.prompt("?"), mode)
+    assert trail.timeouts == [None, 0.0, None, None, None, 0.0]
+    late = [each.fields.get("intent_late") for each in trail.of("decision")]
+    assert late == [True, True, None, None, True, True]
+
+
+def test_with_deny_every_call_of_an_outage_waits(trail: KeptTrail) -> None:
+    trail.is_out = True
+    client_of(trail, [adds(1, 1), adds(2, 2), "x"]).prompt("?").call()
+    assert trail.timeouts == [None, None]
+
+
 def test_a_call_that_was_denied_for_want_of_its_record_stays_so_when_advice_tries_again(trail: KeptTrail) -> None:
     trail.is_out = True
     response = client_of(trail, [adds(1, 1), "x"], Twice(350)).prompt("?").call()
@@ -123,7 +141,7 @@ def test_what_else_a_trail_raises_ends_the_run_and_no_tool_has_run(trail: KeptTr
         """Act."""
         ran.append("act")
 
-    def broken(draft: Draft) -> Any:
+    def broken(draft: Draft, timeout: float | None) -> Any:
         raise ZeroDivisionError
 
     trail.write = broken

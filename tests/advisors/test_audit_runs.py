@@ -107,7 +107,7 @@ def test_a_call_that_is_cancelled_while_its_intent_is_written_has_no_decision(tr
     writing, telemetry, advisor = asyncio.Event(), Telemetry(), auditing(trail)
 
     class Slow(KeptTrail):
-        def write(self, draft: Draft) -> Any:
+        def write(self, draft: Draft, timeout: float | None = None) -> Any:
             async def forever() -> None:
                 trail.submit(draft)
                 writing.set()

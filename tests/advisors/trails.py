@@ -25,15 +25,22 @@ class KeptTrail:
     Attributes:
         drafts: what was written and submitted.
         waits: how often somebody waited for a draft.
+        timeouts: how long each of them was ready to; None for the trail's own time-out.
         is_out: whether writing fails; the record is kept all the same, as by a trail whose store comes back.
     """
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
         self.waits = 0
+        self.timeouts: list[float | None] = []
         self.is_out = False
 
-    def write(self, draft: Draft) -> Step[None]:
+    @property
+    def problem(self) -> str | None:
+        return "the disk is full" if self.is_out else None
+
+    def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
+        self.timeouts.append(timeout)
         return perform(self._write, draft)
 
     def _write(self, draft: Draft) -> None:

@@ -70,9 +70,9 @@ class TimedTrail(AuditTrail):
 
     taken: list[float]
 
-    def write(self, draft: Draft) -> Step[None]:
+    def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
         """Have a record written."""
-        return Timed(super().write(draft), self.taken)
+        return Timed(super().write(draft, timeout), self.taken)
 
 
 async def latencies(store: str, loops: int, passes: int) -> list[float]:

@@ -13,7 +13,7 @@ from traced_tools._checks import expect, expect_whole
 from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.audit.digests import definition_digest
-from traced_tools.audit.records import Content, Draft, RecordKind, Subject
+from traced_tools.audit.records import RAN, Content, Draft, RecordKind, Subject
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.events.types import (
     Delta,
@@ -75,7 +75,7 @@ class AuditAdvisor(Advisor):
         trail: where the records go, an `AuditTrail`; several advisors and clients may share one.
         on_failure: what happens to a call whose intent cannot be recorded in time. `deny` refuses it with the reason
             code `audit_unavailable`; `warn` lets the tool run, tells the log once for each outage, and the record
-            follows when the store works again.
+            follows when the store works again. Until then the next calls do not wait.
         name: set in code and bounded: it is a metric label.
         order: its place in the chain; it must be inside the loop.
 
@@ -112,12 +112,17 @@ class AuditAdvisor(Advisor):
         """Record the intent, then let the call go on; refuse it when that fails and must not."""
         asked = self._asked(call)
         if not asked.intended:
-            asked.write = self._trail.write(asked.intent(call.arguments, call.intent))
+            asked.write = self._trail.write(asked.intent(call.arguments, call.intent), self._patience())
         if not asked.durable and asked.write is not None:  # again, when advice tries again after an outage
             asked.durable = await self._is_durable(asked.write)
         if not asked.durable and self._on_failure == "deny":
             return call.denied("the audit trail cannot be written", code="audit_unavailable")
         return await call_next(call)
+
+    def _patience(self) -> float | None:
+        """Return how many seconds to wait for an intent: none in an outage that is known and stops no call."""
+        is_known = self._is_out and self._trail.problem is not None
+        return 0.0 if is_known and self._on_failure == "warn" else None
 
     def _asked(self, call: ToolInvocation) -> _Asked:
         run = self._runs.get(call.context.run_id or "")
@@ -287,8 +292,10 @@ class _Asked:
 
     def decision(self, event: ToolDecided) -> Draft:
         """Return the record of what was decided."""
-        told = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
+        told: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
         told |= {"reason_code": event.reason_code, "error_type": event.error_type}
+        if event.decision in RAN and not self.durable:
+            told["intent_late"] = True
         changed = event.kept is not None and event.kept != self._arguments
         contents = {"arguments": self._content(event.kept, is_json=True)} if changed else {}
         return self._draft("decision", _nanoseconds(event.time), told, contents)

@@ -40,10 +40,10 @@ class OpenStore:
         self.embedded: Final = place.path is not None
         self._connection = connection
 
-    def rows(self, statement: Select[Any] | CompoundSelect[Any]) -> Generator[Any]:
-        """Give the rows that a statement finds, however many there are, a few at a time."""
+    def rows(self, statement: Select[Any] | CompoundSelect[Any], at_once: int = _AT_ONCE) -> Generator[Any]:
+        """Give the rows that a statement finds, however many there are; so many are looked for at once."""
         try:
-            with self._connection.execute(statement, execution_options={"yield_per": _AT_ONCE}) as found:
+            with self._connection.execute(statement, execution_options={"yield_per": at_once}) as found:
                 yield from found
         except (SQLAlchemyError, sqlite3.Error) as error:
             problem = problem_of(error)

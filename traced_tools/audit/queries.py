@@ -79,18 +79,19 @@ def matching_keys(wanted: CallFilter) -> Select[Any]:
 
 
 def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
-    """Return the statement that finds the keys of all unfinished calls, those of the oldest runs first.
+    """Return the statement that finds the keys of all unfinished calls, those of the newest runs first.
 
     Both sides of a difference come out of the index in the order of their keys, so that one walk over it answers where
-    the store is a file. A server would sort them, and does without in two anti-joins.
+    the store is a file, and goes no further than it is asked to. A server would sort them, and does without in two
+    anti-joins.
     """
     begun = select(*_KEY).where(RECORDS.c.run_id.is_not(None), _kind("intent"))
     if not embedded:
         ends = (~exists().where(_same_call(other), each) for other, each in _ends())
-        return begun.where(*ends).order_by(*_KEY)
+        return begun.where(*ends).order_by(*(column.desc() for column in _KEY))
     ended = or_(_kind("outcome"), and_(_kind("decision"), RECORDS.c.decision.not_in(_literals(RAN))))
     both = begun.except_(select(*_KEY).where(RECORDS.c.run_id.is_not(None), ended))
-    return both.order_by(*both.selected_columns)
+    return both.order_by(*(column.desc() for column in both.selected_columns))
 
 
 def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,8 +18,6 @@ from traced_tools.errors import AuditError, ConfigurationError
 DAMAGED: Final = "damaged"
 """The state of a call whose records cannot be read; `verify` names the first of them."""
 _AT_ONCE: Final = 200
-_MOST_UNFINISHED: Final = 100_000
-"""Unfinished calls that are looked at: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +76,11 @@ class AuditedCall:
             decision = _word(self.fields("decision"), "decision")
             return UNFINISHED if decision in RAN else decision
         return UNFINISHED
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the tool was let run before its intent was on record, as `on_failure="warn"` does in an outage."""
+        return self.fields("decision").get("intent_late") is True
 
     def told(self, name: str) -> Any:
         """Return what its records say under a name that all of them have, such as `tool` or `trace_id`."""
@@ -214,13 +216,14 @@ class AuditReader:
 
 def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
     found: list[tuple[int, Key]] = []
-    newest = deque(store.rows(queries.unfinished_keys(embedded=store.embedded)), maxlen=_MOST_UNFINISHED)
-    for keys in _batches(reversed(newest)):
-        intents = store.rows(queries.intents_among(keys, wanted))
-        newly = ((_number(row[3]), (row[0], row[1], row[2])) for row in intents)
-        found += [each for each in newly if each[1] in keys]
-        if len(found) >= limit:
-            break
+    at_once = min(_AT_ONCE, limit)
+    with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), at_once)) as newest:
+        for keys in _batches(newest, at_once):
+            intents = store.rows(queries.intents_among(keys, wanted))
+            newly = ((_number(row[3]), (row[0], row[1], row[2])) for row in intents)
+            found += [each for each in newly if each[1] in keys]
+            if len(found) >= limit:
+                break
     return [key for _, key in sorted(found, reverse=True)[:limit]]
 
 
@@ -253,7 +256,7 @@ def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
     return AuditedCall(*key, first.get("intent"), first.get("decision"), first.get("outcome"), tuple(others))
 
 
-_OF_THE_RECORD: Final = {"chain_id", "sequence", "previous", "time", "duration"}
+_OF_THE_RECORD: Final = {"chain_id", "sequence", "previous", "time", "duration", "intent_late"}
 
 
 def _said(record: AuditRecord) -> object:
@@ -264,7 +267,7 @@ def _said(record: AuditRecord) -> object:
     return {name: value for name, value in fields.items() if name not in _OF_THE_RECORD}
 
 
-def _batches(rows: Iterable[Any]) -> Iterator[list[Key]]:
+def _batches(rows: Iterable[Any], at_once: int = _AT_ONCE) -> Iterator[list[Key]]:
     keys = ((row[0], row[1], row[2]) for row in rows)
-    while batch := list(islice(keys, _AT_ONCE)):
+    while batch := list(islice(keys, at_once)):
         yield batch

@@ -123,7 +123,7 @@ class AuditTrail:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
         stored, started = partial(_tell, self._checkpoints, self._telemetry), partial(_watch, self._telemetry)
-        self._writer = Writer(self.store.name, appender, self._timeout, stored, started)
+        self._writer = Writer(self.store.name, appender, stored, started)
         self._finalizer = weakref.finalize(self, self._writer.end, _LEFT_ALONE)
         self._finalizer.atexit = False
 
@@ -134,13 +134,22 @@ class AuditTrail:
         """
         self._writer.put(Entry(draft))
 
-    def write(self, draft: Draft) -> Step[None]:
+    def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
         """Return a step that has a record written and waits until it is durable.
+
+        Args:
+            draft: the record.
+            timeout: seconds to wait; None for the trail's own.
 
         Raises:
             AuditUnavailable: by the step, when it is not durable in time. It is written later, if that can be.
         """
-        return Write(self, draft)
+        return Write(self, draft, self._timeout if timeout is None else timeout)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the store could not be written just now; None when it could, or nothing was to be written yet."""
+        return self._writer.problem
 
     def checkpoint(self, timeout: float | None = None) -> None:
         """Write what waits and a checkpoint of it, unless there is nothing that none covers; blocking.
@@ -197,15 +206,16 @@ class AuditTrail:
         """Return a recorded run by its id; see `AuditReader.run`. What the trail has taken is written first."""
         return self._reader().run(run_id)
 
-    def verify(self, *, public_key: PublicKey | None = None) -> Verification:
+    def verify(self, *, public_key: PublicKey | None = None, archived_before: datetime | None = None) -> Verification:
         """Look at every record of the store, those of other trails too; see `traced_tools.audit.verify`.
 
         Args:
             public_key: the Ed25519 key that all checkpoints must be signed with.
+            archived_before: the time, with a zone, up to which records were taken out of the store.
         """
         self.flush()
         kept = None if callable(self._lines) else self._lines
-        found = verify(self._given, checkpoints=kept, public_key=public_key)
+        found = verify(self._given, checkpoints=kept, public_key=public_key, archived_before=archived_before)
         mirror.verified(self.store.name, found.ok, time.time(), self._telemetry)
         return found
 
@@ -262,33 +272,35 @@ class Write(Step[None]):
     Args:
         trail: where to.
         draft: the record.
+        timeout: seconds to wait.
 
     Raises:
-        AuditUnavailable: when it is not durable within the trail's time-out.
+        AuditUnavailable: when it is not durable in time.
     """
 
-    __slots__ = ("_entry", "_trail")
+    __slots__ = ("_entry", "_timeout", "_trail")
 
-    def __init__(self, trail: AuditTrail, draft: Draft) -> None:
+    def __init__(self, trail: AuditTrail, draft: Draft, timeout: float) -> None:
         self._trail = trail
         self._entry = Entry(draft)
+        self._timeout = timeout
 
     def run(self) -> None:
         """Wait, blocking; again, when somebody did so before."""
         self._entry.expect()
         self._trail._writer.put(self._entry)
-        if not self._entry.wait(self._trail._timeout):
-            raise self._trail.unavailable()
+        if not self._entry.wait(self._timeout):
+            raise self._trail.unavailable(self._timeout)
 
     async def arun(self) -> None:
         """Wait on asyncio; again, when somebody did so before."""
         writer = self._trail._writer
-        durable = writer.line().expect(self._entry)
+        durable = writer.line(self._timeout).expect(self._entry)
         writer.put(self._entry)
         if self._entry.durable is None:
             await durable
         if self._entry.durable is not True:
-            raise self._trail.unavailable()
+            raise self._trail.unavailable(self._timeout)
 
 
 def _record_maker(

@@ -44,7 +44,6 @@ class Writer:
     Args:
         name: the store's, for the log.
         appender: appends batches to the chain.
-        timeout: seconds for which those who wait for a record do so.
         stored: is called with each batch that has become durable; must not raise.
         started: is called with `lag` when the thread starts; must not raise.
 
@@ -57,11 +56,9 @@ class Writer:
         self,
         name: str,
         appender: Appender,
-        timeout: float,
         stored: Callable[[Batch], None],
         started: Callable[[Callable[[], float]], None],
     ) -> None:
-        self.timeout: Final = timeout
         self.lost = 0
         self.problem: str | None = None
         self._name = name
@@ -134,13 +131,13 @@ class Writer:
         forking.discard(self)
         self._claims.clear()
 
-    def line(self) -> LoopLine:
-        """Return the line of those who wait on the event loop that runs here."""
+    def line(self, timeout: float) -> LoopLine:
+        """Return the line of those who wait so many seconds on the event loop that runs here."""
         loop = asyncio.get_running_loop()
-        line: LoopLine | None = getattr(self._lines, "line", None)
-        if line is None or line.loop is not loop:
-            line = self._lines.line = LoopLine(loop, self.timeout)
-        return line
+        if getattr(self._lines, "loop", None) is not loop:
+            self._lines.loop, self._lines.by_timeout = loop, {}
+        lines: dict[float, LoopLine] = self._lines.by_timeout
+        return lines.get(timeout) or lines.setdefault(timeout, LoopLine(loop, timeout))
 
     def lag(self) -> float:
         """Return the age in seconds of the oldest record that is not durable; 0 when none waits."""

@@ -93,6 +93,8 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
     words = dict.fromkeys(told.get(name) for name in ("reason_code", "error_type"))
     why = [escaped(word) for word in words if word not in (None, told.get("decision"))]
     text = as_text(told.get("decision", "damaged")).append(by + (f" ({', '.join(why)})" if why else ""))
+    if call.is_late:
+        text.append("  LATE: the intent was not on record yet", "bold red")
     yield _labelled("decision", _at(call.decision).append("  ").append_text(text))
     if "arguments" in told:
         yield _labelled("ran with", _content(told["arguments"]))

@@ -138,6 +138,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "outcome": outcome.get("outcome"),
         "error_type": outcome.get("error_type") or decision.get("error_type"),
         "duration": outcome.get("duration"),
+        "late": call.is_late,
         "conflicting": len(call.conflicting),
     }
 
