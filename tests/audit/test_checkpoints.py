@@ -34,11 +34,6 @@ def pem(key: Any) -> bytes:
     return written
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "audit.db"
-
-
 def test_one_is_made_after_so_many_records(path: Path) -> None:
     trail = AuditTrail(path, key=KEY, checkpoint_every=10)
     for number in range(25):

@@ -62,6 +62,18 @@ def test_a_damaged_record_that_contradicts_an_earlier_one_is_shown(chain: Chain,
     assert "decision: record 5 of chain chain-a" in audit("show", "run-1")
 
 
+def test_a_tool_that_ran_before_its_intent_was_on_record_is_shown_as_late(chain: Chain, tmp_path: Path) -> None:
+    for place, more in enumerate([{"intent_late": True}, {}]):
+        call = {"run_id": "run-1", "iteration": 1, "batch_index": place}
+        chain.add("intent", **call, tool="pay", call_id=f"c{place}")
+        chain.add("decision", **call, tool="pay", decision="allowed", **more)
+    write(tmp_path / "audit.db", chain)
+    (line,) = [line for line in audit("show", "run-1").splitlines() if "LATE" in line]
+    assert line.endswith("2026-01-01 12:00:02.000  allowed  LATE: the intent was not on record yet")
+    calls = json.loads(audit("show", "run-1", "--json"))["calls"]
+    assert [call["late"] for call in calls] == [True, False]
+
+
 def test_verify_is_told_what_was_archived(chain: Chain, tmp_path: Path) -> None:
     chain.call("pay").append(chain.checkpoint())
     chain.call("pay")

@@ -56,11 +56,6 @@ def check_ended(process_id: int) -> None:
     raise AssertionError("the child does not come back")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "audit.db"
-
-
 def test_parent_and_child_write_chains_of_their_own(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     write(trail, intent("before"))

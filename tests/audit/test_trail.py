@@ -1,262 +1,30 @@
-"""The trail as its users see it: what it stores of drafts, how it waits, and how it ends."""
+"""The trail as its users see it: how it waits, how it begins and ends, and what it is given."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import os
 import signal
-import sqlite3
 import stat
 import subprocess
 import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.audit.trails import (
-    KEY,
-    SECRET,
-    awrite,
-    bodies,
-    calls,
-    intent,
-    of_kind,
-    write,
-    write_each_way,
-)
-from tests.helpers import relaxed
+from tests.audit.trails import KEY, awrite, bodies, calls, intent, of_kind, write, write_each_way
 from tests.support import PATIENCE, in_time
 from traced_tools.audit import writer
-from traced_tools.audit.contents import MOST_CONTENT, MOST_NAME
-from traced_tools.audit.records import Content, Draft, Subject, timestamp
-from traced_tools.audit.schema import REPEATED
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 
 WAYS = ("blocking", "asyncio")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "audit.db"
-
-
-def columns(path: Path) -> list[dict[str, Any]]:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute("SELECT * FROM audit_records ORDER BY chain_id, sequence")]
-
-
-# What is stored.
-
-
-def test_a_record_says_what_its_draft_says(path: Path) -> None:
-    draft = intent(conversation_id="c-1", trace_id="0" * 31 + "1", span_id="0" * 15 + "1")
-    with AuditTrail(path, key=KEY, service="travel", tags={"region": "eu"}) as trail:
-        write(trail, draft)
-        key_id = of_kind(path, "intent")[0]["arguments"]["key_id"]
-    (record, _) = bodies(path)
-    assert record == {
-        "schema_version": 1,
-        "kind": "intent",
-        "chain_id": record["chain_id"],
-        "sequence": 1,
-        "previous": "0" * 64,
-        "time": timestamp(draft.time),
-        "service": "travel",
-        "tags": {"region": "eu"},
-        "agent": "planner",
-        "run_id": "run-1",
-        "call_id": "call_1",
-        "tool": "get_weather",
-        "iteration": 1,
-        "batch_index": 0,
-        "conversation_id": "c-1",
-        "trace_id": "0" * 31 + "1",
-        "span_id": "0" * 15 + "1",
-        "source": "local",
-        "argument_names": ["city"],
-        "batch_size": 1,
-        "arguments": {"digest": record["arguments"]["digest"], "form": "json", "size": 16, "key_id": key_id},
-    }
-
-
-def test_columns_repeat_what_the_body_says(path: Path) -> None:
-    decision = Draft("decision", 5, intent().subject, {"decision": "allowed", "advisor": "policy"})
-    with AuditTrail(path, key=KEY) as trail:
-        trail.submit(intent())
-        trail.submit(decision)
-    for row in columns(path):
-        fields = json.loads(row["body"])
-        assert {name: row[name] for name in REPEATED} == {name: fields.get(name) for name in REPEATED}
-        assert (row["chain_id"], row["sequence"], row["kind"]) == (
-            fields["chain_id"],
-            fields["sequence"],
-            fields["kind"],
-        )
-        assert timestamp(row["time"]) == fields["time"]
-
-
-def test_what_is_unknown_is_left_out(path: Path) -> None:
-    with AuditTrail(path, key=KEY) as trail:
-        write(trail, intent())
-    assert not {"service", "tags", "conversation_id", "trace_id", "span_id"} & set(of_kind(path, "intent")[0])
-
-
-def stored(path: Path, told: Content, /, **options: Any) -> dict[str, Any]:
-    """What a trail stores of a content."""
-    with AuditTrail(path, key=KEY, **options) as trail:
-        write(trail, Draft("intent", 1, intent().subject, contents={"arguments": told}))
-    found: dict[str, Any] = of_kind(path, "intent")[0]["arguments"]
-    return found
-
-
-def test_nothing_but_a_digest_is_stored_by_default(path: Path) -> None:
-    stored(path, Content(json.dumps({"city": SECRET}), True, True))
-    for each in path.parent.iterdir():
-        assert SECRET.encode() not in each.read_bytes()
-
-
-def test_all_of_a_content_is_stored_on_request(path: Path) -> None:
-    told = stored(path, Content('{"city":  "Oslo"}', True, True), content="full")
-    assert told["text"] == '{"city":  "Oslo"}'
-    assert "cut" not in told
-
-
-def test_a_redactor_is_given_the_value_and_says_what_is_stored(path: Path) -> None:
-    seen: list[tuple[str, object]] = []
-
-    def redact(name: str, value: Any) -> object:
-        seen.append((name, value))
-        return {**value, "city": "***"}
-
-    told = stored(path, Content('{"city": "Oslo", "days": 2}', True, True), content="redacted", redactor=redact)
-    assert seen == [("arguments", {"city": "Oslo", "days": 2})]
-    assert json.loads(told["text"]) == {"city": "***", "days": 2}
-
-
-@pytest.mark.parametrize("left", [None, 1 / 2, "a text", [1], {"a": None}])
-def test_a_redactor_may_return_anything(path: Path, left: object) -> None:
-    told = stored(path, Content("words", True), content="redacted", redactor=lambda name, value: left)
-    text = left if left is None or isinstance(left, str) else json.dumps(left)
-    assert told.get("text") == text
-
-
-@pytest.mark.parametrize("text", ["{", "\ud800", '{"a": 1}'])
-def test_a_redactor_that_fails_leaves_the_digest(path: Path, text: str) -> None:
-    def fail(name: str, value: object) -> object:
-        raise SystemError(SECRET)
-
-    told = stored(path, Content(text, True, True), content="redacted", redactor=fail)
-    assert set(told) == {"digest", "form", "size", "key_id"}
-
-
-def test_a_redactor_may_return_what_cannot_be_stored(path: Path) -> None:
-    told = stored(path, Content("{}", True, True), content="redacted", redactor=lambda name, value: object())
-    assert "text" not in told
-
-
-@pytest.mark.parametrize("content", ["full", "redacted"])
-def test_of_a_silent_tool_only_the_digest_is_stored(path: Path, content: Any) -> None:
-    redactor = (lambda name, value: value) if content == "redacted" else None
-    stored(path, Content(SECRET, False), content=content, redactor=redactor)
-    assert SECRET.encode() not in path.read_bytes() + Path(f"{path}.checkpoints").read_bytes()
-
-
-def test_a_long_content_is_cut_and_says_so(path: Path) -> None:
-    told = stored(path, Content("x" * (MOST_CONTENT + 1), True), content="full")
-    assert told["text"] == "x" * MOST_CONTENT
-    assert told["cut"] is True
-    assert told["size"] == MOST_CONTENT + 1
-
-
-# Odd drafts.
-
-hostile = st.text(st.characters()) | st.sampled_from(["\0", "\ud800", "'; DROP TABLE audit_records; --", "\x1b[2J", "‮"])
-
-
-@relaxed
-@given(st.lists(hostile, min_size=5, max_size=5), hostile)
-def test_any_text_goes_through(tmp_path_factory: pytest.TempPathFactory, names: list[str], text: str) -> None:
-    path = tmp_path_factory.mktemp("any") / "audit.db"
-    agent, run_id, call_id, tool, conversation = names
-    with AuditTrail(path, key=KEY, content="full", service=text, tags={text: text}) as trail:
-        subject = Subject(agent, run_id, call_id, tool, 1, 0, conversation)
-        write(trail, Draft("intent", 1, subject, {"model": text}, {"reason": Content(text, True)}))
-    (record,) = of_kind(path, "intent")
-    assert record["reason"]["text"] == text
-    assert record["model"] == text
-    expected = [
-        each.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\ufffd") for each in names
-    ]
-    assert [record[name] for name in ("agent", "run_id", "call_id", "tool", "conversation_id")] == expected
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        intent("odd", tool="t" * 10_000_000),
-        intent("odd", tool="\U00020000" * 300, conversation_id="\u3042" * 600, agent="\ud800" * 300),
-        intent("odd", arguments=json.dumps({"a": "x" * 10_000_000})),
-        intent("odd", arguments="\ud800" * 1000),
-        intent("odd", iteration=2**80, batch_index="one"),
-        intent("odd", tool=17, agent=b"bytes", conversation_id=["a", "list"]),
-        Draft("intent", 1, intent("odd").subject, {"model": object(), "duration": float("nan"), "attempts": 2**5000}),
-        Draft("intent", 1, intent("odd").subject, {"x": {"y" * 100_000: [[[[[{}]]]]] * 10_000}}),
-    ],
-    ids=["long name", "long characters", "10 MB", "surrogates", "numbers", "types", "no JSON", "a lot"],
-)
-def test_an_odd_draft_is_recorded_and_does_not_disturb_its_neighbours(path: Path, odd: Draft) -> None:
-    with AuditTrail(path, key=KEY) as trail:
-        trail.submit(intent("before"))
-        trail.submit(odd)
-        write(trail, intent("after"))
-    assert calls(path) == ["before", "odd", "after"]
-    assert not of_kind(path, "gap")
-    assert path.stat().st_size < 1_000_000
-    for row in columns(path):
-        assert all(len(str(row[name]).encode()) <= MOST_NAME for name in REPEATED)
-
-
-def circular() -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    fields["again"] = fields
-    return fields
-
-
-def test_a_circular_draft_is_cut(path: Path) -> None:
-    with AuditTrail(path, key=KEY) as trail:
-        write(trail, Draft("intent", 1, intent().subject, circular()))
-    assert calls(path) == ["call_1"]
-
-
-@pytest.mark.parametrize("time", [None, "now", 2**80, -(2**80)])
-def test_a_time_that_is_none_becomes_that_of_the_record(path: Path, time: Any) -> None:
-    with AuditTrail(path, key=KEY) as trail:
-        write(trail, Draft("intent", time, intent().subject))
-    (record, _) = bodies(path)
-    assert record["time"][:2] == "20"
-
-
-def test_a_draft_that_no_record_can_be_made_of_is_lost_alone_and_counted(path: Path) -> None:
-    impossible = Draft("intent", 1, "nobody")  # type: ignore[arg-type]
-    with AuditTrail(path, key=KEY) as trail:
-        trail.submit(intent("before"))
-        with pytest.raises(AuditUnavailable):
-            write(trail, impossible)
-        write(trail, intent("after"))
-    assert calls(path) == ["before", "after"]
-    (gap,) = of_kind(path, "gap")
-    assert (gap["late"], gap["lost"]) == (0, 1)
 
 
 # How it waits.
@@ -341,6 +109,20 @@ def test_an_event_loop_that_is_gone_disturbs_nobody(path: Path) -> None:
 
 async def first_step(coroutine: Any) -> None:
     coroutine.send(None)
+
+
+def test_threads_that_wait_are_woken_together(path: Path) -> None:
+    """Each waits for its own record, whatever else is in the batch."""
+    with AuditTrail(path, key=KEY) as trail:
+        barrier = threading.Barrier(8)
+
+        def work(number: int) -> bool:
+            barrier.wait(PATIENCE)
+            write(trail, intent(f"call_{number}"))
+            return f"call_{number}" in calls(path)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(8)))
 
 
 # How it begins and ends.
@@ -585,17 +367,3 @@ def test_what_was_taken_can_be_read_at_once(path: Path) -> None:
         assert trail.verify().ok
         assert trail.match("call_1", '{ "city": "Oslo" }')
         assert not trail.match("call_1", '{"city": "Bergen"}')
-
-
-def test_threads_that_wait_are_woken_together(path: Path) -> None:
-    """Each waits for its own record, whatever else is in the batch."""
-    with AuditTrail(path, key=KEY) as trail:
-        barrier = threading.Barrier(8)
-
-        def work(number: int) -> bool:
-            barrier.wait(PATIENCE)
-            write(trail, intent(f"call_{number}"))
-            return f"call_{number}" in calls(path)
-
-        with ThreadPoolExecutor(8) as pool:
-            assert all(pool.map(work, range(8)))

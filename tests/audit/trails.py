@@ -43,6 +43,11 @@ def write(trail: AuditTrail, draft: Draft) -> None:
 def settle(trail: AuditTrail, draft: Draft) -> None:
     """Have a record written, however little time the trail gives to those who wait."""
     trail.submit(draft)
+    settled(trail)
+
+
+def settled(trail: AuditTrail) -> None:
+    """Wait until all that the trail has taken is durable."""
     assert trail.flush(2 * PATIENCE)
 
 

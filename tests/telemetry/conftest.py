@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers import Telemetry
 from tests.telemetry.closed_list import assert_consistent
+from tests.telemetry.scraped import Exposed
 
 
 @pytest.fixture
@@ -14,3 +15,11 @@ def telemetry() -> Iterator[Telemetry]:
     exported = Telemetry()
     yield exported
     assert_consistent(exported)
+
+
+@pytest.fixture
+def exposed() -> Iterator[Exposed]:
+    """Providers whose metrics are exposed to Prometheus."""
+    exposed = Exposed()
+    yield exposed
+    exposed.close()

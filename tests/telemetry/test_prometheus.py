@@ -1,112 +1,20 @@
+"""What Prometheus is told: every metric under the name the conventions give it, and nothing that is not valid."""
+
 from __future__ import annotations
 
-import socket
-import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.samples import Sample
 
+from tests.telemetry.scraped import MARKER, Exposed, only, run
 from traced_tools.client import ChatClient
-from traced_tools.errors import ConfigurationError
-from traced_tools.messages import ToolCall, Usage
+from traced_tools.messages import ToolCall
 from traced_tools.telemetry import names
-from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
-from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.testing.scripted import ScriptedChatModel
-
-MARKER = "the-secret-marker"
-OPENMETRICS = "application/openmetrics-text"
-
-
-class Exposed:
-    """Providers whose metrics are exposed; nobody listens before `serve`."""
-
-    def __init__(self, *views: View) -> None:
-        resource = Resource({"service.name": "checkout", "cloud.region": "here"})
-        self.exporter = InMemorySpanExporter()
-        self.tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.reader = PrometheusReader()
-        self.collector = PrometheusCollector(self.reader)
-        self.meter_provider = MeterProvider([self.reader], resource, shutdown_on_exit=False, views=views)
-        self.meter = self.meter_provider.get_meter("a scope", "1.0")
-        self.registry = CollectorRegistry(support_collectors_without_names=True)
-        self.registry.register(self.collector)
-        self.options = TelemetryOptions(self.tracer_provider, self.meter_provider)
-
-    def close(self) -> None:
-        self.tracer_provider.shutdown()
-        self.meter_provider.shutdown()
-
-    def text(self, accept: str = OPENMETRICS) -> str:
-        """Return what a scraper would be given."""
-        encode, _ = choose_encoder(accept)
-        return encode(self.registry).decode()
-
-    @contextmanager
-    def serve(self) -> Iterator[PrometheusServer]:
-        """Listen on a loopback port."""
-        server = PrometheusServer(self.collector, "127.0.0.1", 0)
-        try:
-            yield server
-        finally:
-            server.stop()
-
-    def samples(self, name: str) -> list[Sample]:
-        """Return the samples of one name."""
-        families = parse_openmetrics(self.text())
-        return [sample for family in families for sample in family.samples if sample.name == name]
-
-    def spans(self) -> dict[int, ReadableSpan]:
-        return {span.get_span_context().span_id: span for span in self.exporter.get_finished_spans()}
-
-
-def get(server: PrometheusServer, accept: str = OPENMETRICS, query: str = "") -> tuple[str, str]:
-    """Scrape over HTTP; return the content type and the text."""
-    request = urllib.request.Request(f"http://{server.address}/metrics{query}", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as answer:
-        return answer.headers["Content-Type"], answer.read().decode()
-
-
-@pytest.fixture
-def exposed() -> Iterator[Exposed]:
-    exposed = Exposed()
-    yield exposed
-    exposed.close()
-
-
-def fail(text: str) -> str:
-    """Fail."""
-    raise ValueError(f"{MARKER} {text}")
-
-
-def run(options: TelemetryOptions) -> None:
-    """A run with a tool that fails and one that nobody registered, secrets everywhere."""
-    asked = [ToolCall(name="fail", arguments={"text": MARKER}), ToolCall(name=MARKER, arguments={"x": MARKER})]
-    model = ScriptedChatModel([asked, MARKER], usage=Usage(input_tokens=812, output_tokens=93))
-    client = ChatClient(model, tools=[fail], telemetry=options)
-    client.prompt(MARKER, conversation_id=MARKER).call()
-
-
-def only(samples: list[Sample]) -> Sample:
-    (sample,) = samples
-    return sample
 
 
 def test_every_metric_of_a_run_is_exposed_under_its_prometheus_name(exposed: Exposed) -> None:
@@ -129,121 +37,6 @@ def test_every_metric_of_a_run_is_exposed_under_its_prometheus_name(exposed: Exp
         "traced_tools_tool_active": "gauge",
         "traced_tools_tool_decisions": "counter",
     }
-
-
-def test_a_scrape_over_http_has_exemplars_of_real_traces(exposed: Exposed) -> None:
-    run(exposed.options)
-    with exposed.serve() as server:
-        _, text = get(server)
-    samples = [sample for family in parse_openmetrics(text) for sample in family.samples]
-    traces = {sample.exemplar.labels["trace_id"] for sample in samples if sample.exemplar}
-    assert traces == {f"{span.get_span_context().trace_id:032x}" for span in exposed.spans().values()}
-
-
-def test_an_exemplar_of_a_bucket_names_the_span_that_took_that_long(exposed: Exposed) -> None:
-    run(exposed.options)
-    buckets = exposed.samples("gen_ai_execute_tool_duration_seconds_bucket")
-    exemplar = only([sample for sample in buckets if sample.exemplar]).exemplar
-    assert exemplar is not None
-    span = exposed.spans()[int(exemplar.labels["span_id"], 16)]
-    assert span.name == "execute_tool fail"
-    assert exemplar.labels == {
-        "trace_id": f"{span.get_span_context().trace_id:032x}",
-        "span_id": f"{span.get_span_context().span_id:016x}",
-    }
-    assert exemplar.value == pytest.approx((span.end_time - span.start_time) / 1e9, abs=1e-6)
-
-
-def test_an_exemplar_of_a_counter_names_its_span(exposed: Exposed) -> None:
-    run(exposed.options)
-    found = {
-        exposed.spans()[int(sample.exemplar.labels["span_id"], 16)].name
-        for sample in exposed.samples("traced_tools_tool_decisions_total")
-        if sample.exemplar
-    }
-    assert found == {"execute_tool fail", "refuse_tool _unknown"}
-
-
-def test_a_second_scrape_sees_the_exemplars_of_the_first(exposed: Exposed) -> None:
-    run(exposed.options)
-    first, second = (exposed.samples("gen_ai_invoke_agent_duration_seconds_bucket") for _ in range(2))
-    assert any(sample.exemplar for sample in first)
-    assert first == second
-
-
-def test_a_later_run_replaces_the_exemplar_of_its_bucket(exposed: Exposed) -> None:
-    histogram = exposed.meter.create_histogram("h", "s", explicit_bucket_boundaries_advisory=[1.0, 2.0])
-    tracer = exposed.tracer_provider.get_tracer("test")
-    values = []
-    for value in (1.5, 0.5, 1.75):
-        with tracer.start_as_current_span("work"):
-            histogram.record(value)
-        found = [sample.exemplar for sample in exposed.samples("h_seconds_bucket")]
-        values.append([exemplar and exemplar.value for exemplar in found])
-    assert values == [[None, 1.5, None], [0.5, 1.5, None], [0.5, 1.75, None]]
-
-
-def test_a_flush_does_not_use_the_exemplars_up(exposed: Exposed) -> None:
-    run(exposed.options)
-    exposed.meter_provider.force_flush()
-    assert any(sample.exemplar for sample in exposed.samples("gen_ai_invoke_agent_duration_seconds_bucket"))
-
-
-def test_a_value_on_a_boundary_and_one_past_the_last_have_their_exemplars_in_their_buckets(exposed: Exposed) -> None:
-    histogram = exposed.meter.create_histogram("h", explicit_bucket_boundaries_advisory=[1.0, 2.0])
-    tracer = exposed.tracer_provider.get_tracer("test")
-    for value in (1.0, 99.0):
-        with tracer.start_as_current_span("work"):
-            histogram.record(value)
-    assert [
-        (sample.labels["le"], sample.value, sample.exemplar and sample.exemplar.value)
-        for sample in exposed.samples("h_bucket")
-    ] == [("1.0", 1, 1.0), ("2.0", 1, None), ("+Inf", 2, 99.0)]
-
-
-def test_a_measurement_outside_a_trace_has_no_exemplar(exposed: Exposed) -> None:
-    exposed.meter.create_counter("c").add(1)
-    assert only(exposed.samples("c_total")).exemplar is None
-
-
-def test_a_filter_that_lets_everything_through_makes_no_exemplar_without_a_trace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("OTEL_METRICS_EXEMPLAR_FILTER", "always_on")
-    exposed = Exposed()
-    try:
-        exposed.meter.create_counter("c").add(1)
-        assert only(exposed.samples("c_total")).exemplar is None
-    finally:
-        exposed.close()
-
-
-def test_scrapes_take_turns_so_that_old_exemplars_never_replace_new_ones(
-    exposed: Exposed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone: list[bool] = []
-    monkeypatch.setattr(exposed.reader, "read", lambda: alone.append(exposed.collector._lock.locked()))
-    exposed.text()
-    assert alone == [True]
-
-
-def test_a_scraper_that_does_not_ask_for_openmetrics_gets_the_text_format(exposed: Exposed) -> None:
-    run(exposed.options)
-    with exposed.serve() as server:
-        kind, text = get(server, "text/plain")
-        other, _ = get(server)
-    assert kind.startswith("text/plain") and other.startswith(OPENMETRICS)
-    families = {family.name: family for family in parse_text(text)}
-    assert families["gen_ai_invoke_agent_duration_seconds"].type == "histogram"
-    assert "trace_id" not in text
-
-
-def test_a_scraper_can_ask_for_single_series(exposed: Exposed) -> None:
-    exposed.meter.create_counter("c").add(1)
-    exposed.meter.create_counter("d").add(1)
-    with exposed.serve() as server:
-        _, text = get(server, "text/plain", "?name[]=c_total")
-    assert "c_total 1.0" in text and "d_total" not in text
 
 
 def test_the_resource_is_target_info_and_no_series_has_scope_labels(exposed: Exposed) -> None:
@@ -369,28 +162,6 @@ def test_an_exponential_histogram_is_skipped_and_said_to_be() -> None:
         exposed.close()
 
 
-def test_scrapes_at_once_while_runs_go_on_are_each_valid_and_never_go_back(exposed: Exposed) -> None:
-    name = "gen_ai_invoke_agent_duration_seconds_count"
-    stop = threading.Event()
-
-    def scrape_on(server: PrometheusServer) -> list[float]:
-        seen: list[float] = []
-        while not stop.is_set():
-            families = parse_openmetrics(get(server)[1])
-            seen.extend(sample.value for family in families for sample in family.samples if sample.name == name)
-        return seen
-
-    with exposed.serve() as server, ThreadPoolExecutor(4) as pool:
-        scrapers = [pool.submit(scrape_on, server) for _ in range(3)]
-        for _ in range(20):
-            run(exposed.options)
-        stop.set()
-    for scraper in scrapers:
-        assert scraper.result() == sorted(scraper.result())
-    assert only(exposed.samples(name)).value == 20
-    assert not exposed.collector.skipped
-
-
 def test_tool_names_the_model_made_up_and_fresh_ids_add_no_series(exposed: Exposed) -> None:
     def lines() -> int:
         return sum(1 for line in exposed.text("text/plain").splitlines() if not line.startswith("#"))
@@ -433,79 +204,6 @@ def test_metrics_that_cannot_be_read_cost_the_scrape_and_nothing_else(
     assert [record.message for record in caplog.records] == [
         "a scrape found no metrics: reading them raised TimeoutError"
     ]
-
-
-def test_serving_writes_nothing_to_stderr(exposed: Exposed, capfd: pytest.CaptureFixture[str]) -> None:
-    with exposed.serve() as server:
-        get(server)
-        delete = urllib.request.Request(f"http://{server.address}/", method="DELETE")
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(delete, timeout=5)
-        refused.value.close()
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_stopped_server_has_no_thread_and_no_port(exposed: Exposed) -> None:
-    before = set(threading.enumerate())
-    with exposed.serve() as server:
-        assert set(threading.enumerate()) - before
-    server.stop()
-    assert not set(threading.enumerate()) - before
-    host, port = server.address.split(":")
-    again = PrometheusServer(exposed.collector, host, int(port))
-    again.stop()
-    assert again.address == server.address
-
-
-def test_a_port_in_use_is_an_error_that_names_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"prometheus: cannot listen on 127\.0\.0\.1:{port} \(Address"):
-            PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", port)
-
-
-@pytest.mark.parametrize("host", ["a..b", "192.0.2.1"])
-def test_a_host_that_is_not_here_is_an_error(host: str) -> None:
-    with pytest.raises(ConfigurationError, match="prometheus: cannot listen on"):
-        PrometheusServer(PrometheusCollector(PrometheusReader()), host, 0)
-
-
-@pytest.mark.parametrize(
-    ("value", "address"),
-    [
-        (9464, ("127.0.0.1", 9464)),
-        (0, ("127.0.0.1", 0)),
-        ("0.0.0.0:9464", ("0.0.0.0", 9464)),
-        ("localhost:0", ("localhost", 0)),
-        ("[::1]:9464", ("::1", 9464)),
-    ],
-)
-def test_an_address_is_a_port_of_this_machine_or_host_and_port(value: int | str, address: tuple[str, int]) -> None:
-    assert parse_address(value) == address
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        -1,
-        65536,
-        "",
-        "9464",
-        ":9464",
-        "host",
-        "host:",
-        "host:x",
-        "host:99999",
-        "http://host:1",
-        "u:p@host:1",
-        "h:1/x",
-        "[::1",
-        " h:1",
-    ],
-)
-def test_anything_else_is_an_error_that_says_what_is_accepted(value: int | str) -> None:
-    with pytest.raises(ConfigurationError, match=r'a port from 0 to 65535 .* or "host:port"'):
-        parse_address(value)
 
 
 def test_names_of_the_table_never_clash_in_prometheus(exposed: Exposed) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
+DRAFT_3 = "http://json-schema.org/draft-03/schema#"
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 TEXT = {"type": "string"}
 NODE = {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}
 

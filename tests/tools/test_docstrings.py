@@ -1,36 +1,17 @@
-"""What a docstring says of a tool and of its parameters, in each style and however carelessly it is written."""
+"""What a docstring says of a tool and of its parameters, in each style."""
 
 from __future__ import annotations
 
-import functools
-import operator
 import subprocess
 import sys
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from textwrap import dedent, indent
 from typing import Any
-from unittest import TestCase
 
 import griffe
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import BaseModel
 
-from tests.helpers import relaxed
-from traced_tools.tools.docstrings import Docstring, read_docstring
-
-
-def read(text: str | None) -> Docstring:
-    """Read `text` as the docstring of a function."""
-
-    def function() -> None: ...
-
-    function.__doc__ = text
-    return read_docstring(function)
+from tests.tools.docstrings import read
+from traced_tools.tools.docstrings import Docstring
 
 
 def described(text: str) -> str:
@@ -133,6 +114,7 @@ Raises:
     LookupError: If there is none.
 """
 
+
 NUMPY = """Find a city.
 
 Some more about it.
@@ -173,6 +155,7 @@ LookupError
     If there is none.
 """
 
+
 SPHINX = """Find a city.
 
 Some more about it.
@@ -199,6 +182,7 @@ And some more.
 :returns: The city.
 :rtype: dict
 """
+
 
 DESCRIBED = {
     "name": "Its name.",
@@ -306,159 +290,7 @@ def test_a_docstring_that_griffe_fails_on_describes_no_parameters(monkeypatch: p
     assert read(GOOGLE) == Docstring("Find a city.\n\nSome more about it.", {})
 
 
-# Whose docstring it is.
-
-
-def find(name: str, days: int = 1) -> str:
-    """Find a city.
-
-    Args:
-        name: Its name.
-        days: How many.
-    """
-    return name * days
-
-
-FOUND = Docstring("Find a city.", {"name": "Its name.", "days": "How many."})
-
-
-@functools.wraps(find)
-def wrapped(*args: Any, **kwargs: Any) -> str:
-    return find(*args, **kwargs)
-
-
-class Wrapper:
-    """Count the calls of a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: Any) -> None:
-        """Call and count."""
-
-
-class Finder:
-    """Know all cities."""
-
-    def find(self, name: str) -> str:
-        """Find a city.
-
-        Args:
-            name: Its name.
-            days: How many.
-        """
-        return name
-
-    def __call__(self, name: str) -> str:
-        """Find a city.
-
-        :param name: Its name.
-        :param days: How many.
-        """
-        return name
-
-    search = functools.partialmethod(find, "Bonn")
-
-
-class QuickFinder(Finder):
-    """Know some cities."""
-
-    def find(self, name: str) -> str:
-        return name
-
-    def __call__(self, name: str) -> str:
-        return name
-
-
-class Undocumented(dict[str, str]):
-    def __call__(self) -> None: ...
-
-
-class DocumentedClass(Undocumented):
-    """Find a city.
-
-    Args:
-        name: Its name.
-        days: How many.
-    """
-
-
-class Abstract(ABC):
-    @abstractmethod
-    def __call__(self) -> None: ...
-
-
-class Concrete(Abstract):
-    def __call__(self) -> None: ...
-
-
-class Model(BaseModel):
-    def __call__(self) -> None: ...
-
-
-@dataclass
-class Record:
-    name: str = ""
-
-    def __call__(self) -> None: ...
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        find,
-        wrapped,
-        Wrapper(find),
-        functools.lru_cache(find),
-        functools.partial(find, "Bonn"),
-        functools.partial(functools.partial(wrapped, "Bonn"), days=2),
-        functools.partial(Finder()),
-        functools.update_wrapper(functools.partial(find, "Bonn"), find),
-        Finder().find,
-        Finder().search,
-        Finder(),
-        QuickFinder().find,
-        QuickFinder(),
-        DocumentedClass(),
-        DocumentedClass,
-    ],
-)
-def test_a_callable_of_any_kind_has_the_docstring_that_was_written_for_it(function: Callable[..., Any]) -> None:
-    assert read_docstring(function) == FOUND
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda: None,
-        functools.partial(lambda: None),
-        Wrapper(lambda: None),
-        Undocumented(),
-        Undocumented,
-        Concrete(),
-        Model(),
-        Record(),
-        Record,
-    ],
-)
-def test_what_nobody_documented_says_nothing_of_python(function: Callable[..., Any]) -> None:
-    assert read_docstring(function) == Docstring("", {})
-
-
-def test_builtins_have_docstrings_too() -> None:
-    assert read_docstring(len).description == "Return the number of items in a container."
-    assert read_docstring([].append).description == "Append object to the end of the list."
-    assert "Call self" not in read_docstring(operator.itemgetter(0)).description
-
-
-def test_a_docstring_that_is_no_text_is_none() -> None:
-    def function() -> None: ...
-
-    function.__doc__ = 5  # type: ignore[assignment]
-    assert read_docstring(function) == Docstring("", {})
-
-
-# What it costs, and what else it does.
+# What it costs.
 
 
 @pytest.mark.parametrize(("text", "imported"), [("Find.\n\nReturns:\n    str: The city.", False), (GOOGLE, True)])
@@ -475,88 +307,3 @@ def test_griffe_is_imported_only_for_a_section_of_parameters(text: str, imported
         [sys.executable, "-W", "error", "-c", dedent(code)], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.split() == [str(imported)]
-
-
-def read_in_silence(text: str) -> Docstring:
-    with TestCase().assertNoLogs(level="DEBUG"), warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        said = read(text)
-    assert warned == []
-    return said
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Find.\n\nArgs:\n    x (Literal['\\d']): Where.\nReturns:\n    (Literal['\\d']): foo",
-        "Find.\n\nArgs:\n    x (1if): Where.\n       y\n    and so on",
-        "Find.\n\nArgs:\n  x ('\\d'): Where.\n and ('\\d'): so on\n",
-        "Find.\n\nParameters\n---\nx : Literal['\\d']\n    Where.\n  y\nReturns\n---\nLiteral['\\d']\n    foo",
-        "Find.\n\n:param '\\d' x: Where.\n:type x: '\\d'\n:param x: Again.\n:param x",
-        "Find.\n\n:param  '\\d'  x : Where.\n:param '\\d' :",
-    ],
-)
-def test_types_and_mistakes_in_a_docstring_are_no_news(text: str) -> None:
-    assert set(read_in_silence(text).parameters) == {"x"}
-
-
-PIECES = (
-    "Args:\n",
-    "Other Parameters:\n",
-    "Returns:\n",
-    "Parameters\n",
-    "----------\n",
-    ":param ",
-    ":type ",
-    "    ",
-    " ",
-    "\n",
-    ":",
-    "x",
-    "*",
-    "(int)",
-    "('\\d')",
-    "1if",
-    "{",
-    "```\n",
-    "\t",
-    "\0",
-)
-
-
-@relaxed
-@given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join))
-def test_any_text_can_be_read_and_is_read_in_silence(text: str) -> None:
-    said = read_in_silence(text)
-    for line in (*said.description.split("\n\n"), *said.parameters.values()):
-        assert line == " ".join(line.split())
-    assert all(name.isidentifier() for name in said.parameters)
-
-
-def google(name: str, type: str, description: str) -> str:
-    return f"    {name} ({type}): {description}\n"
-
-
-def numpy(name: str, type: str, description: str) -> str:
-    return f"{name} : {type}\n    {description}\n"
-
-
-def sphinx(name: str, type: str, description: str) -> str:
-    return f":param {type} {name}: {description}\n"
-
-
-WRITTEN = {"Args:\n": google, "Parameters\n----------\n": numpy, "": sphinx}
-words = st.lists(st.text("abcABC(),.é[]'\\", min_size=1, max_size=5), min_size=1, max_size=5).map(" ".join)
-types = st.sampled_from(["int", "list[str]", "dict[str, int]", "str, optional", "Literal['\\d']", "int | None"])
-
-
-@relaxed
-@given(
-    st.sampled_from(sorted(WRITTEN)),
-    st.dictionaries(st.text("abcxyz_", min_size=1, max_size=8), words, min_size=1, max_size=5),
-    types,
-    st.sampled_from(["\n", "\n\n"]),
-)
-def test_what_is_written_in_a_style_is_read_again(title: str, described: dict[str, str], type: str, gap: str) -> None:
-    written = "".join(WRITTEN[title](name, type, description) for name, description in described.items())
-    assert read_in_silence(f"Find.{gap}{title}{written}") == Docstring("Find.", described)

@@ -1,0 +1,181 @@
+"""How the limits of a run end the tool loop: with a concluding answer, with what there is, or with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.advisors.loops import Loop, assert_complete
+from tests.helpers import MODES, run, run_chunks
+from tests.telemetry.runs import add, adds
+from traced_tools import AssistantMessage, ChatClient, ChatOptions, LoopLimitExceeded, LoopLimits, ToolCall, Usage
+from traced_tools.testing import ScriptedChatModel
+
+pytestmark = pytest.mark.parametrize("mode", MODES)
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def limited(limit: str) -> tuple[LoopLimits, list[Any]]:
+    """Limits and turns that break `limit` in the second pass or the second call."""
+    settings: dict[str, Any] = {
+        "max_iterations": {"max_iterations": 1},
+        "max_tool_calls": {"max_tool_calls": 1},
+        "max_calls_per_tool": {"max_calls_per_tool": 1},
+        "repeated_call": {"max_repeated_calls": 1},
+        "token_budget": {"max_tokens": 4},
+        "deadline": {"max_seconds": 60},
+    }
+    second = adds(1, 1) if limit == "repeated_call" else adds(2, 2)
+    turns = {
+        "max_iterations": [["so far", adds(1, 1)]],
+        "deadline": [["so far", ToolCall("wait")]],
+    }
+    return LoopLimits(**settings[limit]), turns.get(limit, [["so far", adds(1, 1), second]])
+
+
+LIMITS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "repeated_call", "token_budget", "deadline")
+
+
+@pytest.fixture
+def limited_client(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ChatClient, ScriptedChatModel, Loop]]:
+    clock = Clock()
+    monkeypatch.setattr("traced_tools.tools.limits.time", clock)
+
+    def wait() -> str:
+        """Wait."""
+        clock.now += 100
+        return "waited"
+
+    def make(limit: str, on_limit: Any, *further: Any) -> tuple[ChatClient, ScriptedChatModel, Loop]:
+        limits, turns = limited(limit)
+        limits = LoopLimits(**{**limits.__dict__, "on_limit": on_limit})
+        model = ScriptedChatModel([*turns, *further], usage=Usage(input_tokens=3, output_tokens=2))
+        loop = Loop()
+        return ChatClient(model, tools=[add, wait], limits=limits, tool_calling_advisor=loop), model, loop
+
+    return make
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_b027_a_broken_limit_asks_once_more_without_tools(mode: str, limit: str, limited_client: Any) -> None:
+    client, model, loop = limited_client(limit, "conclude", "concluded")
+    response, chunks = run_chunks(client.prompt("?"), mode)
+    assert (response.content, response.stop_reason) == ("concluded", limit)
+    assert [len(request.tools) for request in model.requests] == [2, 0]
+    assert response.usage == Usage(input_tokens=6, output_tokens=4)
+    assert_complete(response.messages)
+    assert response.messages[-1] == AssistantMessage("concluded")
+    assert [final.stop_reason for final in loop.finals] == [limit]
+    if chunks:
+        assert "".join(chunk.text for chunk in chunks if chunk.iteration == 2) == "concluded"
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_calls_in_the_concluding_answer_are_refused(mode: str, limit: str, limited_client: Any) -> None:
+    client, model, _ = limited_client(limit, "conclude", ["I insist", adds(8, 8)])
+    response = run(client.prompt("?"), mode)
+    assert (response.content, response.stop_reason) == ("I insist", limit)
+    assert len(model.requests) == 2
+    assert_complete(response.messages)
+    assert response.tool_results[-1].outcome is None
+    assert response.tool_results[-1].value is None
+    assert response.tool_results[-1].decision in ("limited", "repeated")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_broken_limit_can_stop_the_run_with_what_there_is(mode: str, limit: str, limited_client: Any) -> None:
+    client, model, loop = limited_client(limit, "stop")
+    response = run(client.prompt("?"), mode)
+    assert (response.content, response.stop_reason) == ("so far", limit)
+    assert len(model.requests) == 1
+    assert response.usage == Usage(input_tokens=3, output_tokens=2)
+    assert_complete(response.messages)
+    assert [final.stop_reason for final in loop.finals] == [limit]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_broken_limit_can_raise_with_what_there_is(mode: str, limit: str, limited_client: Any) -> None:
+    client, model, loop = limited_client(limit, "raise")
+    with pytest.raises(LoopLimitExceeded) as caught:
+        run(client.prompt("?"), mode)
+    assert caught.value.limit == limit
+    response = caught.value.response
+    assert (response.stop_reason, response.content, len(model.requests)) == (limit, "so far", 1)
+    assert_complete(response.messages)
+    assert response.usage == Usage(input_tokens=3, output_tokens=2)
+    assert response.tool_results
+    assert [final.stop_reason for final in loop.finals] == [limit]
+
+
+@pytest.mark.parametrize("limit", ["max_tool_calls", "max_calls_per_tool", "repeated_call"])
+def test_calls_within_a_limit_keep_their_results(mode: str, limit: str, limited_client: Any) -> None:
+    client, _, _ = limited_client(limit, "stop")
+    first, second = run(client.prompt("?"), mode).tool_results
+    assert (first.content, first.decision, first.ok) == ("2", "allowed", True)
+    assert second.decision == ("repeated" if limit == "repeated_call" else "limited")
+    assert (second.ok, second.error_type) == (False, None)
+
+
+def test_a_used_up_budget_runs_no_tool(mode: str, limited_client: Any) -> None:
+    client, _, _ = limited_client("token_budget", "stop")
+    response = run(client.prompt("?"), mode)
+    assert {each.decision for each in response.tool_results} == {"limited"}
+
+
+def test_an_answer_within_the_last_allowed_pass_breaks_no_limit(mode: str) -> None:
+    model = ScriptedChatModel([adds(1, 1), "two"], usage=Usage(input_tokens=5, output_tokens=5))
+    limits = LoopLimits(max_iterations=2, max_tool_calls=1, max_calls_per_tool=1, max_repeated_calls=1, max_tokens=20)
+    response = run(ChatClient(model, tools=[add], limits=limits).prompt("?"), mode)
+    assert (response.content, response.stop_reason) == ("two", "answered")
+
+
+def test_by_default_a_fourth_identical_call_ends_the_run(mode: str) -> None:
+    same = [ToolCall("add", text) for text in ('{"a":1,"b":1}', '{"b": 1, "a": 1}', '{"a":1,"b":1}', '{"b":1,"a":1}')]
+    model = ScriptedChatModel([*same, "enough"])
+    response = run(ChatClient(model, tools=[add]).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed"] * 3 + ["repeated"]
+    assert (response.stop_reason, response.content) == ("repeated_call", "enough")
+
+
+def test_of_identical_calls_in_one_answer_only_those_over_the_limit_are_refused(mode: str) -> None:
+    model = ScriptedChatModel([[adds(1, 1)] * 4, "enough"])
+    response = run(ChatClient(model, tools=[add]).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed"] * 3 + ["repeated"]
+
+
+def test_calls_with_one_id_are_decided_apart(mode: str) -> None:
+    calls = [ToolCall("add", {"a": 1, "b": 1}, id="same"), ToolCall("add", {"a": 2, "b": 2}, id="same")]
+    model = ScriptedChatModel([calls, "enough"])
+    response = run(ChatClient(model, tools=[add], limits=LoopLimits(max_tool_calls=1)).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed", "limited"]
+
+
+def test_a_request_brings_its_own_limits(mode: str) -> None:
+    client = ChatClient(ScriptedChatModel([adds(1, 1)]), tools=[add], limits=LoopLimits(max_iterations=9))
+    response = run(client.prompt("?", limits=LoopLimits(max_iterations=1, on_limit="stop")), mode)
+    assert response.stop_reason == "max_iterations"
+
+
+def test_a_run_whose_time_is_over_before_it_begins_is_only_concluded(mode: str) -> None:
+    model = ScriptedChatModel(["too late"])
+    response = run(ChatClient(model, tools=[add], limits=LoopLimits(max_seconds=1e-9)).prompt("?"), mode)
+    assert (response.content, response.stop_reason, model.requests[0].tools) == ("too late", "deadline", ())
+
+
+def test_the_concluding_call_does_not_demand_a_tool(mode: str) -> None:
+    model = ScriptedChatModel([adds(1, 1), "enough"])
+    client = ChatClient(model, tools=[add], options=ChatOptions(tool_choice="required"))
+    run(client.prompt("?", limits=LoopLimits(max_iterations=1)), mode)
+    assert model.requests[0].options.tool_choice == "required"
+    assert model.requests[1].options.tool_choice in (None, "none", "auto")

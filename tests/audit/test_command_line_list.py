@@ -1,0 +1,164 @@
+"""`traced-tools audit list`, as a person runs it: which calls are listed, and what is told of each."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.audit.commanded import RUN, TRACE, complaint, make_store, printed, story
+from tests.audit.made import Chain, insert
+from traced_tools.cli.audit.options import time_of, times_of
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_store(tmp_path, monkeypatch)
+
+
+def test_list_shows_a_row_for_each_call(store: Path) -> None:
+    lines = [line.split() for line in printed("list").splitlines()]
+    assert lines[0] == ["time", "(UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration"]
+    assert lines[1][2:] == ["0197a3b9-1111-7f12", "clerk", "mail", "allowed", "UNFINISHED"]
+    assert lines[2][2:] == ["0197a3b2-4c5d-7f12", "planner", "book", "allowed", "error", "250.0", "ms"]
+    assert lines[3][2:] == ["0197a3b2-4c5d-7f12", "planner", "refund", "denied", "policy", "-"]
+    assert lines[4][:2] == ["2026-01-01", "12:00:01"]
+    assert lines[-1] == ["4", "calls,", "1", "refused,", "1", "unfinished"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
+def test_list_fits_the_screen_and_never_loses_who_and_what(
+    store: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = printed("list")
+    assert max(map(len, text.splitlines())) <= columns
+    words = ("0197a3b9-1111-7f12", "12:00:01", "2026-01-01", "clerk", "mail", "UNFINISHED")
+    assert not [word for word in words if word not in text]
+
+
+def test_list_into_a_pipe_cuts_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    chain = story()
+    chain.call("t" * 150, run_id=RUN, iteration=9, agent="a" * 150)
+    insert(store.with_name("wide.db"), chain.rows)
+    text = printed("list", "--store", store.with_name("wide.db"))
+    assert "t" * 150 in text
+    assert "a" * 150 in text
+
+
+@pytest.mark.parametrize(
+    ("options", "tools"),
+    [
+        (["--tool", "mail"], ["mail"]),
+        (["--agent", "planner"], ["book", "refund", "search"]),
+        (["--decision", "denied"], ["refund"]),
+        (["--outcome", "unfinished"], ["mail"]),
+        (["--outcome", "error"], ["book"]),
+        (["--conversation", "c-4711", "--limit", "1"], ["book"]),
+        (["--since", "2026-01-01T12:00:05Z"], ["mail", "book"]),
+        (["--until", "2026-01-01T13:00:05+01:00"], ["refund", "search"]),
+        (["--until", "2026-01-01"], []),
+        (["--since", "1s"], []),
+    ],
+    ids=str,
+)
+def test_list_takes_filters_and_prints_json(store: Path, options: list[str], tools: list[str]) -> None:
+    assert [call["tool"] for call in json.loads(printed("list", "--json", *options))] == tools
+
+
+def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
+    assert json.loads(printed("list", "--json", "--tool", "book")) == [
+        {
+            "time": "2026-01-01T12:00:06+00:00",
+            "run_id": RUN,
+            "iteration": 2,
+            "batch_index": 1,
+            "call_id": "call_3",
+            "agent": "planner",
+            "tool": "book",
+            "conversation_id": "c-4711",
+            "trace_id": TRACE,
+            "span_id": None,
+            "state": "error",
+            "decision": "allowed",
+            "decided_by": None,
+            "reason_code": None,
+            "outcome": "error",
+            "error_type": "OSError",
+            "duration": 0.25,
+            "late": False,
+            "conflicting": 0,
+        }
+    ]
+
+
+def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path) -> None:
+    assert printed("list", "--tool", "nothing") == "no such call\n"
+    assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
+
+
+def test_what_a_list_shows_of_a_run_tells_it_apart_and_is_enough_to_show_it(store: Path) -> None:
+    chain = Chain()
+    runs = ("0197a3b2-4c5d-7f12-9a31-5be1c09d77aa", "0197a3b2-4c5d-7e00-9a31-5be1c09d77aa")
+    for run in runs:
+        chain.call(run_id=run)
+    insert(store.with_name("same.db"), chain.rows)
+    place = ("--store", store.with_name("same.db"))
+    shown = [line.split()[2] for line in printed("list", *place).splitlines()[1:3]]
+    assert sorted(printed("show", each, *place).splitlines()[0] for each in shown) == sorted(
+        f"run {run}" for run in runs
+    )
+
+
+def test_the_last_line_counts_all_calls_whose_tool_never_started_as_refused(store: Path) -> None:
+    chain = Chain()
+    for place, refused in enumerate(("denied", "unknown_tool", "invalid_arguments", "limited", "answered")):
+        chain.call(run_id=RUN, batch_index=place, decision=refused)
+    chain.add("outcome", run_id=RUN, iteration=1, batch_index=2, outcome="invalid_arguments")
+    chain.call(run_id=RUN, iteration=2, outcome="error")
+    insert(store.with_name("refused.db"), chain.rows)
+    last = printed("list", "--store", store.with_name("refused.db")).splitlines()[-1]
+    assert last == "6 calls, 5 refused, 0 unfinished"
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--since", "yesterday"], "--since"),
+        (["--until", "yesterday"], "--until"),
+        (["--since", "1h", "--until", "2h"], "--since"),
+        (["--since", "2026-02-01", "--until", "2026-01-31"], "--since"),
+        (["--limit", "0"], "--limit"),
+        (["--outcome", "fine"], "outcome"),
+        (["--store", ""], "--store"),
+        (["--nothing"], "--nothing"),
+    ],
+    ids=str,
+)
+def test_a_question_that_cannot_be_understood_ends_with_2_and_what_is_wrong(
+    store: Path, options: list[str], named: str
+) -> None:
+    assert named in complaint("list", *options)
+
+
+def test_help_says_which_zone_a_time_without_one_is_in(store: Path) -> None:
+    for command in ("list", "export"):
+        assert "UTC without a zone" in " ".join(printed(command, "--help").replace("│", "").split())
+
+
+def test_times_may_be_spans_back_from_now_or_in_utc() -> None:
+    now = datetime.now(UTC)
+    for text, span in (("90s", 90), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1w", 604_800)):
+        time = time_of(text, "--since")
+        assert time is not None
+        assert abs((now - time) - timedelta(seconds=span)) < timedelta(seconds=30)
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert times_of("2026-07-01T12:00", "2026-07-01T12:00Z") == (noon, noon)
+    assert times_of(None, None) == (None, None)
+    for text in ("999999w", "-2h", "2 h", "2y", "", "2026-13-01"):
+        with pytest.raises(typer.BadParameter):
+            time_of(text, "--since")

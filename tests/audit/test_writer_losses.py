@@ -1,0 +1,183 @@
+"""What the writer loses, and what it does not: records that do not fit, are refused, or are left at the end."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.audit.outages import Outage
+from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, write
+from tests.support import PATIENCE, in_time
+from traced_tools.audit import writer
+from traced_tools.audit.store import Row, Store, _Sqlite
+from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.verifying import verify
+from traced_tools.errors import AuditUnavailable
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+
+def test_what_does_not_fit_is_lost_counted_and_told(
+    path: Path, short: AuditTrail, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "MOST_WAITING", 10)
+    outage.failing = True
+    for number in range(10):
+        short.submit(intent(f"call_{number}"))
+    for number in range(7):
+        short.submit(intent(f"lost_{number}"))
+    with pytest.raises(AuditUnavailable):
+        in_time(lambda: write(short, intent("lost too")))
+    outage.failing = False
+    assert short.flush(PATIENCE)
+    settle(short, intent("after"))
+    short.close()
+    assert calls(path) == [*(f"call_{number}" for number in range(10)), "after"]
+    gaps = of_kind(path, "gap")
+    assert sum(gap["lost"] for gap in gaps) == 8
+    assert any("8 lost" in text for text in caplog.messages) or len(gaps) > 1
+    assert short._writer.lost == 8
+
+
+def test_what_waits_is_bounded_by_its_size_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "_MOST_PIECES", 100)
+    begun, goes_on, real = threading.Event(), threading.Event(), _Sqlite.append
+
+    def hang(self: Any, rows: Sequence[Row]) -> None:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        real(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", hang)
+    trail = AuditTrail(path, key=KEY)
+    trail.submit(intent("first"))
+    assert begun.wait(PATIENCE)
+    for number in range(30):
+        trail.submit(intent(f"big_{number}", arguments='"' + "x" * 40_000 + '"'))  # 9 pieces each
+    trail.submit(intent("small"))
+    goes_on.set()
+    assert trail.flush(PATIENCE)
+    for number in range(30):
+        write(trail, intent(f"later_{number}", arguments='"' + "x" * 40_000 + '"'))
+    trail.close()
+    assert calls(path) == ["first", *(f"big_{n}" for n in range(12)), *(f"later_{n}" for n in range(30))]
+    assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 19
+    assert not trail._writer._weights
+
+
+def test_closing_gives_up_in_time_and_says_what_is_lost(
+    path: Path, outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    trail = AuditTrail(path, key=KEY, timeout=0.1)
+    settle(trail, intent("before"))
+    outage.failing = True
+    for number in range(5):
+        trail.submit(intent(f"call_{number}"))
+    assert outage.failed.wait(PATIENCE)
+    in_time(lambda: trail.close(0.5))
+    assert "ends before 5 records were written (ConnectionError)" in caplog.text
+    assert trail._writer.lost == 5
+    assert calls(path) == ["before"]
+
+
+def test_what_is_lost_is_counted_once_when_the_thread_ends_while_somebody_closes(
+    path: Path, outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    trail = AuditTrail(path, key=KEY)
+    settle(trail, intent("before"))
+    outage.failing = True
+    trail.submit(intent("lost"))
+    assert outage.failed.wait(PATIENCE)
+
+    class Meanwhile(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            trail._writer._give_up()
+
+    handler = Meanwhile()
+    logging.getLogger("traced_tools.audit").addHandler(handler)
+    try:
+        in_time(lambda: trail.close(0.2))
+    finally:
+        logging.getLogger("traced_tools.audit").removeHandler(handler)
+    assert trail._writer.lost == 1
+    assert caplog.text.count("ends before 1 records were written") == 1
+
+
+def test_a_store_that_refuses_a_value_gets_one_it_can_take(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A value that nobody thought of must not stand in the way of all that comes after."""
+    with AuditTrail(path, key=KEY) as trail:
+        trail.submit(intent("odd", agent={"an": "object"}))
+        write(trail, intent("after"))
+    assert calls(path) == ["odd", "after"]
+    assert "agent" not in of_kind(path, "intent")[0] or of_kind(path, "intent")[0]["agent"] is None
+
+
+def test_a_record_that_the_store_refuses_is_lost_alone_and_counted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = _Sqlite.append
+
+    def picky(self: Any, rows: Sequence[Row]) -> None:
+        if any("odd" in str(row[-1]) for row in rows):
+            raise OverflowError
+        real(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", picky)
+    with AuditTrail(path, key=KEY, timeout=PATIENCE) as trail:
+        write(trail, intent("before"))
+        for number in range(20):
+            trail.submit(intent(f"odd_{number}" if number in (3, 4, 11) else f"call_{number}"))
+        with pytest.raises(AuditUnavailable):
+            write(trail, intent("odd"))
+        write(trail, intent("after"))
+    assert calls(path) == ["before", *(f"call_{n}" for n in range(20) if n not in (3, 4, 11)), "after"]
+    assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 4
+    assert len({each["chain_id"] for each in bodies(path)}) == 1
+    assert verify(path).ok
+
+
+def test_a_record_that_is_made_anew_is_late_once(
+    path: Path, short: AuditTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "writing", lambda self: 1 / 0)
+        with pytest.raises(AuditUnavailable):
+            write(short, intent("late"))
+        real, refusals = _Sqlite.append, [OverflowError]
+
+        def refusing(self: Any, rows: Sequence[Row]) -> None:
+            if refusals:
+                raise refusals.pop()
+            real(self, rows)
+
+        monkeypatch.setattr(_Sqlite, "append", refusing)
+    assert short.flush(PATIENCE)
+    assert refusals == []
+    assert calls(path) == ["late"]
+    assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
+
+
+@pytest.mark.parametrize("error", [sqlite3.DatabaseError, sqlite3.OperationalError, ConnectionError])
+def test_of_a_store_that_fails_whatever_is_in_a_record_none_is_lost(
+    path: Path, outage: Outage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    failures = [error] * 5
+
+    def failing(self: Any, rows: Sequence[Row]) -> None:
+        if failures:
+            raise failures.pop()
+        outage.append(self, rows)
+
+    monkeypatch.setattr(_Sqlite, "append", failing)
+    with AuditTrail(path, key=KEY, timeout=PATIENCE) as trail:
+        write(trail, intent())
+    assert calls(path) == ["call_1"]
+    assert trail._writer.lost == 0

@@ -1,0 +1,27 @@
+"""A web server that events are posted to, and what errors tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from traced_tools.events import WebhookExporter
+from traced_tools.testing import ReplayServer, Reply
+from traced_tools.testing.reply import Piece
+
+TAKEN = Reply(status=204)
+
+
+@contextmanager
+def posting(*replies: Reply | Piece, path: str = "/hook", **options: Any) -> Iterator[tuple[WebhookExporter, Any]]:
+    """An exporter, and the server it posts to."""
+    with ReplayServer(replies) as server:
+        exporter = WebhookExporter(f"{server.url}{path}", **options)
+        yield exporter, server
+        exporter.close()
+
+
+def told(error: BaseException) -> str:
+    """All that an error says of itself and of where it came from."""
+    return f"{error} {error!r} {error.__cause__!r} {error.__context__!r}"

@@ -1,0 +1,17 @@
+"""What the tests of tools are given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What is logged of schemas: warnings of the module's, without a traceback."""
+    caplog.set_level(logging.DEBUG)
+    yield caplog
+    assert all(each.levelno == logging.WARNING and each.exc_info is None for each in caplog.records)
+    assert {each.name for each in caplog.records} <= {"traced_tools.tools.json_schema"}
