@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from traced_tools.audit.records import RECORD_KINDS, AuditRecord, body_of, hash_of, timestamp
+from traced_tools.audit.schema import RECORDS
+from traced_tools.audit.store import Row
 
 NOON = 1_767_268_800_123_456_789
 DIGEST = {"digest": "ab" * 32, "form": "json", "size": 12, "key_id": "00112233aabbccdd"}
@@ -56,6 +58,15 @@ def record(kind: str = "intent", sequence: int = 1, **more: Any) -> AuditRecord:
     """A record as it stands in a store."""
     body = body_of({"kind": kind, "chain_id": "chain-1", "sequence": sequence, **FIELDS[kind], **more})
     return AuditRecord("chain-1", sequence, NOON, kind, hash_of(body), body)  # type: ignore[arg-type]
+
+
+def rows_of(*records: AuditRecord) -> list[Row]:
+    """Records as they go into a store; of what repeats parts of their bodies there is nothing."""
+    between = len(RECORDS.columns) - 6
+    return [
+        (each.chain_id, each.sequence, each.time, each.kind, *[None] * between, each.hash, each.body)
+        for each in records
+    ]
 
 
 def one_of_each() -> list[AuditRecord]:

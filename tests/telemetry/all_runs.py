@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.audit.mirrored import WAITING, one_of_each
+from tests.audit.mirrored import WAITING, one_of_each, rows_of
 from tests.helpers import MODES, Telemetry, run
 from tests.support import PATIENCE
 from tests.telemetry.embedders import Embedder, RemoteEmbedder
@@ -202,7 +202,7 @@ def export_events(telemetry: Telemetry) -> None:
 
 def audit(telemetry: Telemetry) -> None:
     """Have a trail's records mirrored and its store verified; what a trail tells itself is shown in `tests/audit`."""
-    mirror.tell(one_of_each(), telemetry.options)
+    mirror.tell(rows_of(*one_of_each()), telemetry.options)
     mirror.watch_lag(WAITING.lag, telemetry.options)
     mirror.verified("audit.db", True, time.time(), telemetry.options)
     assert mirror.flush(PATIENCE)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from traced_tools._ids import time_ordered_id
 from traced_tools.audit.contents import written
-from traced_tools.audit.records import GENESIS, AuditRecord, body_of, hash_of
+from traced_tools.audit.records import GENESIS, AuditRecord, RecordKind, body_of, hash_of
 from traced_tools.audit.store import Row
 
 Place = tuple[int, str]
@@ -68,3 +68,9 @@ class Chain:
 def record_of(row: Row) -> AuditRecord:
     """Return a row as a record."""
     return AuditRecord(row[0], row[1], row[2], row[3], row[-2], row[-1])
+
+
+def kind_of(row: Row) -> RecordKind:
+    """Return which record a row is."""
+    kind: RecordKind = row[3]
+    return kind

@@ -20,6 +20,7 @@ from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, Tra
 
 from traced_tools._fork import on_fork
 from traced_tools._workers import WorkerPool
+from traced_tools.audit.chain import kind_of, record_of
 from traced_tools.audit.records import body_of
 from traced_tools.messages import encodable
 from traced_tools.telemetry import names
@@ -28,6 +29,7 @@ from traced_tools.telemetry.scope import report_failure
 
 if TYPE_CHECKING:
     from traced_tools.audit.records import AuditRecord
+    from traced_tools.audit.store import Row
     from traced_tools.telemetry.declared import EventType
     from traced_tools.telemetry.scope import Attributes
 
@@ -71,18 +73,18 @@ _TEXT: Final = ("text", "cut")
 """What a content has beyond its digest where the trail stores contents: those stay in the store."""
 
 
-def tell(records: Sequence[AuditRecord], options: TelemetryOptions | None = None) -> None:
+def tell(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
     """Count records that are durable now, and send them as log-based events. Never raises, never waits.
 
     To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the
     record's own JSON, without the texts of contents; as long as there are none, its hash is that of the record.
 
     Args:
-        records: what was stored.
+        rows: what was stored.
         options: where to; None for the global providers.
     """
     try:
-        _told(records, RunTelemetry(options or TelemetryOptions(), agent=""))
+        _told(rows, RunTelemetry(options or TelemetryOptions(), agent=""))
     except Exception as error:
         report_failure(error, "the mirror of the audit trail")
 
@@ -117,11 +119,11 @@ def flush(timeout: float = 5.0) -> bool:
     return _LINE.flush(timeout)
 
 
-def _told(records: Sequence[AuditRecord], telemetry: RunTelemetry) -> None:
+def _told(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
     if telemetry.instruments is not None:
-        for kind, count in Counter(record.kind for record in records).items():
+        for kind, count in Counter(map(kind_of, rows)).items():
             telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
-    if telemetry.logger is not None and (left := _LINE.put(len(records), partial(_emit_all, records, telemetry))):
+    if telemetry.logger is not None and (left := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
         report_failure(Overflow(), "the mirror of the audit trail")
         if telemetry.instruments is not None:
             telemetry.instruments.telemetry_failures.add(left)
@@ -166,9 +168,9 @@ class _Line:
 _LINE: Final = _Line()
 
 
-def _emit_all(records: Sequence[AuditRecord], telemetry: RunTelemetry) -> None:
-    for record in records:
-        telemetry.guarded(_emit, record, telemetry)
+def _emit_all(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
+    for row in rows:
+        telemetry.guarded(_emit, record_of(row), telemetry)
 
 
 def _emit(record: AuditRecord, telemetry: RunTelemetry) -> None:

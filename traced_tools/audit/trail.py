@@ -313,7 +313,7 @@ def _tell(checkpoints: Checkpoints, telemetry: TelemetryOptions | None, batch: B
     """Tell of records that are durable: the mirror, and of a checkpoint what stands outside the store."""
     if batch.checkpoint is not None:
         checkpoints.publish(record_of(batch.checkpoint))
-    mirror.tell([record_of(row) for row in batch.rows], telemetry)
+    mirror.tell(batch.rows, telemetry)
 
 
 def _watch(telemetry: TelemetryOptions | None, lag: Callable[[], float]) -> None:
