@@ -58,6 +58,19 @@ def test_the_canonical_form_is_that_of_the_library(value: Any) -> None:
     assert canonical_json(json.dumps(value)) == rfc8785.dumps(json.loads(text))
 
 
+@pytest.mark.parametrize("number", [0.0001, 9.999e-5, 1e-7, 0.1 + 0.2, 123456789012345.6, 1e15 + 0.5, 1e16, 1e21, -0.0])
+def test_a_number_is_written_as_the_library_does(number: float) -> None:
+    for text in (repr(number), f"{number:.20e}", repr(-number)):
+        assert canonical_json(f"[{text}]") == rfc8785.dumps([float(text)])
+
+
+@pytest.mark.parametrize("keys", ["\ue000\U00010000", "\uffff\U0010ffff", "é\ud7ff\ue000", "z\x7f\x80"])
+def test_keys_are_sorted_as_the_library_does(keys: str) -> None:
+    value = dict.fromkeys(keys, 1)
+    for escaped in (True, False):
+        assert canonical_json(json.dumps(value, ensure_ascii=escaped)) == rfc8785.dumps(value)
+
+
 @relaxed
 @given(values, values)
 def test_different_values_have_different_digests(one: Any, other: Any) -> None:
@@ -192,3 +205,4 @@ def test_a_definition_without_a_canonical_form_has_a_digest_all_the_same() -> No
 def test_big_json_takes_no_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rfc8785, "dumps", None)
     assert canonical_json('{"b": [1, true, null], "a": "x"}') == b'{"a":"x","b":[1,true,null]}'
+    assert canonical_json('{"ü": -0.25, "b": 2.50}') == '{"b":2.5,"ü":-0.25}'.encode()
