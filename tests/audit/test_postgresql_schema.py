@@ -169,7 +169,13 @@ def test_months_begin_and_end_in_utc_whatever_the_zone_of_the_session(
     assert where(owner, "edges") == {sequence: f"audit_records_{name}" for sequence, name in names.items()}
 
 
-def test_more_partitions_are_made_and_take_records_out_of_the_default_one(
+def test_more_partitions_are_made_and_take_records_out_of_the_default_one(server: Server) -> None:
+    database = Database(server, "more_partitions")
+    with closing(database.connect()) as owner, closing(database.connect(WRITER)) as writer:
+        check_that_more_partitions_take_their_records(owner, writer)
+
+
+def check_that_more_partitions_take_their_records(
     owner: psycopg.Connection[Any], writer: psycopg.Connection[Any]
 ) -> None:
     before = partitions(owner)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.helpers import MARKER
 from tests.support import PATIENCE
 from tests.telemetry.collector import collecting, hang
 from tests.telemetry.pipelines import Pipelines, pipelines
@@ -25,6 +26,35 @@ def test_any_number_of_seconds_will_do(timeout: float) -> None:
         sending.handle.force_flush(timeout)
         sending.handle.shutdown(timeout)
         assert sending.handle.stopped
+
+
+class Failing:
+    """A provider that raises, at once or when its time is over."""
+
+    def __init__(self, *, in_time: bool) -> None:
+        self._in_time = in_time
+        self.raised = threading.Event()
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:
+        if not self._in_time:
+            threading.Event().wait(timeout_millis / 1000 + 0.01)
+        self.raised.set()
+        raise ConnectionError(MARKER)
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_what_a_flush_raises_is_told_unless_it_is_that_the_time_is_over(
+    in_time: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = Failing(in_time=in_time)
+    with handle.Telemetry([provider]) as telemetry:
+        assert not telemetry.force_flush(PATIENCE if in_time else 0.1)
+        assert provider.raised.wait(PATIENCE)
+    told = ["telemetry: Failing.force_flush raised ConnectionError"]
+    assert caplog.messages == (told if in_time else [])
 
 
 def test_an_interrupted_shutdown_counts_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

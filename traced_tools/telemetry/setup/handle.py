@@ -86,7 +86,7 @@ class Telemetry:
         catch_up()
         lost = sum(ledger.lost_in_all for ledger in self._ledgers)
         flushes = [
-            helper.do(_quietly, provider.force_flush, _milliseconds_until(deadline), expires=deadline)
+            helper.do(_flush, provider, deadline, expires=deadline)
             for provider, helper in self._providers
             if not self._stopped
         ]
@@ -205,13 +205,28 @@ def _went_well(task: _Task, deadline: float) -> bool:
     return task.done.wait(_seconds_until(deadline)) and task.went_well
 
 
-def _quietly(action: Callable[..., object], *arguments: object) -> bool:
-    """Do something, return whether it went well, and log the type of what it raised; the text may quote content."""
+def _flush(provider: Provider, deadline: float) -> bool:
+    """Flush a provider and return whether it went well; what it raises when time has run out says no more than that."""
     try:
-        return action(*arguments) is not False
+        return provider.force_flush(_milliseconds_until(deadline)) is not False
     except Exception as error:
-        _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))
+        if time.monotonic() < deadline:
+            _tell(provider.force_flush, error)
         return False
+
+
+def _quietly(action: Callable[[], object]) -> bool:
+    """Do something, return whether it went well, and tell the log of what it raised."""
+    try:
+        return action() is not False
+    except Exception as error:
+        _tell(action, error)
+        return False
+
+
+def _tell(action: Callable[..., object], error: Exception) -> None:
+    """Log the type of an error; its text may quote content."""
+    _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))
 
 
 def _milliseconds_until(deadline: float) -> int:
