@@ -6,10 +6,9 @@ import os
 import time
 from random import Random
 from typing import Final
+from uuid import UUID
 
 _VERSION_AND_VARIANT: Final = 0x7 << 76 | 0b10 << 62
-_BELOW_VERSION: Final = ((1 << 12) - 1) << 64
-_BELOW_VARIANT: Final = (1 << 62) - 1
 _RANDOM: Final = Random()
 """Of our own, so that a seed the application sets makes no ids that were there before.
 
@@ -18,11 +17,21 @@ The system is asked once, for the seed: asked for each id, it would each time le
 
 
 def time_ordered_id() -> str:
-    """Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, then random bits."""
-    random = _RANDOM.getrandbits(76)
-    bits = time.time_ns() // 1_000_000 << 80 | random & (_BELOW_VERSION | _BELOW_VARIANT) | _VERSION_AND_VARIANT
+    """Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, 12 of their fraction, then random bits."""
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    fraction = (rest << 12) // 1_000_000
+    bits = milliseconds << 80 | _VERSION_AND_VARIANT | fraction << 64 | _RANDOM.getrandbits(62)
     text = f"{bits:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def time_of_id(text: object) -> int | None:
+    """Return the Unix milliseconds that an id of version 7 holds; None for any other value."""
+    try:
+        found = UUID(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if found is None or found.version != 7 else found.int >> 80
 
 
 if hasattr(os, "register_at_fork"):

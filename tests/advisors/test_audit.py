@@ -128,7 +128,7 @@ def test_the_outcome_tells_what_the_tool_said_how_often_it_was_tried_and_how_lon
     client_of(trail, [[ToolCall("wobbly", ""), ToolCall("fail", "")], "x"], tools=[wobbly, fail]).prompt("?").call()
     good, bad = sorted(trail.of("outcome"), key=lambda each: each.fields["outcome"], reverse=True)
     assert (good.fields["outcome"], good.fields["attempts"]) == ("ok", 3)
-    assert good.contents == {"result": Content("after all", may_be_told=True)}
+    assert good.contents == {"result": Content("after all", may_be_told=True, is_json=True)}
     assert (bad.fields["outcome"], bad.fields["error_type"], bad.fields["attempts"]) == ("error", "RuntimeError", 1)
     assert all(each.fields["duration"] >= 0 for each in (good, bad))
 

@@ -15,14 +15,20 @@ from tests.helpers import MODES, Recorder, Telemetry, run
 from tests.support import PATIENCE, arun, patiently
 from tests.telemetry.runs import Broken, add, adds, fail
 from traced_tools import (
+    Advisor,
     ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
     ExecuteTools,
     ToolCall,
     ToolErrors,
     tool,
 )
 from traced_tools.advisors.audit import AuditAdvisor
+from traced_tools.advisors.base import AdviseNext
 from traced_tools.audit.records import Draft
+from traced_tools.events import Event
+from traced_tools.events.types import Delta
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -101,6 +107,44 @@ def test_a_tool_that_is_cancelled_is_on_record_as_cancelled(trail: KeptTrail, mo
     assert all("result" not in each.contents for each in trail.of("outcome"))
     assert_reconciled(trail, telemetry)
     assert notes_of(advisor) == {}
+
+
+class Cache(Advisor):
+    """Answers from what the model answered before."""
+
+    name, order = "cache", 500
+
+    def __init__(self) -> None:
+        self._kept: dict[int, ChatClientResponse] = {}
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        if request.iteration not in self._kept:
+            self._kept[request.iteration] = await call_next(request)
+        return self._kept[request.iteration]
+
+
+@pytest.mark.parametrize("mode", ["call", "acall"])
+def test_a_run_whose_answers_all_come_from_advice_inside_the_loop_is_recorded(trail: KeptTrail, mode: str) -> None:
+    client = client_of(trail, [adds(1, 1), "x"], Cache())
+    for _ in range(2):
+        assert run(client.prompt("?"), mode).content == "x"
+    assert trail.stories() == [RAN, RAN]
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_no_piece_of_an_answer_is_made_an_event_for_it(trail: KeptTrail, mode: str) -> None:
+    told: list[Event] = []
+
+    class Listening(AuditAdvisor):
+        def on_event(self, event: Event) -> None:
+            told.append(event)
+            super().on_event(event)
+
+    advisor = Listening(cast(Any, trail))
+    client = ChatClient(ScriptedChatModel([["Adding", " ...", adds(1, 1)], "x"]), tools=[add], advisors=[advisor])
+    run(client.prompt("?"), mode)
+    assert trail.stories() == [RAN]
+    assert [event.type for event in told if isinstance(event, Delta)] == []
 
 
 def test_a_call_that_is_cancelled_while_its_intent_is_written_has_no_decision(trail: KeptTrail) -> None:

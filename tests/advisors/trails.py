@@ -34,10 +34,7 @@ class KeptTrail:
         self.waits = 0
         self.timeouts: list[float | None] = []
         self.is_out = False
-
-    @property
-    def problem(self) -> str | None:
-        return "the disk is full" if self.is_out else None
+        self.problem: str | None = None
 
     def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
         self.timeouts.append(timeout)
@@ -47,6 +44,7 @@ class KeptTrail:
         self.waits += 1
         if not any(each is draft for each in self.drafts):  # as who waits again does
             self.submit(draft)
+        self.problem = "the disk is full" if self.is_out else None
         if self.is_out:
             raise AuditUnavailable("the record is not durable in time")
 

@@ -10,6 +10,11 @@ from tests.audit.trails import SECRET
 from traced_tools.audit.store import Row, _Sqlite
 
 
+def no_thread(thread: threading.Thread) -> None:
+    """Stands for `Thread.start` in a process that has too many, or that ends."""
+    raise RuntimeError("can't start new thread")
+
+
 class Outage:
     """Lets a store fail before, while or after it commits, as often as a test wants."""
 

@@ -15,8 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tests.audit.outages import no_thread
 from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
-from tests.support import PATIENCE
+from tests.support import PATIENCE, in_time
+from traced_tools.audit import checkpoints
 from traced_tools.audit.checkpoints import CheckpointFile, Signer
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Draft
@@ -98,7 +100,7 @@ def test_nothing_follows_the_last_one_whatever_comes_meanwhile(path: Path, monke
     assert last.get("final") is True
     assert [each for each in others if "final" in each] == []
     assert len(came) == 2
-    assert trail._writer.lost == 1
+    assert bodies(path)[-1] == last
 
 
 def test_a_gap_of_the_last_records_is_told_before_the_last_one(path: Path) -> None:
@@ -155,8 +157,8 @@ def test_its_line_is_beside_the_store(path: Path) -> None:
 
 def test_a_line_may_go_to_another_file_or_to_a_function(path: Path, tmp_path: Path) -> None:
     told: list[Mapping[str, Any]] = []
-    for checkpoints in (tmp_path / "elsewhere", told.append):
-        with AuditTrail(path, key=KEY, checkpoints=checkpoints) as trail:
+    for place in (tmp_path / "elsewhere", told.append):
+        with AuditTrail(path, key=KEY, checkpoints=place) as trail:
             write(trail, intent())
     (line,) = (tmp_path / "elsewhere").read_text().splitlines()
     assert json.loads(line).keys() == told[0].keys()
@@ -185,6 +187,49 @@ def test_a_function_that_fails_disturbs_nothing_and_is_told_once(path: Path, cap
     (told,) = caplog.messages
     assert "RuntimeError" in told
     assert "sEcReT" not in caplog.text
+
+
+def test_a_function_that_hangs_keeps_no_record_waiting_and_is_told_all_in_order(path: Path) -> None:
+    goes_on, told = threading.Event(), []
+
+    def hang(line: Mapping[str, Any]) -> None:
+        assert goes_on.wait(PATIENCE)
+        told.append(line["records"])
+
+    with AuditTrail(path, key=KEY, checkpoints=hang, checkpoint_every=2) as trail:
+        for number in range(6):
+            write(trail, intent(f"call_{number}"))
+        assert trail.problem is None
+        goes_on.set()
+    assert told == [each["records"] for each in of_kind(path, "checkpoint")]
+    assert len(told) > 2
+
+
+def test_what_waits_for_a_function_that_hangs_is_bounded_and_told_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoints, "_MOST_WAITING", 2)
+    goes_on = threading.Event()
+    trail = AuditTrail(path, key=KEY, checkpoints=lambda line: goes_on.wait(PATIENCE))
+    for number in range(6):
+        write(trail, intent(f"call_{number}"))
+        trail.checkpoint()
+    in_time(lambda: trail.close(0.1))
+    goes_on.set()
+    assert caplog.messages == [
+        "a checkpoint of the audit trail cannot be kept outside the store (too many wait for it)"
+    ]
+
+
+def test_a_process_that_can_start_no_more_threads_keeps_its_checkpoints(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Mapping[str, Any]] = []
+    trail = AuditTrail(path, key=KEY, checkpoints=told.append)
+    write(trail, intent())
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    trail.close()
+    assert [line["final"] for line in told] == [True]
 
 
 def test_the_heads_of_other_chains_tie_them_together(path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import parquet
@@ -181,6 +183,30 @@ def test_export_of_a_store_that_cannot_be_read_leaves_the_file_as_it_was(store: 
     (tmp_path / "kept").write_text("kept")
     complaint("export", "--format", "csv", "--output", tmp_path / "kept", "--store", tmp_path / "nothing.db")
     assert (tmp_path / "kept").read_text() == "kept"
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link], ids=["", "symbolic link", "hard link"])
+@pytest.mark.parametrize("end", ["", ".key", ".checkpoints", "-wal", "-shm", "-journal"])
+def test_export_never_overwrites_the_trail(store: Path, tmp_path: Path, end: str, link: Any) -> None:
+    target = Path(f"{store}{end}")
+    target.touch()
+    kept = target.read_bytes()
+    output = target if link is None else tmp_path / "elsewhere"
+    if link is not None:
+        link(target, output)
+    assert "a file of the audit trail itself" in complaint("export", "--format", "jsonl", "--output", output)
+    assert target.read_bytes() == kept
+
+
+def test_export_makes_no_file_that_would_be_taken_for_the_checkpoints(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    Path(f"{store}.checkpoints").unlink()
+    assert "a file of the audit trail" in complaint(
+        "export", "--format", "csv", "--output", f"{store.name}.checkpoints"
+    )
+    assert not Path(f"{store}.checkpoints").exists()
 
 
 def test_export_that_cannot_be_ends_with_2(store: Path, tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def test_a_tool_that_ran_before_its_intent_was_on_record_is_shown_as_late(chain:
         chain.add("intent", **call, tool="pay", call_id=f"c{place}")
         chain.add("decision", **call, tool="pay", decision="allowed", **more)
     write(tmp_path / "audit.db", chain)
-    (line,) = [line for line in audit("show", "run-1").splitlines() if "LATE" in line]
+    assert [line.split()[-1] for line in audit("list").splitlines() if "UNFINISHED" in line] == ["UNFINISHED", "LATE"]
+    title, line = [line for line in audit("show", "run-1").splitlines() if "LATE" in line]
+    assert title.endswith("pay  c0  UNFINISHED LATE")
     assert line.endswith("2026-01-01 12:00:02.000  allowed  LATE: the intent was not on record yet")
     calls = json.loads(audit("show", "run-1", "--json"))["calls"]
     assert [call["late"] for call in calls] == [True, False]
@@ -100,6 +102,34 @@ def test_match_that_only_the_exact_text_could_decide_ends_with_2(chain: Chain, t
     ):
         claimed.write_text(text)
         assert said in audit("match", "call-1", "--arguments", claimed, status=status)
+
+
+def test_the_name_of_a_tool_that_does_not_exist_is_proved_by_its_digest(chain: Chain, tmp_path: Path) -> None:
+    chain.call("_unknown", run_id="run-1", call_id="call-1", decision="unknown_tool", requested_name=KEY.content("rm"))
+    write(tmp_path / "audit.db", chain)
+    claimed = tmp_path / "claimed"
+    for text, status, said in (("rm\n", 0, "the tool it named was this"), ("ls", 1, "the tool it named was NOT this")):
+        claimed.write_text(text)
+        assert said in audit("match", "call-1", "--name", claimed, status=status)
+    (line,) = [line for line in audit("show", "run-1").splitlines() if "asked for" in line]
+    assert "not stored (digest" in line
+
+
+def test_a_result_of_json_is_matched_by_its_value_and_any_other_by_its_text(chain: Chain, tmp_path: Path) -> None:
+    chain.call(call_id="json", result=KEY.content('{"b":1.5,"a":[1]}', is_json=True))
+    chain.call(call_id="text", batch_index=1, result=KEY.content("sunny", is_json=True))
+    chain.call(call_id="odd", batch_index=2, result=KEY.content('{"id": 9007199254740993}', is_json=True))
+    write(tmp_path / "audit.db", chain)
+    claimed = tmp_path / "claimed"
+    for call, text, status in (
+        ("json", '{"a": [1], "b": 1.50}', 0),
+        ("json", '{"a": [2], "b": 1.5}', 1),
+        ("text", "sunny", 0),
+        ("text", '{"a": [1]}', 1),
+        ("odd", '{"id":9007199254740993}', 2),
+    ):
+        claimed.write_text(text)
+        audit("match", call, "--result", claimed, status=status)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"], ids=ascii)

@@ -114,7 +114,7 @@ def test_what_a_list_shows_of_a_run_tells_it_apart_and_is_enough_to_show_it(stor
     )
 
 
-def test_the_last_line_counts_all_calls_whose_tool_never_started_as_refused(store: Path) -> None:
+def test_the_last_line_counts_calls_that_nobody_answered_as_refused(store: Path) -> None:
     chain = Chain()
     for place, refused in enumerate(("denied", "unknown_tool", "invalid_arguments", "limited", "answered")):
         chain.call(run_id=RUN, batch_index=place, decision=refused)
@@ -122,7 +122,7 @@ def test_the_last_line_counts_all_calls_whose_tool_never_started_as_refused(stor
     chain.call(run_id=RUN, iteration=2, outcome="error")
     insert(store.with_name("refused.db"), chain.rows)
     last = printed("list", "--store", store.with_name("refused.db")).splitlines()[-1]
-    assert last == "6 calls, 5 refused, 0 unfinished"
+    assert last == "6 calls, 4 refused, 0 unfinished"
 
 
 @pytest.mark.parametrize(

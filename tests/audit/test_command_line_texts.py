@@ -147,6 +147,17 @@ def test_damaged_records_are_shown_as_damaged(store: Path) -> None:
     assert audit("export", "--format", "parquet", "--output", store.with_name("damaged.parquet")).exit_code == 0
 
 
+@pytest.mark.parametrize("value", ["char(27) || '[2J'", "x'1b5b'"], ids=["text", "bytes"])
+@pytest.mark.parametrize("column", ["iteration", "batch_index", "call_id", "hash"])
+def test_what_is_no_value_of_its_column_is_shown_all_the_same(store: Path, column: str, value: str) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(f"UPDATE audit_records SET {column} = {value} WHERE sequence < 4")
+    for command in (["list"], ["list", "--json"], ["show", RUN], ["show", RUN, "--json"]):
+        assert not unseen(printed(*command))
+    printed("verify", status=1)
+    printed("verify", "--json", status=1)
+
+
 @pytest.mark.parametrize("time", ["'abc'", "x'ff'", "1e300"], ids=str)
 def test_a_record_whose_time_is_none_is_damaged_and_shown_without(store: Path, time: str) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:

@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -192,13 +193,24 @@ def test_missing_records_are_removed_unless_somebody_says_that_they_were_archive
     told = verify(archived, archived_before=after(9))
     assert told.problem is None
     assert (told.records, told.chains, told.uncovered) == (5, 1, 0)
-    noted = "taken as archived before 2026-01-01T12:00:09.500000000Z: 9 records of chains, and 1 whole chains"
+    noted = "taken as archived before 2026-01-01T12:00:09.500000000Z: 9 records, and 1 whole chain"
     assert noted in told.notes
 
 
 def test_a_missing_record_that_a_line_outside_tells_to_be_younger_is_removed(archived: Path) -> None:
     assert found(archived, archived_before=after(6)) == ("removed", "chain-a", 1)
     assert found(archived, archived_before=NOON_TIME - timedelta(days=1)) == ("removed", "chain-a", 1)
+
+
+@pytest.mark.parametrize("missing", ["sequence < 7", "1"], ids=["the beginning", "all of it"])
+def test_what_is_missing_of_a_chain_that_began_later_is_removed(tmp_path: Path, missing: str) -> None:
+    began = UUID(int=NOON // 1_000_000 << 80 | 7 << 76 | 2 << 62)  # a version 7, as of each writer
+    chain = called(Chain(str(began), time=NOON - 99 * SECOND))  # its records say that they are older
+    chain.checkpoint()
+    store = write(tmp_path / "audit.db", chain)
+    remove(store, missing)
+    assert found(store, archived_before=NOON_TIME) == ("removed", str(began), 1)
+    assert found(store, archived_before=NOON_TIME + timedelta(milliseconds=1)) is None
 
 
 def test_a_missing_chain_that_a_line_outside_tells_to_be_younger_is_removed(tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def odd_rows(chain: Chain) -> list[Row]:
         {"body": "no JSON \x1b"},
         {"body": "\udcff"},
         {"body": "[]"},
+        {"body": '{"duration":1e999}'},
         {
             "body": body_of(
                 {"tool": ["=1"], "iteration": "=1", "duration": "=1", "batch_index": 1 << 70, "arguments": 3}
@@ -171,7 +172,7 @@ def test_damaged_records_are_exported_as_well_as_can_be(format: str, chain: Chai
     rows = odd_rows(chain)
     data = exported(format, *rows)
     if format == "jsonl":
-        assert [line.get("damaged") for line in lines(data)] == [True] * 3 + [None] * (len(rows) - 3)
+        assert [line.get("damaged") for line in lines(data)] == [True] * 4 + [None] * (len(rows) - 4)
     if format != "parquet":
         assert not [each for each in data.decode() if not each.isprintable() and each not in "\r\n"]
     if format == "csv":

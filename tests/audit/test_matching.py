@@ -80,6 +80,13 @@ def test_a_call_that_two_audits_recorded_is_one_call(tmp_path: Path) -> None:
     assert not match(store, "call-1", "[]", key=SECRET)
 
 
+@pytest.mark.parametrize("changed", [{"digest": "\xe9"}, {"digest": "\udcff"}, {"form": "\udcff"}], ids=ascii)
+def test_a_digest_that_no_trail_wrote_proves_nothing(tmp_path: Path, changed: dict[str, str]) -> None:
+    chain = Chain()
+    chain.call(call_id="call-1", arguments={**KEY.content("{}", is_json=True), **changed})
+    assert not match(write(tmp_path / "audit.db", chain), "call-1", "{}", key=SECRET)
+
+
 def test_results_and_reasons_are_proved_and_refuted(store: Path) -> None:
     assert match(store, "call-1", "sunny", content="result")
     assert not match(store, "call-1", "rainy", content="result")

@@ -6,7 +6,7 @@ import gc
 import json
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -250,6 +250,43 @@ def test_a_meter_that_raises_is_no_affair_of_the_trail(telemetry: Telemetry, mon
 
     monkeypatch.setattr(mirror, "RunTelemetry", broken)
     mirror.tell(rows_of(record()), telemetry.options)
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes it so that there are no more threads, and that the mirror has none yet."""
+    monkeypatch.setattr(mirror, "_LINE", mirror._Line())
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError(MARKER)
+
+    return lambda: monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+def test_waiting_for_nothing_takes_no_thread(no_threads: Callable[[], None]) -> None:
+    no_threads()
+    assert mirror.flush(0.0)
+
+
+def test_a_mirror_that_has_begun_needs_no_more_threads(telemetry: Telemetry, no_threads: Callable[[], None]) -> None:
+    mirror.begin(telemetry.options)
+    no_threads()
+    tell(telemetry, *one_of_each())
+    assert len(telemetry.events) == len(one_of_each())
+
+
+def test_a_mirror_that_nobody_looks_into_begins_without_a_thread(no_threads: Callable[[], None]) -> None:
+    before = threading.active_count()
+    mirror.begin()
+    assert threading.active_count() == before
+
+
+def test_what_there_is_no_thread_for_is_counted(telemetry: Telemetry, no_threads: Callable[[], None]) -> None:
+    no_threads()
+    for _ in range(2):
+        tell(telemetry, *one_of_each())
+    assert telemetry.events == []
+    assert failures(telemetry) == 2 * len(one_of_each())
 
 
 # Gauges.

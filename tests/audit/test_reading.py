@@ -200,6 +200,16 @@ def test_calls_with_damaged_records_are_listed_as_damaged(tmp_path: Path) -> Non
     assert {state for line in told(AuditReader(store)) for state in line.split()[1:]} == {"damaged", "unfinished"}
 
 
+@pytest.mark.parametrize("number", ["'x'", "x'ff'", "1.5", "NULL"])
+@pytest.mark.parametrize("column", ["iteration", "batch_index"])
+def test_calls_whose_place_is_no_number_are_told_as_damaged(tmp_path: Path, column: str, number: str) -> None:
+    store = write(tmp_path / "audit.db", story())
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(f"UPDATE audit_records SET {column} = {number} WHERE sequence <= 3")
+    calls = AuditReader(store).run("run-1").calls
+    assert sorted(call.state for call in calls) == ["damaged", "denied", "error"]
+
+
 def test_a_call_without_its_intent_is_part_of_its_run(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", story())
     with closing(sqlite3.connect(store)) as connection, connection:
@@ -228,12 +238,11 @@ def test_the_first_intent_and_decision_of_a_call_stand_and_later_ones_conflict(t
 def test_what_two_audits_of_one_trail_record_of_a_call_is_no_conflict(tmp_path: Path) -> None:
     chain = Chain()
     for each in ("intent", "decision", "outcome"):
-        for _ in range(2):
-            duration = float(chain.length)
-            chain.add(each, run_id="run-1", iteration=1, batch_index=0, decision="allowed", duration=duration)
+        for time in (None, chain.time + SECOND):  # both tell of the same moment
+            chain.add(each, run_id="run-1", iteration=1, batch_index=0, decision="allowed", time=time)
     (call,) = AuditReader(write(tmp_path / "audit.db", chain)).run("run-1").calls
     assert call.conflicting == ()
-    assert [record.sequence for record in call.records] == [1, 3, 5]
+    assert [record.sequence for record in call.records] == [1, 4, 6]
 
 
 @pytest.mark.parametrize(
@@ -377,6 +386,17 @@ def test_records_of_calls_are_found_by_the_index(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", story())
     steps = plans(store, queries.records_of_calls([("run-1", 1, 0), ("run-2", 1, 0)]), queries.records_of_run("run-1"))
     assert sum("SEARCH audit_records USING INDEX audit_calls" in step for step in steps) == 2
+
+
+def test_calls_are_found_beside_many_whose_pass_is_no_number(tmp_path: Path) -> None:
+    chain = Chain()
+    for number in range(20):
+        chain.call(run_id=f"run-{number:02}", iteration=1)
+    store = write(tmp_path / "audit.db", chain)
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE audit_records SET iteration = CAST(run_id AS BLOB) WHERE run_id > 'run-00'")
+    calls = AuditReader(store).calls()
+    assert [call.state for call in calls] == [*["damaged"] * 19, "ok"]
 
 
 def test_a_large_store_can_be_made_and_is_whole(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_whole_store_is_whole_and_counted(tmp_path: Path) -> None:
         lost=3,
         problem=None,
         notes=(
-            "gap records tell of records written late: 2, and never written: 3",
+            "gap records tell of intents written late: 2, and records never written: 3",
             "2 late and 3 lost records between x and y, by record 14 of the chain chain-a",
         ),
     )

@@ -223,6 +223,14 @@ def test_a_chain_that_no_line_outside_the_store_tells_of_is_noted(tmp_path: Path
     assert found.notes == ("chains that no line outside the store tells of, whose end may be cut off: chain-b",)
 
 
+def test_a_chain_whose_end_a_line_of_another_tells_is_not_noted(tmp_path: Path) -> None:
+    told, killed = Chain("chain-a"), filled(Chain("chain-b"))
+    filled(told).checkpoint(killed)
+    found = verify(write(tmp_path / "audit.db", told, killed))
+    assert found.ok
+    assert found.notes == ()
+
+
 # Signatures.
 
 PUBLIC = KEY.public_key().public_bytes_raw()

@@ -86,7 +86,7 @@ ended = time.monotonic()
 """
     *lines, spent = in_a_process(PRELUDE + script).stdout.splitlines()
     assert PATIENCE <= float(spent) < 2 * PATIENCE  # and not three times that
-    expected = f"WARNING hanging: {EVENTS} events lost, {EVENTS} so far: time ran out when telemetry was shut down"
+    expected = f"WARNING hanging: {EVENTS} events lost, {EVENTS} so far: time ran out when it was closed"
     assert lines == [expected] * 3
 
 
@@ -159,6 +159,23 @@ print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         by_process = {pid: len([each for each in sent if each[0] == pid]) for pid, _, _ in sent}
         assert sorted(by_process.values()) == [EVENTS, 2 * EVENTS]
         assert len([line for line in lines if line.endswith("closed")]) == 2
+
+    @pytest.mark.parametrize("used", ["observer", "ObserverAdvisor([Printing()])"], ids=["made before", "made there"])
+    def test_a_child_of_multiprocessing_sends_what_waits_when_it_ends(self, used: str) -> None:
+        script = f"""
+import multiprocessing, warnings
+warnings.simplefilter("ignore")
+observer = ObserverAdvisor([Printing()])
+ask(observer)  # waits, in the parent
+child = multiprocessing.get_context("fork").Process(target=lambda: ask({used}))
+child.start()
+child.join()
+print("status", child.exitcode, flush=True)
+"""
+        lines = in_a_process(PRELUDE + script).stdout.splitlines()
+        before, after = lines[: lines.index("status 0")], lines[lines.index("status 0") + 1 :]
+        assert [len(before), len(after)] == [EVENTS + 1] * 2
+        assert before[-1].endswith(" closed")
 
     def test_a_child_that_is_forked_while_its_parents_exporter_hangs_sends_its_own(self) -> None:
         script = """

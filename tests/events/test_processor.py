@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -70,6 +71,16 @@ def test_an_exporter_without_an_interval_is_given_what_is_there(made: Any) -> No
     made(exporter, clock=clock).submit(event())
     assert exporter.begun.wait(PATIENCE)
     assert clock.asleep.empty()
+
+
+@pytest.mark.parametrize("interval", [math.inf, 1e10, 10**400], ids=["endless", "long", "no float"])
+def test_an_interval_that_no_thread_can_wait_for_is_as_long_as_one_can(made: Any, interval: float) -> None:
+    clock, exporter = HandClock(held=True), Exporter(interval=interval)
+    sending = made(exporter, clock=clock)
+    sending.submit(event())
+    assert 100_000 < clock.wait_until_asleep() < threading.TIMEOUT_MAX
+    assert flush([sending], PATIENCE)
+    assert exporter.sent == [event()]
 
 
 def test_what_comes_while_a_batch_is_sent_waits_for_others_again(made: Any) -> None:

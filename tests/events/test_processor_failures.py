@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -126,6 +127,22 @@ def test_what_else_an_exporter_raises_is_logged_by_its_type(
     assert accounts(sending) == (0, 1, 0)
 
 
+@pytest.mark.parametrize("method", ["give_up", "flush", "close"])
+def test_a_method_without_a_name_may_raise_as_well(
+    made: Any, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = Exporter("mine", ExportFailed("no", retryable=False))
+    monkeypatch.setattr(exporter, method, partial(int, MARKER))
+    sending = made(exporter)
+    sending.submit(event())
+    assert not flush([sending], PATIENCE)
+    sending.submit(event(2))
+    close([sending], PATIENCE)
+    assert exporter.sent == [event(2)]
+    assert "mine: a call raised" in caplog.text
+    assert MARKER not in caplog.text
+
+
 def test_a_close_sends_what_waits_and_closes_the_exporter_once(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock, exporter = HandClock(held=True), Exporter(interval=60.0)
     sending = made(exporter, clock=clock)
@@ -140,7 +157,7 @@ def test_a_close_sends_what_waits_and_closes_the_exporter_once(made: Any, caplog
     assert caplog.messages == []
     sending.submit(event(6))
     assert sending.ledger.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 1}
-    assert caplog.messages == ["mine: 1 event lost, 1 so far: telemetry was shut down"]
+    assert caplog.messages == ["mine: 1 event lost, 1 so far: it was closed"]
 
 
 def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
@@ -158,7 +175,7 @@ def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
     assert (sent, lost, waiting) == (0, 5, 0)
     assert stuck.ledger.lost["shutdown"] == 5
     assert len(other.sent) == 5
-    assert caplog.messages == ["hanging: 5 events lost, 5 so far: time ran out when telemetry was shut down"]
+    assert caplog.messages == ["hanging: 5 events lost, 5 so far: time ran out when it was closed"]
     hanging.release()
     stuck._thread.join(PATIENCE)
     assert accounts(stuck) == (0, 5, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic_core import from_json
@@ -13,10 +12,9 @@ from traced_tools._checks import expect, expect_whole
 from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.audit.digests import definition_digest
-from traced_tools.audit.records import RAN, Content, Draft, RecordKind, Subject
+from traced_tools.audit.records import RAN, Content, Draft, RecordKind, Subject, nanoseconds
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.events.types import (
-    Delta,
     Event,
     IterationFinished,
     ModelResponded,
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from traced_tools.tools.definition import ToolDefinition
 
 _LOG = logging.getLogger(__name__)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _INVALID: Final = "invalid_arguments"
 _DECISIONS: Final[Mapping[str, str]] = {"repeated": "limited"}
 """The decisions that the trail has another word for."""
@@ -75,7 +72,7 @@ class AuditAdvisor(Advisor):
         trail: where the records go, an `AuditTrail`; several advisors and clients may share one.
         on_failure: what happens to a call whose intent cannot be recorded in time. `deny` refuses it with the reason
             code `audit_unavailable`; `warn` lets the tool run, tells the log once for each outage, and the record
-            follows when the store works again. Until then the next calls do not wait.
+            follows when the store works again. Calls do not wait while the trail has a `problem`.
         name: set in code and bounded: it is a metric label.
         order: its place in the chain; it must be inside the loop.
 
@@ -84,6 +81,8 @@ class AuditAdvisor(Advisor):
         AdvisorChainError: for an order that is not inside the loop, where it would see nothing.
         ValueError: for another `on_failure`.
     """
+
+    watches_deltas = False
 
     def __init__(
         self,
@@ -121,8 +120,7 @@ class AuditAdvisor(Advisor):
 
     def _patience(self) -> float | None:
         """Return how many seconds to wait for an intent: none in an outage that is known and stops no call."""
-        is_known = self._is_out and self._trail.problem is not None
-        return 0.0 if is_known and self._on_failure == "warn" else None
+        return 0.0 if self._on_failure == "warn" and self._trail.problem is not None else None
 
     def _asked(self, call: ToolInvocation) -> _Asked:
         run = self._runs.get(call.context.run_id or "")
@@ -144,13 +142,12 @@ class AuditAdvisor(Advisor):
         if not self._is_out:
             self._is_out = True
             consequence = "calls of tools are denied" if self._on_failure == "deny" else "tools run before their record"
-            why = str(error) if isinstance(error, AuditUnavailable) else error_type(error)  # whose text is our own
-            _LOG.warning("%s: the audit trail cannot be written: %s; %s", self.name, why, consequence)
+            ours = isinstance(error, AuditUnavailable)  # of others the text is not
+            why = str(error) if ours else f"the audit trail cannot be written: {error_type(error)}"
+            _LOG.warning("%s: %s; %s", self.name, why, consequence)
 
     def on_event(self, event: Event) -> None:
         """Take note of what becomes of calls, and hand it to the trail without waiting."""
-        if isinstance(event, Delta):
-            return
         run = self._runs.get(event.run_id)
         if run is None and isinstance(event, RunStarted):
             run = self._runs[event.run_id] = _Run()
@@ -159,6 +156,7 @@ class AuditAdvisor(Advisor):
             self._take(run, event)
 
     def _take(self, run: _Run, event: Event) -> None:
+        run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # all that is told outside the loop
         match event:
             case RunStarted():
                 run.model, run.provider = event.model, event.provider
@@ -230,7 +228,6 @@ class _Run:
 
     def answered(self, event: ModelResponded) -> None:
         """Take note of whose answer the next calls are of."""
-        self.inside = True
         self.model, self.provider = event.model or self.model, event.provider
         self.response_id = event.response_id
 
@@ -264,7 +261,7 @@ class _Asked:
         self._call: ToolCall = call
         self._tool: ToolCallback | None = tool
         self._may_be_told = tool is not None and getattr(tool.metadata, "capture", False) is True
-        self._time = _nanoseconds(event.time)
+        self._time = nanoseconds(event.time)
         self._subject = _subject(event)
         self._fields = {
             "source": event.source,
@@ -298,18 +295,18 @@ class _Asked:
             told["intent_late"] = True
         changed = event.kept is not None and event.kept != self._arguments
         contents = {"arguments": self._content(event.kept, is_json=True)} if changed else {}
-        return self._draft("decision", _nanoseconds(event.time), told, contents)
+        return self._draft("decision", nanoseconds(event.time), told, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
         """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
-        contents = {} if event.kept is None else {"result": self._content(event.kept)}
+        contents = {} if event.kept is None else {"result": self._content(event.kept, is_json=True)}
         told: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
         told |= {"attempts": event.attempts, "duration": event.duration}
-        return self._draft("outcome", _nanoseconds(event.time), told, contents)
+        return self._draft("outcome", nanoseconds(event.time), told, contents)
 
     def misfit(self, event: ToolDecided) -> Draft:
         """Return the record of the end of a call whose arguments do not fit."""
-        return self._draft("outcome", _nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type})
+        return self._draft("outcome", nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type})
 
     def _content(self, text: str, *, is_json: bool = False) -> Content:
         return Content(text, may_be_told=self._may_be_told, is_json=is_json)
@@ -357,10 +354,6 @@ def _told_of(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
         told["argument_names"] = sorted(known & given.keys())
         told["unknown_arguments"] = len(given.keys() - known) or None
     return told
-
-
-def _nanoseconds(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _outside(name: str, order: int) -> AdvisorChainError:

@@ -205,7 +205,7 @@ class Appender:
             self._covered = self._chain.stored[0]
         if self._chain.stored[0] == self._covered:
             self._uncovered_since = None
-        elif self._uncovered_since is None or batch.checkpoint is not None:
+        elif self._uncovered_since is None:
             self._uncovered_since = time.monotonic()
         return batch
 

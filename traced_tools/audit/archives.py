@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from traced_tools._ids import time_of_id
 from traced_tools.audit.queries import nanoseconds
 from traced_tools.audit.records import timestamp
 from traced_tools.errors import ConfigurationError
@@ -40,14 +41,23 @@ class Archived:
         """Whether a record is so old that those before it in its chain may be older than what is kept."""
         return isinstance(time, int) and time < self._before + _DISORDER
 
-    def may_hold(self, told: Mapping[int, object]) -> bool:
-        """Whether missing records may be archived, by the times of those that lines outside the store are about."""
+    def may_hold(self, chain_id: object, told: Mapping[int, object]) -> bool:
+        """Whether missing records of a chain may be archived.
+
+        Not if the chain began later, which its id tells, nor if a record is missing that is not so old.
+
+        Args:
+            chain_id: the chain.
+            told: the times of missing records that lines outside the store are about, by their numbers.
+        """
+        began = time_of_id(chain_id)
+        if began is not None and began * 1_000_000 >= self._before:
+            return False
         return all(isinstance(time, str) and time < self._told for time in told.values())
 
     def note(self) -> str | None:
         """Return what was taken as archived."""
         if not self.records and not self.chains:
             return None
-        return (
-            f"taken as archived before {self._told}: {self.records} records of chains, and {self.chains} whole chains"
-        )
+        whole = "chain" if self.chains == 1 else "chains"
+        return f"taken as archived before {self._told}: {self.records} records, and {self.chains} whole {whole}"

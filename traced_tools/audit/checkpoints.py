@@ -6,11 +6,14 @@ import base64
 import logging
 import os
 from collections.abc import Callable, Mapping
+from concurrent import futures
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from traced_tools._workers import WorkerPool
 from traced_tools.audit.chain import Chain
-from traced_tools.audit.records import AuditRecord, body_of
+from traced_tools.audit.records import AuditRecord, body_of, checkpoint_line
 from traced_tools.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,8 +21,9 @@ if TYPE_CHECKING:
 
 SigningKey = bytes | str | os.PathLike[str]
 Publish = Callable[[Mapping[str, Any]], object]
-_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
 _RAW_KEY: Final = 32
+_MOST_WAITING: Final = 1000
+"""Checkpoints that may wait for a slow function; the chain holds those, too, that come on top of them."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -88,6 +92,8 @@ class Checkpoints:
         self.sign: Final = None if signer is None else signer.sign
         self._public_key = None if signer is None else signer.public_key
         self._publish = publish
+        self._elsewhere = None if isinstance(publish, CheckpointFile) else WorkerPool(1)
+        self._handed = self._done = 0
         self._failing = False
 
     def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
@@ -100,26 +106,48 @@ class Checkpoints:
             fields["public_key"] = self._public_key
         return fields
 
-    def publish(self, record: AuditRecord) -> None:
-        """Tell of a stored checkpoint outside of the store; never raises."""
+    def publish(self, record: AuditRecord, *, wait: bool) -> None:
+        """Tell of a stored checkpoint outside of the store; never raises.
+
+        A function that is told has a thread of its own, since a slow one would keep tools from their intents.
+
+        Args:
+            record: the checkpoint.
+            wait: whether to wait for the function, as for the last checkpoint of a chain.
+        """
         if self._publish is None:
             return
+        if self._elsewhere is None:
+            self._keep(record)
+        elif self._handed - self._done < _MOST_WAITING:
+            self._handed += 1
+            self._hand_over(self._elsewhere, record, wait)
+        else:
+            self._complain("too many wait for it")
+
+    def _hand_over(self, elsewhere: WorkerPool, record: AuditRecord, wait: bool) -> None:
         try:
-            self._publish(_line(record))
+            kept = elsewhere.submit(partial(self._keep, record))
+        except RuntimeError:  # Python 3.12 starts no thread while the interpreter ends
+            self._keep(record)
+            return
+        if wait:
+            futures.wait([kept])
+
+    def _keep(self, record: AuditRecord) -> None:
+        assert self._publish is not None
+        try:
+            self._publish(checkpoint_line(record.fields, record.hash, record.body))
             self._failing = False
-        except Exception as error:
-            self._complain(error)
+        except BaseException as error:  # whatever it is, it must end no thread
+            self._complain(type(error).__name__)
+        finally:
+            self._done += 1
 
-    def _complain(self, error: Exception) -> None:
+    def _complain(self, why: str) -> None:
         if not self._failing:
-            _log.error("a checkpoint of the audit trail cannot be kept outside the store (%s)", type(error).__name__)
+            _log.error("a checkpoint of the audit trail cannot be kept outside the store (%s)", why)
         self._failing = True
-
-
-def _line(record: AuditRecord) -> dict[str, Any]:
-    fields = record.fields
-    line: dict[str, Any] = {name: fields[name] for name in _KEPT if name in fields}
-    return line | {"hash": record.hash, "body": record.body}
 
 
 def _beginning(descriptor: int) -> bytes:

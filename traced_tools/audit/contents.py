@@ -85,10 +85,17 @@ def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | N
     """Return what the redactor leaves; a redactor that fails leaves nothing."""
     assert redactor is not None
     try:
-        left = redactor(name, json.loads(content.text) if content.is_json else content.text)
+        left = redactor(name, _value_of(content))
         return left if left is None or isinstance(left, str) else json.dumps(left, ensure_ascii=False)
     except Exception:
         return None
+
+
+def _value_of(content: Content) -> object:
+    try:
+        return json.loads(content.text) if content.is_json else content.text
+    except ValueError:
+        return content.text
 
 
 _STORED: Final = {"digest": _nothing, "redacted": _redacted, "full": _all}

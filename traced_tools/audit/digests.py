@@ -81,10 +81,11 @@ class AuditKey:
         """
         form = content["form"]
         message = canonical_json(text) if form == "json" else utf8(text)
-        return message is not None and hmac.compare_digest(self._digest(form, message), content["digest"])
+        recorded = utf8(content["digest"])  # as bytes, since whoever can write a store can put any text there
+        return message is not None and hmac.compare_digest(self._digest(form, message).encode(), recorded)
 
     def _digest(self, form: ContentForm, message: bytes) -> str:
-        return hmac.digest(self._secret, form.encode() + b"\0" + message, _DIGEST).hex()
+        return hmac.digest(self._secret, utf8(form) + b"\0" + message, _DIGEST).hex()
 
     def __repr__(self) -> str:
         return f"AuditKey(id={self.id!r})"

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from traced_tools.audit.opening import parsed
-from traced_tools.audit.records import body_of, hash_of
+from traced_tools.audit.records import body_of, checkpoint_line, hash_of
 from traced_tools.errors import AuditError, ConfigurationError
 
 PublicKey = bytes | str
 _RAW_KEY: Final = 32
 Place = tuple[str, int, str]
 """A record: its chain, its number there, its hash."""
-_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
 
 
 @dataclass(slots=True)
@@ -98,9 +97,9 @@ def _whole_line(number: int, text: str) -> Line:
     line = parsed(text) or {}
     body = line["body"] if isinstance(line.get("body"), str) else ""
     fields = parsed(body) or {}
-    if line.get("hash") != hash_of(body) or not body.isascii() or fields.get("kind") != "checkpoint":
+    if not body.isascii() or fields.get("kind") != "checkpoint" or not _is_place(fields):
         raise ValueError
-    if any(line.get(name) != fields.get(name) for name in _KEPT) or not _is_place(fields):
+    if checkpoint_line(line, line.get("hash"), body) != checkpoint_line(fields, hash_of(body), body):
         raise ValueError
     return Line(number, text, fields, line["hash"])
 
@@ -117,12 +116,11 @@ def place_of(told: object) -> Place | None:
     return told["chain_id"], told["sequence"], told["hash"]
 
 
-def is_beginning_of_line(text: str, body: str, hash: str) -> bool:
+def is_beginning_of_line(text: str, body: str, hash: object) -> bool:
     """Whether `text` is what a crash can have left of the line about the checkpoint with this body."""
     fields = parsed(body) or {}
-    kept: dict[str, Any] = {name: fields[name] for name in _KEPT if name in fields}
     try:
-        return body_of(kept | {"hash": hash, "body": body}).startswith(text)
+        return body_of(checkpoint_line(fields, hash, body)).startswith(text)
     except (ValueError, TypeError, RecursionError):  # a checkpoint in the store that no trail has written
         return False
 
@@ -205,6 +203,6 @@ def _raw_key(given: PublicKey) -> bytes:
     return key.public_bytes_raw()
 
 
-def names_of(text: str) -> str:
+def names_of(text: object) -> str:
     """Return an id as it may be shown in a message, whatever it holds."""
-    return json.dumps(text[:64])[1:-1]
+    return json.dumps(str(text)[:64])[1:-1]

@@ -55,15 +55,20 @@ def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]
 def json_fields(record: AuditRecord) -> dict[str, Any]:
     """Return what a record says, and its `hash`; of one that cannot be read, what is in the store, and `damaged`."""
     fields = parsed(record.body)
-    if fields is None:
-        place = {"chain_id": str(record.chain_id), "sequence": str(record.sequence), "kind": str(record.kind)}
-        fields = {**place, "damaged": True, "body": str(record.body)}
-    return {**fields, "hash": str(record.hash)}
+    return _damaged(record) if fields is None else {**fields, "hash": str(record.hash)}
+
+
+def _damaged(record: AuditRecord) -> dict[str, Any]:
+    names = ("chain_id", "sequence", "kind", "body", "hash")
+    return {"damaged": True, **{name: str(getattr(record, name)) for name in names}}
 
 
 def json_line(record: AuditRecord) -> str:
     """Return a record as a line of JSON in printable ASCII: its fields and its `hash`."""
-    return body_of(json_fields(record))
+    try:
+        return body_of(json_fields(record))
+    except (ValueError, RecursionError):  # it holds a number that is read as infinite
+        return body_of(_damaged(record))
 
 
 def _write_jsonl(records: Iterable[AuditRecord], file: IO[bytes]) -> int:

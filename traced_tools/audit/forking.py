@@ -1,4 +1,4 @@
-"""What happens to trails when the process forks.
+"""What happens to trails when the process forks, and when it ends.
 
 An SQLite connection must not be carried over a fork, not even to be closed there: SQLite keeps in memory which locks
 the process holds, and the child holds none of them. So writers are at rest while the process forks, without a
@@ -9,29 +9,27 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from traced_tools._fork import at_end
+from traced_tools.audit import mirror
 
 if TYPE_CHECKING:
     from traced_tools.audit.writer import Writer
 
 _PATIENCE: Final = 2.0
 """Seconds a fork waits for the writers' transactions, all in all."""
-_LATE: Final = -10
-"""Has trails of such a child closed when its queues and its own children are done, which may still record."""
+_AT_EXIT: Final = 5.0
+"""Seconds all open trails together have to write what waits when the process ends."""
 _running: Final[set[Writer]] = set()
 _paused: Final[list[Writer]] = []
-_closing: Final[list[Callable[[], None]]] = []
-_told: Final[set[int]] = set()
-"""The process that will close its trails as a child of `multiprocessing`."""
 
 
 def add(writer: Writer) -> None:
     """Take note of a writer whose thread starts."""
     _running.add(writer)
-    _have_closed()
+    at_end(_close_all)
 
 
 def discard(writer: Writer) -> None:
@@ -44,20 +42,15 @@ def running() -> tuple[Writer, ...]:
     return tuple(_running)
 
 
-def at_end_of_child(action: Callable[[], None]) -> None:
-    """Have something done where a child of `multiprocessing` ends, which does not do what `atexit` was told."""
-    _closing.append(action)
-
-
-def _have_closed() -> None:
-    """Tell `multiprocessing`, in a child of its own: what it was told before it has forgotten."""
-    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
-    if util is None or process is None or process.parent_process() is None or os.getpid() in _told:
-        return
-    _told.clear()
-    _told.add(os.getpid())
-    for action in _closing:
-        util.Finalize(None, action, exitpriority=_LATE)
+def _close_all() -> None:
+    writers = running()
+    for writer in writers:
+        writer.end(_AT_EXIT)
+    deadline = time.monotonic() + _AT_EXIT
+    for writer in writers:
+        writer.close(max(0.0, deadline - time.monotonic()))
+    if writers:
+        mirror.flush(max(0.0, deadline - time.monotonic()))
 
 
 def _before() -> None:
@@ -80,3 +73,4 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+at_end(_close_all)

@@ -6,11 +6,12 @@ import json
 from typing import Any, Final, Literal, get_args
 
 from traced_tools.audit import queries
-from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.digests import AuditKey, canonical_json
 from traced_tools.audit.evidence import names_of
 from traced_tools.audit.keys import load_key
-from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened, parsed
+from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened
 from traced_tools.audit.queries import Key
+from traced_tools.audit.reading import calls_of
 from traced_tools.errors import AuditError, ConfigurationError
 
 ContentName = Literal["arguments", "result", "reason", "requested_name"]
@@ -37,8 +38,8 @@ def match(
     Args:
         store: a path, or an SQLAlchemy URL.
         call_id: the call's id.
-        text: what it may have been. Arguments are JSON, in whatever way it is written.
-        content: which content of the call.
+        text: what it may have been; of JSON it is the value that counts, in whatever way it is written.
+        content: which content of the call; the result is that of the last time the tool ended.
         run_id: the call's run; needed where several calls have this id.
         iteration: the pass of the loop, from 1; needed where several calls of the run have this id.
         key: the key the digests were made with; else that of `TRACED_TOOLS_AUDIT_KEY`, else that of the file beside an
@@ -76,13 +77,11 @@ def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: in
 
 
 def _recorded(store: OpenStore, call: Key, content: ContentName) -> dict[str, Any]:
-    """Return what is recorded of a content of a call."""
-    for row in store.rows(queries.records_of_calls([call])):
-        key, kind, body = (row[0], row[1], row[2]), row[6], row[8]
-        if key == call and kind == _KIND[content]:
-            recorded = (parsed(body) or {}).get(content)
-            if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _DIGEST):
-                return recorded
+    """Return what is recorded of a content of a call, by the records that stand."""
+    for each in calls_of(store, [call]).values():
+        recorded = each.fields(_KIND[content]).get(content)
+        if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _DIGEST):
+            return recorded
     raise AuditError(f"nothing is recorded of this call's {content}")
 
 
@@ -95,12 +94,19 @@ def _matches(key: AuditKey, recorded: dict[str, Any], content: ContentName, text
             f"the {content} were recorded with the key {names_of(recorded['key_id'])}, and this is the key {key.id}"
         )
     matches = key.matches(recorded, text)
-    if not matches and content == "arguments" and recorded["form"] == "text" and _is_json(text):
+    if not matches and recorded["form"] == "text" and _may_mean_the_same(content, text):
         raise UndecidableError(
-            "the arguments were recorded as text, since they are no JSON or have no canonical form (a key twice, an "
+            f"the {content} were recorded as text, since they are no JSON or have no canonical form (a key twice, an "
             "integer beyond 2**53): only the exact text can be compared, and this is another"
         )
     return matches
+
+
+def _may_mean_the_same(content: ContentName, text: str) -> bool:
+    """Whether other JSON than the text that was recorded may have its value; results are often no JSON at all."""
+    if content == "result":
+        return _is_json(text) and canonical_json(text) is None
+    return content == "arguments" and _is_json(text)
 
 
 def _is_json(text: str) -> bool:

@@ -89,6 +89,16 @@ def tell(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
         report_failure(error, "the mirror of the audit trail")
 
 
+def begin(options: TelemetryOptions | None = None) -> None:
+    """Have the thread there before it is needed, if anybody looks: Python 3.12 starts none while the interpreter ends.
+
+    Args:
+        options: where records will be told to; None for the global providers.
+    """
+    if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
+        _LINE.put(0, lambda: None)
+
+
 def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None) -> None:
     """Observe how long records have been waiting to be stored.
 
@@ -130,7 +140,7 @@ def _told(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
 
 
 class Overflow(Exception):
-    """More records wait to be mirrored than may."""
+    """More records wait to be mirrored than may, or there is no thread for them."""
 
 
 class _Line:
@@ -146,12 +156,15 @@ class _Line:
         self._waiting = 0
 
     def put(self, size: int, work: Callable[[], object]) -> int:
-        """Have `work` done later; return its size when too much waits already and it is not done, else 0."""
+        """Have `work` done later; return its size when it is not done, as too much waits already, else 0."""
         with self._lock:
             if self._waiting and self._waiting + size > MOST_WAITING:
                 return size
+            try:
+                self._thread.submit(partial(self._do, size, work))
+            except RuntimeError:  # there can be no more threads: the process ends, or has too many
+                return size
             self._waiting += size
-            self._thread.submit(partial(self._do, size, work))
         return 0
 
     def _do(self, size: int, work: Callable[[], object]) -> None:
@@ -162,7 +175,11 @@ class _Line:
                 self._waiting -= size
 
     def flush(self, timeout: float) -> bool:
-        return not wait([self._thread.submit(lambda: None)], timeout).not_done
+        with self._lock:
+            if not self._waiting:  # nor may there be a thread to ask, and none to be had while the process ends
+                return True
+            last = self._thread.submit(lambda: None)
+        return not wait([last], timeout).not_done
 
 
 _LINE: Final = _Line()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, FromClause, Select, and_, exists, literal, or_, select
+from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
+from traced_tools.audit import records
 from traced_tools.audit.contents import searchable
 from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN
 from traced_tools.audit.schema import RECORDS
@@ -23,7 +24,6 @@ UNFINISHED: Final = "unfinished"
 STATES: Final = (*AUDIT_OUTCOMES, UNFINISHED)
 MOST: Final = (1 << 63) - 1
 """The largest number a store has."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
 _PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
 _RECORD: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))
@@ -185,12 +185,17 @@ def _among(keys: Sequence[Key]) -> ColumnElement[bool]:
     A comparison of whole keys with many would not find the index in SQLite.
     """
     runs, iterations = {key[0] for key in keys}, {key[1] for key in keys}
-    return and_(RECORDS.c.run_id.in_(runs), RECORDS.c.iteration.in_(iterations))
+    return and_(_one_of_these(RECORDS.c.run_id, runs), _one_of_these(RECORDS.c.iteration, iterations))
+
+
+def _one_of_these(column: Column[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Return the condition of having one of the values; of other types than the column's, too, as a file may hold."""
+    return column.in_(bindparam(None, [*values], column.type, unique=True, expanding=True))
 
 
 def nanoseconds(time: datetime) -> int:
     """Return a time in nanoseconds of Unix time, or the nearest that a store has."""
-    return max(-MOST, min((time - _EPOCH) // timedelta(microseconds=1) * 1000, MOST))
+    return max(-MOST, min(records.nanoseconds(time), MOST))
 
 
 def _one_of(name: str, given: str | None, words: Sequence[str]) -> None:

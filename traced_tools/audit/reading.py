@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
-from typing import Any, Final
+from itertools import groupby, islice, pairwise
+from typing import Any, Final, NamedTuple
 
 from traced_tools.audit import queries
 from traced_tools.audit.opening import OpenStore, StorePath, opened, parsed
@@ -18,21 +18,26 @@ from traced_tools.errors import AuditError, ConfigurationError
 DAMAGED: Final = "damaged"
 """The state of a call whose records cannot be read; `verify` names the first of them."""
 _AT_ONCE: Final = 200
+_KINDS: Final = ("intent", "decision", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedCall:
-    """A call a model asked for: up to three records that belong together.
+    """A call a model asked for: the records that belong together.
+
+    A tool that advice runs again has an outcome for each time it ended, and a further decision where its arguments were
+    others. The last of them stands.
 
     Attributes:
         run_id: the run.
         iteration: the pass of the loop, from 1.
         batch_index: its place among the calls of the same answer, from 0.
         intent: what the model wanted, and why; None only where the record is gone.
-        decision: who decided what.
-        outcome: how it ended.
-        conflicting: later records of a kind that say something else than the first of it, which stands above. No trail
-            writes any; `verify` may tell where they come from.
+        decision: who decided what; of those with the word of the first, the last.
+        outcome: how it ended, the last time.
+        earlier: the decisions and outcomes of the times before, each kind in order.
+        conflicting: a further intent that says something else, a decision with another word than the first, and what
+            another chain says otherwise. `verify` may tell where they come from.
     """
 
     run_id: str
@@ -41,6 +46,7 @@ class AuditedCall:
     intent: AuditRecord | None = None
     decision: AuditRecord | None = None
     outcome: AuditRecord | None = None
+    earlier: tuple[AuditRecord, ...] = ()
     conflicting: tuple[AuditRecord, ...] = ()
     _fields: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -57,8 +63,18 @@ class AuditedCall:
 
     @property
     def records(self) -> list[AuditRecord]:
-        """The records there are, but for conflicting ones."""
-        return [each for each in (self.intent, self.decision, self.outcome) if each is not None]
+        """The records there are, kind by kind and each kind in order, but for conflicting ones."""
+        return [each for kind in _KINDS for each in self.of_kind(kind)]
+
+    def of_kind(self, kind: str) -> list[AuditRecord]:
+        """Return the records of a kind in order, the one that stands last, but for conflicting ones.
+
+        Args:
+            kind: `intent`, `decision` or `outcome`.
+        """
+        stands: AuditRecord | None = getattr(self, kind)
+        earlier = [each for each in self.earlier if each.kind == kind]
+        return earlier if stands is None else [*earlier, stands]
 
     @property
     def when(self) -> datetime:
@@ -68,7 +84,8 @@ class AuditedCall:
     @property
     def state(self) -> str:
         """How it ended: the outcome, or the decision that refused it, or `unfinished`; `damaged` if unreadable."""
-        if not all(each.has_time for each in self.records):
+        numbers = (self.iteration, self.batch_index, *(each.time for each in self.records))
+        if not all(isinstance(each, int) for each in numbers):
             return DAMAGED
         if self.outcome is not None:
             return _word(self.fields("outcome"), "outcome")
@@ -80,11 +97,11 @@ class AuditedCall:
     @property
     def is_late(self) -> bool:
         """Whether the tool was let run before its intent was on record, as `on_failure="warn"` does in an outage."""
-        return self.fields("decision").get("intent_late") is True
+        return any((parsed(each.body) or {}).get("intent_late") is True for each in self.of_kind("decision"))
 
     def told(self, name: str) -> Any:
         """Return what its records say under a name that all of them have, such as `tool` or `trace_id`."""
-        found = (self.fields(kind).get(name) for kind in ("intent", "decision", "outcome"))
+        found = (self.fields(kind).get(name) for kind in _KINDS)
         return next((value for value in found if value is not None), None)
 
 
@@ -130,14 +147,15 @@ class AuditReader:
         until: datetime | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
-        """Return the calls of which all that is given is true, newest first.
+        """Return the calls of which all that is given is true, each once, newest first.
 
         Order and times are those of the decision or the outcome where one is asked for, else of the intent.
 
         Args:
             tool: the tool's name.
-            outcome: `ok`, `error`, `timeout`, `cancelled`, `invalid_arguments`; `unfinished` for calls that were
-                allowed, or not even decided about, and have no outcome. Of those the newest runs' come first.
+            outcome: `ok`, `error`, `timeout`, `cancelled`, `invalid_arguments`, the last of a call's; `unfinished` for
+                calls that were allowed, or not even decided about, and have no outcome. Of those the newest runs' come
+                first.
             decision: such as `denied`.
             agent: the client's name.
             conversation: the conversation's id.
@@ -155,9 +173,8 @@ class AuditReader:
         limit = min(limit, queries.MOST)
         with opened(self.store) as store:
             if outcome == UNFINISHED:
-                return _put_together(store, _unfinished(store, wanted, limit))
-            found = store.rows(queries.matching_keys(wanted).limit(limit))
-            return _put_together(store, [(row[0], row[1], row[2]) for row in found])
+                return [*calls_of(store, _unfinished(store, wanted, limit)).values()]
+            return _matching(store, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a run by its id.
@@ -169,7 +186,7 @@ class AuditReader:
             calls = _calls(store.rows(queries.records_of_run(run_id)))
         if not calls:
             raise AuditError(f"the audit store has no run {run_id[:64]!a}")
-        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=lambda key: key[1:])))
+        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_place)))
 
     def run_ids(self, prefix: str, limit: int = 10) -> list[str]:
         """Return the ids of runs that begin with `prefix`, which must not be empty; at most `limit`.
@@ -196,8 +213,8 @@ class AuditReader:
     ) -> Iterator[AuditRecord]:
         """Give records chain by chain, each in order, a few at a time; without any argument all there are.
 
-        `outcome` and `decision` are those of the call a record belongs to, times are the record's own; everything else
-        is as in `calls`.
+        `outcome` and `decision` are any that the call a record belongs to has on record, be it that of an earlier time;
+        times are the record's own; everything else is as in `calls`.
 
         Raises:
             AuditError: when the store cannot be read.
@@ -214,29 +231,47 @@ class AuditReader:
         return "AuditReader()"  # a URL may hold a password
 
 
+def _matching(store: OpenStore, wanted: CallFilter, limit: int) -> list[AuditedCall]:
+    """Return the newest calls that have such records, but for those whose last outcome is another one."""
+    found: dict[Key, AuditedCall] = {}
+    at_once = min(_AT_ONCE, limit)
+    with closing(store.rows(queries.matching_keys(wanted), at_once)) as newest:
+        for keys in _batches(newest, at_once):
+            calls = calls_of(store, keys).items()
+            found |= {key: call for key, call in calls if wanted.outcome in (None, call.state) or call.state == DAMAGED}
+            if len(found) >= limit:
+                break
+    return [*found.values()][:limit]
+
+
 def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
-    found: list[tuple[int, Key]] = []
+    found: dict[Key, int] = {}
     at_once = min(_AT_ONCE, limit)
     with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), at_once)) as newest:
         for keys in _batches(newest, at_once):
             intents = store.rows(queries.intents_among(keys, wanted))
-            newly = ((_number(row[3]), (row[0], row[1], row[2])) for row in intents)
-            found += [each for each in newly if each[1] in keys]
+            times = {(row[0], row[1], row[2]): _number(row[3]) for row in intents}
+            found |= {key: times[key] for key in keys if key in times}
             if len(found) >= limit:
                 break
-    return [key for _, key in sorted(found, reverse=True)[:limit]]
+    return sorted(found, key=lambda key: found[key], reverse=True)[:limit]
 
 
-def _number(time: object) -> int:
-    return time if isinstance(time, int) else 0
+def _place(key: Key) -> tuple[int, int]:
+    return _number(key[1]), _number(key[2])
 
 
-def _put_together(store: OpenStore, keys: list[Key]) -> list[AuditedCall]:
-    """Return the calls of such keys, in their order."""
+def _number(value: object) -> int:
+    """Return a number of the store: whoever can write its file can put anything there."""
+    return value if isinstance(value, int) else 0
+
+
+def calls_of(store: OpenStore, keys: list[Key]) -> dict[Key, AuditedCall]:
+    """Return the calls of such keys, each once and in their order."""
     calls: dict[Key, AuditedCall] = {}
     for batch in _batches(keys):
         calls |= _calls(store.rows(queries.records_of_calls(batch)))
-    return [calls[key] for key in keys if key in calls]
+    return {key: calls[key] for key in keys if key in calls}
 
 
 def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
@@ -244,16 +279,54 @@ def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
     told: dict[Key, dict[str, list[AuditRecord]]] = {}
     for run_id, iteration, batch_index, *record in rows:
         found = AuditRecord(*record)
-        if found.kind in ("intent", "decision", "outcome"):
+        if found.kind in _KINDS:
             told.setdefault((run_id, iteration, batch_index), {}).setdefault(found.kind, []).append(found)
     return {key: _call(key, records) for key, records in told.items()}
 
 
 def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
-    """Return a call: of each kind the first record, and those after it that say something else."""
-    first = {kind: found[0] for kind, found in records.items()}
-    others = (each for kind, found in records.items() for each in found[1:] if _said(each) != _said(first[kind]))
-    return AuditedCall(*key, first.get("intent"), first.get("decision"), first.get("outcome"), tuple(others))
+    told = {kind: _told(found) for kind, found in records.items()}
+    intent, decision, outcome = (told[kind].stands if kind in told else None for kind in _KINDS)
+    earlier = tuple(each for found in told.values() for each in found.earlier)
+    conflicting = tuple(each for found in told.values() for each in found.conflicting)
+    return AuditedCall(*key, intent, decision, outcome, earlier, conflicting)
+
+
+class _Told(NamedTuple):
+    """The records of a kind: the one that stands, those whose place it took, and those that contradict it."""
+
+    stands: AuditRecord
+    earlier: list[AuditRecord]
+    conflicting: list[AuditRecord]
+
+
+def _told(records: list[AuditRecord]) -> _Told:
+    """Sort out what the chains tell of a call: what the first of them says stands."""
+    if len(records) == 1:  # as almost always
+        return _Told(records[0], [], [])
+    first, *others = (_told_by(list(chain)) for _, chain in groupby(records, key=lambda each: each.chain_id))
+    doubtful = [each for other in others for each in (other.stands, *other.conflicting)]
+    first.conflicting.extend(each for each in doubtful if _said(each) != _said(first.stands))
+    return first
+
+
+def _told_by(chain: list[AuditRecord]) -> _Told:
+    first, *later = chain
+    told = [first, *(each for each in later if _may_follow(first, each))]
+    others = [each for each in later if not _may_follow(first, each)]
+    earlier = [each for each, after in pairwise(told) if each.time != after.time or _said(each) != _said(after)]
+    return _Told(told[-1], earlier, [each for each in others if _said(each) != _said(first)])
+
+
+def _may_follow(first: AuditRecord, later: AuditRecord) -> bool:
+    """Whether a chain has both records where advice runs a tool again."""
+    if first.kind == "decision":
+        return _decision_of(first) == _decision_of(later)
+    return first.kind == "outcome"
+
+
+def _decision_of(record: AuditRecord) -> object:
+    return (parsed(record.body) or {}).get("decision")
 
 
 _OF_THE_RECORD: Final = {"chain_id", "sequence", "previous", "time", "duration", "intent_late"}

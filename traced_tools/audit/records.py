@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
@@ -32,6 +32,7 @@ RAN: Final = ("allowed", "approved")
 AuditOutcome = Literal["ok", "error", "timeout", "cancelled", "invalid_arguments"]
 AUDIT_OUTCOMES: Final = get_args(AuditOutcome)
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -149,6 +150,25 @@ def timestamp(time: int) -> str:
     seconds, nanoseconds = divmod(time, 1_000_000_000)
     days, seconds = divmod(seconds, 86_400)
     return f"{_day(days)}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{nanoseconds:09}Z"
+
+
+def nanoseconds(time: datetime) -> int:
+    """Return a time, which must have a zone, in nanoseconds of Unix time."""
+    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
+
+
+def checkpoint_line(fields: Mapping[str, Any], hash: object, body: str) -> dict[str, Any]:
+    """Return what is kept of a checkpoint outside the store.
+
+    Args:
+        fields: what the checkpoint says.
+        hash: its hash.
+        body: the checkpoint itself, as a record is written.
+    """
+    return {name: fields[name] for name in _KEPT if name in fields} | {"hash": hash, "body": body}
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from traced_tools._checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools._flow import Step
-from traced_tools.audit import forking, mirror
+from traced_tools.audit import mirror
 from traced_tools.audit.appending import Appender, Batch
 from traced_tools.audit.chain import record_of
 from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Publish, Signer, SigningKey, checkpoints_beside
@@ -38,8 +37,6 @@ from traced_tools.telemetry.scope import report_failure
 if TYPE_CHECKING:
     from traced_tools.telemetry.run import TelemetryOptions
 
-_AT_EXIT: Final = 5.0
-"""Seconds all open trails together have to write what waits when the process ends."""
 _LEFT_ALONE: Final = 30.0
 """Seconds a trail that nobody holds any more has for the same."""
 _log = logging.getLogger("traced_tools.audit")
@@ -62,12 +59,13 @@ class AuditTrail:
             `<store>.key`, which is made when it is missing. A server store has no such file.
         content: what is stored of arguments, results and reasons: their `digest` alone, what the redactor leaves of
             them (`redacted`), or their text (`full`). Of tools with `capture=False` never more than the digest.
-        redactor: is given a content's name and its value, arguments as objects, in the trail's thread; returns what may
-            be stored of it, None for nothing. One that raises leaves the digest.
+        redactor: is given a content's name and its value, which is what JSON stands for and otherwise the text, in the
+            trail's thread; returns what may be stored of it, None for nothing. One that raises leaves the digest.
         service: what the application is called; None leaves it out.
         tags: texts that every record carries, such as a version or a region.
         checkpoints: where checkpoints go besides the chain, so that a cut tail shows: a path, or a function that takes
-            each as a mapping. None for the file `<store>.checkpoints`, and for nowhere with a server store.
+            each as a mapping, in a thread of its own. None for the file `<store>.checkpoints`, and for nowhere with a
+            server store.
         checkpoint_every: records after which one is made.
         checkpoint_interval: seconds after the first record that none covers.
         signing_key: an Ed25519 key that signs checkpoints: 32 raw bytes, PEM, or the path of a PEM file. Needs the
@@ -100,16 +98,16 @@ class AuditTrail:
         expect_positive("checkpoint_interval", checkpoint_interval)
         expect_positive("timeout", timeout)
         self.store: Final = Store(store)
-        self._given = store
+        self._given = self.store.path or store  # as it is now, whatever folder is the current one later
         self._secret: Callable[[], bytes | str | None] = lambda: key  # which no repr shows
-        self._lines = checkpoints
+        self._lines = checkpoints if checkpoints is None or callable(checkpoints) else Path(checkpoints).absolute()
         found = given_key(key)
         if found is None and self.store.path is None:
             raise no_key()
         common = _common(service, tags)
         self._make_maker = partial(_record_maker, found, self.store.path, content, redactor, common)
         signer = None if signing_key is None else Signer(signing_key)
-        publish = _publish(checkpoints, self.store)
+        publish = _publish(self._lines, self.store)
         self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, publish)
         self._timeout = timeout
         self._telemetry = telemetry
@@ -148,8 +146,8 @@ class AuditTrail:
 
     @property
     def problem(self) -> str | None:
-        """Why the store could not be written just now; None when it could, or nothing was to be written yet."""
-        return self._writer.problem
+        """Why the store cannot be written; None when it can, as far as is known, or has failed but once."""
+        return self._writer.outage
 
     def checkpoint(self, timeout: float | None = None) -> None:
         """Write what waits and a checkpoint of it, unless there is nothing that none covers; blocking.
@@ -312,12 +310,13 @@ def _record_maker(
 def _tell(checkpoints: Checkpoints, telemetry: TelemetryOptions | None, batch: Batch) -> None:
     """Tell of records that are durable: the mirror, and of a checkpoint what stands outside the store."""
     if batch.checkpoint is not None:
-        checkpoints.publish(record_of(batch.checkpoint))
+        checkpoints.publish(record_of(batch.checkpoint), wait=batch.final)
     mirror.tell(batch.rows, telemetry)
 
 
 def _watch(telemetry: TelemetryOptions | None, lag: Callable[[], float]) -> None:
     try:
+        mirror.begin(telemetry)
         mirror.watch_lag(lag, telemetry)
     except Exception as error:
         report_failure(error, "the mirror of the audit trail")
@@ -354,24 +353,11 @@ def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store)
     return None
 
 
-def _close_all() -> None:
-    writers = forking.running()
-    for writer in writers:
-        writer.end(_AT_EXIT)
-    deadline = time.monotonic() + _AT_EXIT
-    for writer in writers:
-        writer.close(max(0.0, deadline - time.monotonic()))
-    if writers:
-        mirror.flush(max(0.0, deadline - time.monotonic()))
-
-
 def _begin_all() -> None:
     for trail in tuple(_TRAILS):
         trail._begin()
 
 
 _TRAILS: Final[weakref.WeakSet[AuditTrail]] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):  # after what `forking` does there, which is imported above
+if hasattr(os, "register_at_fork"):  # after what `forking` does there, which the writer imports
     os.register_at_fork(after_in_child=_begin_all)
-atexit.register(_close_all)
-forking.at_end_of_child(_close_all)

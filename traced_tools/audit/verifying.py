@@ -19,6 +19,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from traced_tools.audit.archives import Archived
+from traced_tools.audit.checkpoints import checkpoints_beside
 from traced_tools.audit.evidence import (
     Claims,
     Line,
@@ -91,7 +92,7 @@ def _lines_path(store: StorePath, given: str | os.PathLike[str] | None) -> Path 
     if given is not None:
         return Path(given)
     embedded = embedded_path(store)
-    beside = None if embedded is None else Path(f"{embedded}.checkpoints")
+    beside = None if embedded is None else checkpoints_beside(embedded)
     return beside if beside is not None and beside.is_file() else None
 
 
@@ -117,6 +118,7 @@ class _Walk:
     archived: Archived | None
     claims: Claims = field(default_factory=Claims)
     lines: dict[str, dict[int, object]] = field(default_factory=dict)
+    told_outside: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     chains: dict[str, _Chain] = field(default_factory=dict)
     left: list[tuple[Place, str]] = field(default_factory=list)
@@ -132,6 +134,7 @@ class _Walk:
     def hear(self, lines: list[Line]) -> Problem | None:
         """Take down what the lines outside the store tell; return the first thing that is wrong with them."""
         problems = [self._hear_line(line) for line in lines]
+        self.told_outside = {*self.claims.chains()}  # as their own, or as the head of another chain
         return next((problem for problem in problems if problem is not None), None)
 
     def _hear_line(self, line: Line) -> Problem | None:
@@ -202,7 +205,7 @@ class _Walk:
         for chain_id in self.claims.chains():
             if chain_id in self.chains:
                 continue
-            if self.archived is not None and self.archived.may_hold(self.lines.get(chain_id, {})):
+            if self.archived is not None and self.archived.may_hold(chain_id, self.lines.get(chain_id, {})):
                 self.archived.chains += 1
             else:
                 self.refuted.append(gone(chain_id, self.claims.of(chain_id)))
@@ -268,7 +271,7 @@ class _Walk:
             return False
         lines = self.lines.get(chain.chain_id, {})
         told = {place: told for place, told in lines.items() if chain.length < place < sequence}
-        return (chain.length == 0 or self.archived.is_near(time)) and self.archived.may_hold(told)
+        return (chain.length == 0 or self.archived.is_near(time)) and self.archived.may_hold(chain.chain_id, told)
 
     def _pass_over(self, chain: _Chain, sequence: int, body: str) -> None:
         """Go on with this record of a chain: the one before it has the hash that it names."""
@@ -366,10 +369,10 @@ class _Walk:
     def _counted_notes(self) -> Iterator[str]:
         if not self.lines:
             yield _NO_LINES
-        elif self.problem is None and (untold := [str(each) for each in self.chains if each not in self.lines]):
+        elif self.problem is None and (untold := [str(each) for each in self.chains if each not in self.told_outside]):
             yield f"chains that no line outside the store tells of, whose end may be cut off: {listed(untold)}"
         if self.late or self.lost:
-            yield f"gap records tell of records written late: {self.late}, and never written: {self.lost}"
+            yield f"gap records tell of intents written late: {self.late}, and records never written: {self.lost}"
         yield from self.gaps[:_MOST_GAPS]
         if self.archived is not None and (note := self.archived.note()) is not None:
             yield note

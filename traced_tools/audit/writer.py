@@ -33,6 +33,8 @@ MOST_AT_ONCE: Final = 1024
 """Records of one transaction."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before further attempts; the last one again and again."""
+_LONGEST: Final = 1_000_000.0
+"""Seconds; what waits longer would overflow."""
 _TO_BEGIN: Final = 1.0
 """Seconds after which a thread whose start was interrupted counts as one that never was."""
 _log = logging.getLogger("traced_tools.audit")
@@ -48,7 +50,6 @@ class Writer:
         started: is called with `lag` when the thread starts; must not raise.
 
     Attributes:
-        lost: records that were never written.
         problem: why the store could not be written just now; None when it could.
     """
 
@@ -59,7 +60,6 @@ class Writer:
         stored: Callable[[Batch], None],
         started: Callable[[Callable[[], float]], None],
     ) -> None:
-        self.lost = 0
         self.problem: str | None = None
         self._name = name
         self._appender = appender
@@ -74,11 +74,17 @@ class Writer:
         self._deadline: float | None = None
         self.closed = False
         self._ending = self._ended = False
+        self._told_closed = self._told_threadless = False
         self._claims: dict[str, object] = {}
         self._begun = threading.Event()
         self._thread: threading.Thread | None = None
         self._lines = threading.local()
         self.pause, self.resume, self.abandoned = appender.pause, appender.resume, appender.abandoned
+
+    @property
+    def outage(self) -> str | None:
+        """The problem, when it is there to stay: one failure may be that of a connection that idled for too long."""
+        return self.problem if self._failures > 1 else None
 
     @property
     def started(self) -> bool:
@@ -121,6 +127,9 @@ class Writer:
             self._thread = thread
         except RuntimeError:  # there can be no more threads: the process ends, or has too many
             self._unclaim()
+            if not self._told_threadless:
+                _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
+            self._told_threadless = True
             self._refuse(self._drained())
         except BaseException:  # such as Ctrl-C, when it may run nevertheless
             if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
@@ -146,7 +155,7 @@ class Writer:
 
     def end(self, timeout: float) -> None:
         """Have the thread end when all is written or so many seconds are over; does not wait."""
-        self._deadline = time.monotonic() + timeout
+        self._deadline = time.monotonic() + min(timeout, _LONGEST)
         if not self.closed:
             self.closed = True
             self._queue.put(Entry(None, "end"))
@@ -154,10 +163,10 @@ class Writer:
     def close(self, timeout: float) -> None:
         """Write what waits, for so many seconds at most, and end the thread."""
         self.end(timeout)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + min(timeout, _LONGEST)
         if not self.started or self._thread is threading.current_thread():
             return
-        if self._begun.wait(timeout) and self._thread is not None:
+        if self._begun.wait(min(timeout, _LONGEST)) and self._thread is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread is None or self._thread.is_alive():
             self._give_up()
@@ -166,11 +175,12 @@ class Writer:
         """Count records that will not be written, and tell those who wait for them."""
         records = [entry for entry in entries if entry.mark is None]
         for entry in records:
+            entry.draft = None
             self._losses.put(entry.time)
-        if records and self.closed:
-            if not self.lost:
-                _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
-            self.lost += len(records)
+        self._lighten(records)
+        if records and self.closed and not self._told_closed:
+            _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
+            self._told_closed = True
         wake(entries, False)
 
     def _drained(self) -> list[Entry]:
@@ -204,7 +214,7 @@ class Writer:
         """Take what waits; when nothing does, wait until something comes or has to be done."""
         while (seconds := self._idle()) is None or seconds > 0:
             try:
-                self._accept(self._queue.get(timeout=seconds))
+                self._accept(self._queue.get(timeout=None if seconds is None else min(seconds, _LONGEST)))
             except Empty:
                 continue
         try:
@@ -244,7 +254,6 @@ class Writer:
         try:
             while True:
                 self._appender.missed(self._losses.get_nowait(), lost=1)
-                self.lost += 1
         except Empty:
             pass
 
@@ -265,7 +274,7 @@ class Writer:
         self.problem = str(error) if isinstance(error, ConfigurationError) else problem_of(error)
         self._failures += 1
         self._retry_at = time.monotonic() + _PAUSES[min(self._failures, len(_PAUSES)) - 1]
-        if self._failures == 2:  # one failure is nothing: a connection that idled for too long
+        if self._failures == 2:
             _log.error("the audit trail %s cannot be written (%s); it is tried again", self._name, self.problem)
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._ended = True
@@ -274,8 +283,8 @@ class Writer:
         if self._failures > 1:
             _log.warning("the audit trail %s is written again", self._name)
         if batch.shortfall:
-            told = batch.shortfall
-            _log.error("the audit trail %s has a gap: %d records late, %d lost", self._name, told.late, told.lost)
+            late, lost = batch.shortfall.late, batch.shortfall.lost
+            _log.error("the audit trail %s has a gap: %d intents late, %d records lost", self._name, late, lost)
         self._failures, self.problem = 0, None
 
     def _give_up(self) -> None:
@@ -286,7 +295,6 @@ class Writer:
         records = sum(entry.mark is None for entry in left)
         if records:
             _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
-            self.lost += records
         wake(left, False)
 
 

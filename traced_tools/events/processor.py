@@ -7,7 +7,6 @@ so a signal handler and the garbage collector may come here as anybody else.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import random
 import threading
@@ -18,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 from traced_tools._finalizing import catch_up
-from traced_tools._fork import on_fork
+from traced_tools._fork import at_end, on_fork
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.events.types import Delta, Event
 from traced_tools.telemetry.ledger import Ledger, totals_of_events
@@ -82,7 +81,7 @@ class EventProcessor:
         clock: Clock | None = None,
     ) -> None:
         self._exporter = exporter
-        self._max_batch, self._interval = exporter.max_batch, exporter.interval
+        self._max_batch, self._interval = exporter.max_batch, min(exporter.interval, _LONGEST_WAIT)
         self._retry_for = retry_for
         self._clock = clock or Clock()
         self._for_events = capacity // 4
@@ -117,7 +116,8 @@ class EventProcessor:
             self._orders.put(None)
         if not self._is_known:
             self._is_known = True
-            _drain_at_exit(self)
+            _OPEN.add(self)
+            at_end(_close_open)
 
     def begin_flush(self) -> Callable[[float], bool]:
         """Have all that waits sent; return what waits for it until a time of `time.monotonic()`, and says whether."""
@@ -259,7 +259,8 @@ class EventProcessor:
         try:
             action(*arguments)
         except BaseException as error:
-            _LOG.warning("%s: %s raised %s", self.ledger.name, action.__name__, error_type(error))
+            name = getattr(action, "__name__", "a call")  # which a partial or an object may not have
+            _LOG.warning("%s: %s raised %s", self.ledger.name, name, error_type(error))
             return False
         return True
 
@@ -316,15 +317,11 @@ def _is_worth_another(failure: BaseException) -> bool:
 _OPEN: set[EventProcessor] = set()
 
 
-def _drain_at_exit(processor: EventProcessor) -> None:
-    """Have a processor closed when the process ends: before what is registered so far, such as its telemetry."""
-    _OPEN.add(processor)
-    atexit.unregister(_close_open)
-    atexit.register(_close_open)
-
-
 def _close_open() -> None:
     close([*_OPEN], PATIENCE)
+
+
+at_end(_close_open)
 
 
 def _told_of(error: BaseException) -> str:

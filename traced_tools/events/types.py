@@ -28,7 +28,7 @@ class Event(Value):
 
     Args:
         schema_version: the version of the fields.
-        id: a UUID of version 7, so that ids sort by time.
+        id: a UUID of version 7, so that ids sort by time, to a quarter of a microsecond.
         time: when, in UTC.
         run_id: the run it belongs to.
         sequence: its number within the run, from 1 and without gaps. A delta has none of its own: it carries that of

@@ -20,6 +20,7 @@ from typing import IO, Annotated, Final, NoReturn
 import typer
 
 from traced_tools.audit import exporting, matching, verifying
+from traced_tools.audit.checkpoints import checkpoints_beside
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.opening import embedded_path
 from traced_tools.audit.reading import AuditedRun, AuditReader
@@ -149,6 +150,8 @@ def export(
         )
         if output is None and format == "parquet" and sys.stdout.isatty():
             _end(UNREADABLE, "parquet is nothing for a terminal: name a file with --output")
+        if output is not None and _is_evidence(store, output):
+            _end(UNREADABLE, "--output is a file of the audit trail itself, which would be lost: name another")
         begun = _begun(records)
         with _output(output) as file:
             written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # it looks itself
@@ -162,6 +165,7 @@ def match(
     arguments: Annotated[Path | None, typer.Option(metavar="FILE", help="Are these its arguments? - is stdin.")] = None,
     result: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its result?")] = None,
     reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its stated reason?")] = None,
+    name: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this the unknown tool it named?")] = None,
     run: Annotated[str | None, typer.Option(help="The call's run, where several have a call of this id.")] = None,
     iteration: Annotated[int | None, typer.Option(help="The pass, where the run has several.")] = None,
     store: options.Store = _STORE,
@@ -172,21 +176,26 @@ def match(
     The key is that of TRACED_TOOLS_AUDIT_KEY, else that of the file beside the store.
     """
     with _statuses() as ending:
-        given = {"arguments": arguments, "result": result, "reason": reason}
-        asked = [(name, path) for name, path in given.items() if path is not None]
+        given = {"arguments": arguments, "result": result, "reason": reason, "requested_name": name}
+        asked = [(content, path) for content, path in given.items() if path is not None]
         if len(asked) != 1:
-            _end(UNREADABLE, "name one of --arguments, --result and --reason")
-        ((name, path),) = asked
+            _end(UNREADABLE, "name one of --arguments, --result, --reason and --name")
+        ((content, path),) = asked
         run_id = None if run is None else _full_id(AuditReader(store), run, missing=UNREADABLE)
-        matches = _matches(store, call, _read(path), name, run_id, iteration)
+        matches = _matches(store, call, _read(path), content, run_id, iteration)
         ending.status = 0 if matches else FOUND
         if json:
-            print(json_text({"call_id": call, "content": name, "matches": matches}))
+            print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
-            print(f"{escaped(call)}: {_THESE[name]} {_VERDICTS[matches]}")
+            print(f"{escaped(call)}: {_THESE[content]} {_VERDICTS[matches]}")
 
 
-_THESE: Final = {"arguments": "its arguments were", "result": "its result was", "reason": "its reason was"}
+_THESE: Final = {
+    "arguments": "its arguments were",
+    "result": "its result was",
+    "reason": "its reason was",
+    "requested_name": "the tool it named was",
+}
 _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: the digests differ"}
 
 
@@ -260,6 +269,22 @@ def _begun(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
     """Read the first record, so that no file is touched for a store that cannot be read."""
     first = list(islice(records, 1))
     return chain(first, records)
+
+
+def _is_evidence(store: str, output: Path) -> bool:
+    """Whether a file is the store, what SQLite keeps beside it, its key, or its checkpoints."""
+    path = embedded_path(store)
+    if path is None:
+        return False
+    beside = (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal", ".key"))
+    return any(_is_same(output, each) for each in (path, checkpoints_beside(path), *beside))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file, be it by links, or would if there was one."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def _few_cells(call: AuditedCall) -> list[Text]:
         as_text(call.told("agent")),
         as_text(tool_name(call)),
         verdict_text(call),
-        Text(duration_text(call)),
+        Text(duration_text(call.fields("outcome"))),
     ]
 
 
@@ -105,8 +105,8 @@ def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]],
     return widths
 
 
-_REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN}
-"""The states of calls whose tool never started."""
+_REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
+"""The states of calls that nobody answered."""
 
 
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:

@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from traced_tools.audit.opening import parsed
 from traced_tools.audit.queries import UNFINISHED
-from traced_tools.audit.reading import AuditedCall, AuditedRun
+from traced_tools.audit.reading import DAMAGED, AuditedCall, AuditedRun
 from traced_tools.audit.records import AuditRecord
 from traced_tools.cli.audit.shown import (
     as_text,
@@ -36,7 +36,7 @@ def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
     for line in _about(run, trace_url):
         tree.add(line)
     for iteration, calls in groupby(run.calls, key=lambda call: call.iteration):
-        branch = tree.add(Text(f"iteration {iteration}", "bold blue"))
+        branch = tree.add(Text(f"iteration {escaped(iteration)}", "bold blue"))
         for call in calls:
             _add_call(branch, call)
     console.print(tree)
@@ -59,7 +59,7 @@ def _add_call(branch: Tree, call: AuditedCall) -> None:
 
 
 def _in_short(call: AuditedCall) -> Text:
-    return verdict_text(call).append(f" {duration_text(call)}".rstrip(), "dim")
+    return verdict_text(call).append(f" {duration_text(call.fields('outcome'))}".rstrip(), "dim")
 
 
 def _intent(call: AuditedCall) -> Iterator[Text]:
@@ -70,6 +70,8 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     asked = [told.get("model"), told.get("provider")]
     by = " of ".join(escaped(each) for each in asked if each is not None)
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
+    if "requested_name" in told:
+        yield _labelled("asked for", _content(told["requested_name"]))
     yield _labelled("reason", _content(told.get("reason")))
     yield _labelled("arguments", _content(told.get("arguments")))
     if not _is_stored(told.get("arguments")) and (names := _argument_names(told)):
@@ -88,14 +90,18 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
     if call.decision is None:
         yield _labelled("decision", Text("none is recorded", "yellow"))
         return
-    told = call.fields("decision")
+    for record in call.of_kind("decision"):
+        yield from _decided(record, parsed(record.body) or {})
+
+
+def _decided(record: AuditRecord, told: dict[str, Any]) -> Iterator[Text]:
     by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
     words = dict.fromkeys(told.get(name) for name in ("reason_code", "error_type"))
     why = [escaped(word) for word in words if word not in (None, told.get("decision"))]
     text = as_text(told.get("decision", "damaged")).append(by + (f" ({', '.join(why)})" if why else ""))
-    if call.is_late:
+    if told.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
-    yield _labelled("decision", _at(call.decision).append("  ").append_text(text))
+    yield _labelled("decision", _at(record).append("  ").append_text(text))
     if "arguments" in told:
         yield _labelled("ran with", _content(told["arguments"]))
 
@@ -105,20 +111,26 @@ def _outcome(call: AuditedCall) -> Iterator[Text]:
         if call.state == UNFINISHED:
             yield _labelled("outcome", Text("UNFINISHED: no outcome is recorded", "bold yellow"))
         return
+    for number, record in enumerate(call.of_kind("outcome")[:-1], 1):
+        before = parsed(record.body) or {}
+        yield _labelled(f"try {number}", _ended(record, as_text(before.get("outcome", DAMAGED)), before))
     told = call.fields("outcome")
-    facts = [escaped(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
-    if duration := duration_text(call):
-        facts.append(f"after {duration}")
-    if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
-        facts.append(f"{attempts} attempts")
-    text = state_text(call).append("".join(f", {fact}" for fact in facts))
-    yield _labelled("outcome", _at(call.outcome).append("  ").append_text(text))
+    yield _labelled("outcome", _ended(call.outcome, state_text(call), told))
     if "result" in told:
         yield _labelled("result", _content(told["result"]))
 
 
+def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
+    facts = [escaped(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
+    if duration := duration_text(told):
+        facts.append(f"after {duration}")
+    if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
+        facts.append(f"{attempts} attempts")
+    return _at(record).append("  ").append_text(text).append("".join(f", {fact}" for fact in facts))
+
+
 def _conflicting(call: AuditedCall) -> Iterator[Text]:
-    """Give the records that say other than the first of their kind, and where they stand."""
+    """Give the records that contradict the others, and where they stand."""
     for record in call.conflicting:
         told = parsed(record.body) or {}
         said = told.get(record.kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rich.console import Console
@@ -28,7 +28,7 @@ def escaped(value: object, most: int = _MOST) -> str:
         value: the text; of anything else its JSON.
         most: characters after which it is cut.
     """
-    return _shown(value if isinstance(value, str) else json.dumps(value), most, _visible)
+    return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
 
 
 def escaped_json(text: str, most: int) -> str:
@@ -77,7 +77,8 @@ def state_text(call: AuditedCall) -> Text:
 
 
 def _marked(call: AuditedCall, text: Text) -> Text:
-    return text.append(" CONFLICTING", "bold red") if call.conflicting else text
+    marks = {" LATE": call.is_late, " CONFLICTING": bool(call.conflicting)}
+    return text.append("".join(mark for mark, is_so in marks.items() if is_so), "bold red")
 
 
 def decision_text(call: AuditedCall) -> Text:
@@ -95,12 +96,14 @@ def verdict_text(call: AuditedCall) -> Text:
     if refused:
         return text.append(by, "not bold default")
     decision = told.get("decision", "undecided")
-    return text if decision == "allowed" and not by else text.append(f" ({escaped(decision)}{by})", "not bold default")
+    if not by and decision in ("allowed", call.state):
+        return text
+    return text.append(f" ({escaped(decision)}{by})", "not bold default")
 
 
-def duration_text(call: AuditedCall) -> str:
-    """Return how long the tool took."""
-    duration = call.fields("outcome").get("duration")
+def duration_text(outcome: Mapping[str, Any]) -> str:
+    """Return how long the tool took, as the record of its outcome says."""
+    duration = outcome.get("duration")
     return seconds_text(duration) if isinstance(duration, int | float) else ""
 
 
@@ -118,7 +121,7 @@ def counted(number: int, noun: str) -> str:
 
 def json_text(value: object) -> str:
     """Return a value as JSON in printable ASCII."""
-    return json.dumps(value, indent=2)
+    return json.dumps(value, indent=2, default=ascii)
 
 
 def call_json(call: AuditedCall) -> dict[str, Any]:
