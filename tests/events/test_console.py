@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,18 @@ from hypothesis import given
 from tests.events.made import HOSTILE, one_of_each, started, texts
 from tests.helpers import MARKER
 from traced_tools.errors import ConfigurationError
-from traced_tools.events import ConsoleEventExporter, Event, ExportFailed
+from traced_tools.events import ConsoleEventExporter, Event, ExportFailed, ToolDecided, ToolFinished
+
+CALL = started().model_dump(exclude={"type"})
+
+
+def finished(**fields: Any) -> Event:
+    ended = {"outcome": "ok", "attempts": 1, "duration": 0.00008, "result_size": 15}
+    return ToolFinished(**{**CALL, **ended, **fields})
+
+
+def decided(decision: str, **fields: Any) -> Event:
+    return ToolDecided(**{**CALL, "decision": decision, **fields})
 
 
 def printed(*events: Event) -> list[str]:
@@ -28,15 +40,15 @@ def test_a_run_reads_as_what_happened_in_it() -> None:
     assert lines[1:3] == [
         "23:59:59.125Z 019316a2-9d5c-7d1e    iteration 1 started",
         "23:59:59.126Z 019316a2-9d5c-7d1e      model responded  "
-        "model words, words, 1 tool call, 812 -> 56 tokens, 1.250 s",
+        "model words, words, 1 tool call, 812 -> 56 tokens, 1.25 s",
     ]
     assert [line[33:] for line in lines[3:]] == [
-        "       words intended  16 bytes, arguments «words»",
-        "       words decided  denied, words, by words, words, reason «words»",
-        "       words started",
-        "       words finished  ok, 2 attempts, 0.500 s, 7 bytes, result «words»",
-        "   iteration 1 finished  tool_calls, 1 tool call, 2.000 s",
-        " run finished  answered, 2 iterations, 1 tool call, 812 -> 56 tokens, 3.500 s",
+        "       words intended  words, 16 bytes, arguments «words»",
+        "       words decided  words, denied, by words, reason «words»",
+        "       words started  words",
+        "       words finished  words, ok, 2 attempts, 500.0 ms, 7 bytes, result «words»",
+        "   iteration 1 finished  tool_calls, 1 tool call, 2.00 s",
+        " run finished  answered, 2 iterations, 1 tool call, 812 -> 56 tokens, 3.50 s",
     ]
 
 
@@ -44,8 +56,40 @@ def test_a_piece_of_an_answer_has_a_line_too() -> None:
     text, arguments = one_of_each("words")[2:4]
     assert [line[33:] for line in printed(text, arguments)] == [
         "     text delta  5 bytes, text «words»",
-        "     tool arguments delta  5 bytes, arguments «words»",
+        "     tool arguments delta  words, 5 bytes, arguments «words»",
     ]
+
+
+@pytest.mark.parametrize(
+    "event, said",
+    [
+        (finished(call_id="call_1_1"), "get_weather finished  call_1_1, ok, 1 attempt, 0.08 ms, 15 bytes"),
+        (finished(call_id="call_1_2"), "get_weather finished  call_1_2, ok, 1 attempt, 0.08 ms, 15 bytes"),
+        (
+            finished(outcome="timeout", error_type="timeout"),
+            "get_weather finished  call_1, timeout, 1 attempt, 0.08 ms, 15 bytes",
+        ),
+        (
+            finished(outcome="error", error_type="ValueError"),
+            "get_weather finished  call_1, error, ValueError, 1 attempt, 0.08 ms, 15 bytes",
+        ),
+        (
+            decided("unknown_tool", tool="_unknown", error_type="unknown_tool"),
+            "_unknown decided  call_1, unknown_tool",
+        ),
+        (
+            decided("invalid_arguments", error_type="invalid_arguments"),
+            "get_weather decided  call_1, invalid_arguments",
+        ),
+        (
+            decided("denied", advisor="policy", reason_code="over_100"),
+            "get_weather decided  call_1, denied, by policy, over_100",
+        ),
+    ],
+)
+def test_a_line_says_which_call_it_is_about_and_each_word_once(event: Event, said: str) -> None:
+    (line,) = printed(event)
+    assert line.endswith(f"  {said}")
 
 
 @given(texts)

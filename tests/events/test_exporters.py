@@ -14,6 +14,7 @@ from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import (
     ConsoleEventExporter,
+    EventExporter,
     EventFeed,
     JsonLinesExporter,
     OtlpEventExporter,
@@ -100,6 +101,27 @@ def test_every_exporter_tells_the_contents_that_the_run_may_tell(tmp_path: Path,
         ):
             assert MARKER in by_type[kind][field]
     assert observed.printed.count(MARKER) >= 2
+
+
+def test_an_exporter_shows_its_kind_and_its_name_and_no_address(tmp_path: Path) -> None:
+    class Mine(EventExporter):
+        """One that has no name yet."""
+
+    mine = Mine()
+    assert repr(mine) == "<Mine None>"
+    mine.name = "queue"
+    exporters = [
+        mine,
+        JsonLinesExporter(tmp_path / f"{MARKER}.jsonl"),
+        WebhookExporter(f"https://{MARKER}.example/{MARKER}", secret=MARKER.encode() * 5, headers={"X-Key": MARKER}),
+    ]
+    assert [repr(each) for each in exporters] == [
+        "<Mine 'queue'>",
+        "<JsonLinesExporter 'jsonl'>",
+        "<WebhookExporter 'webhook'>",
+    ]
+    for each in exporters:
+        each.close()
 
 
 def test_what_a_webhook_refuses_is_in_its_dead_letter_file_and_what_it_is_busy_for_comes_again(tmp_path: Path) -> None:

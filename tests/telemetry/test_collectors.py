@@ -105,7 +105,11 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
     assert not sending.handle.force_flush(3)
     assert seconds(lambda: sending.handle.shutdown(1)) < PATIENCE
     told = [record for record in caplog.records if record.name.startswith("traced_tools")]
-    assert sorted(record.getMessage().split(":")[0] for record in told) == ["otlp.logs", "otlp.metrics", "otlp.traces"]
+    lines = sorted(record.getMessage() for record in told)
+    outages, ends = ([line for line in lines if (": closed; " in line) is ended] for ended in (False, True))
+    assert [line.split(":")[0] for line in outages] == ["otlp.logs", "otlp.metrics", "otlp.traces"]
+    for line, ledger in zip(ends, sorted(sending.ledgers, key=lambda each: each.name), strict=True):
+        assert line.startswith(f"{ledger.name}: closed; {ledger.lost_in_all} ")
     assert [record.getMessage() for record in caplog.records if record not in told] == []
     assert MARKER not in caplog.text
     assert not [
@@ -197,12 +201,14 @@ def test_the_end_of_an_outage_is_told_and_the_next_one_again(caplog: pytest.LogC
         f"{lost // 2} spans lost, {lost // 2} so far",
         "works again; 26 spans lost so far",
         f"{lost // 2} spans lost, {lost // 2 * 3} so far",
+        f"closed; {lost * 2} spans lost in all",
     ]
     assert [line.split(": ")[2].split(";")[0] for line in lines if " so far: " in line] == [
         "the collector answered HTTP 500",
         "the collector answered HTTP 404",
     ]
     assert [record.levelname for record in caplog.records if record.getMessage().startswith("otlp.traces")] == [
+        "WARNING",
         "WARNING",
         "WARNING",
         "WARNING",
@@ -266,7 +272,7 @@ def test_a_full_queue_loses_what_comes_and_tells_it_once(
         tracer.start_span("late").end()
         assert sending.spans.lost["shutdown"] == 21
         assert [text for text in caplog.messages[1:] if "otlp.traces" in text] == [
-            "otlp.traces: 20 spans lost, 35 so far: time ran out when telemetry was shut down"
+            "otlp.traces: 20 spans lost, 35 so far: time ran out when it was closed"
         ]
 
 

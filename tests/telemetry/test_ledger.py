@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import threading
 import weakref
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.telemetry.processes import in_a_process
 from traced_tools.telemetry.ledger import Ledger
 
 BEGIN = "losses are counted in traced_tools.export.dropped, and told here once until it works again"
@@ -45,8 +47,59 @@ def test_what_is_sent_after_the_end_was_counted_as_lost_at_the_end(caplog: pytes
     assert ledger.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 3}
     ledger.close()
     assert caplog.messages == [
-        "otlp.traces: 3 spans lost, 3 so far: time ran out when telemetry was shut down",
+        "otlp.traces: 3 spans lost, 3 so far: time ran out when it was closed",
     ]
+
+
+def close_in_an_outage() -> Ledger:
+    ledger = Ledger("mine", "events", 10)
+    for _ in range(2):
+        assert ledger.admit() and ledger.take(1)
+        ledger.settle(0, 1, "no")
+    ledger.close()
+    return ledger
+
+
+def test_an_outage_that_lasts_until_the_end_is_summed_up_once(caplog: pytest.LogCaptureFixture) -> None:
+    close_in_an_outage().close()
+    assert caplog.messages == [f"mine: 1 event lost, 1 so far: no; {BEGIN}", "mine: closed; 2 events lost in all"]
+
+
+def test_what_comes_after_an_end_that_was_summed_up_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = close_in_an_outage()
+    assert not ledger.admit() and not ledger.admit()
+    ledger.close()
+    assert caplog.messages[2:] == ["mine: 1 event lost, 3 so far: it was closed"]
+
+
+def test_an_end_says_nothing_when_all_losses_were_told(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger("mine", "events", 10)
+    assert ledger.admit() and ledger.take(1)
+    ledger.settle(0, 1, "no")
+    ledger.close()
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_a_forked_child_leaves_what_was_not_told_to_its_parent() -> None:
+    script = """
+import os, warnings
+from traced_tools.telemetry.ledger import Ledger
+warnings.simplefilter("ignore")
+logged()
+ledger = Ledger("mine", "events", 1)
+assert ledger.admit() and not ledger.admit() and not ledger.admit()
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+    assert ledger.take(1)
+    ledger.settle(1, 0, "")
+print("the parent" if child else "the child", flush=True)
+ledger.close()
+os._exit(0)
+"""
+    lines = in_a_process(script).stdout.splitlines()
+    assert lines[-3:] == ["the child", "the parent", "WARNING mine: closed; 2 events lost in all"]
 
 
 def test_metric_points_that_come_after_the_end_are_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,7 +108,7 @@ def test_metric_points_that_come_after_the_end_are_lost(caplog: pytest.LogCaptur
     assert not ledger.take(7)
     assert not ledger.take(7)
     assert ledger.lost == {"export_failed": 0, "shutdown": 14}
-    assert caplog.messages == ["otlp.metrics: 7 metric points lost, 7 so far: telemetry was shut down"]
+    assert caplog.messages == ["otlp.metrics: 7 metric points lost, 7 so far: it was closed"]
 
 
 STEPS = st.lists(st.sampled_from(["admit", "take", "sent", "lost", "part", "close"]), max_size=60)

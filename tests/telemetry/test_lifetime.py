@@ -69,7 +69,7 @@ def test_a_process_whose_collector_is_absent_ends_in_time_and_says_what_is_lost(
         "WARNING otlp.traces",
     ]
     for line in lines[1:]:
-        assert "time ran out when telemetry was shut down; the collector was not reached" in line
+        assert "time ran out when it was closed; the collector was not reached" in line
         assert "ConnectionError" in line
 
 

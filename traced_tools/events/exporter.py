@@ -55,3 +55,6 @@ class EventExporter:
 
     def close(self) -> None:
         """Flush, and let go of what is open; nothing is exported any more."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {getattr(self, 'name', None)!r}>"  # and no address, which may hold a key

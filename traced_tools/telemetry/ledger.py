@@ -80,7 +80,8 @@ class Ledger:
     """The items of one exporter.
 
     An outage begins in the log with the first loss, and ends with a batch that is sent whole when nothing has been lost
-    since the batch before it. In a forked child nothing waits: its queue begins empty, and the counts go on.
+    since the batch before it, or with a sum when the ledger is closed. In a forked child nothing waits: its queue
+    begins empty, and the counts go on.
 
     Args:
         name: the exporter's name, such as `otlp.traces`.
@@ -109,6 +110,7 @@ class Ledger:
         self._under_way = 0
         self._in_outage = False
         self._lost_since_sent = 0
+        self._has_untold = False
 
     @property
     def sent(self) -> int:
@@ -140,7 +142,7 @@ class Ledger:
             if not self._closed and self._waiting < (self.capacity or 0) - leaving:
                 self._waiting += 1
                 return True
-            why = "telemetry was shut down" if self._closed else "more came than could be sent"
+            why = "it was closed" if self._closed else "more came than could be sent"
             line = self._lose(1, "shutdown" if self._closed else "queue_full", why)
         _warn(line)
         return False
@@ -153,7 +155,7 @@ class Ledger:
                 self._waiting = max(0, self._waiting - count)
                 self._under_way += count
             elif self.capacity is None:  # what waited in a queue was counted when it was closed
-                line = self._lose(count, "shutdown", "telemetry was shut down")
+                line = self._lose(count, "shutdown", "it was closed")
             may_send = not self._closed
         _warn(line)
         return may_send
@@ -185,12 +187,13 @@ class Ledger:
     def close(self) -> None:
         """Count what has not been sent as lost; nothing is sent any more."""
         problem = self._problem()
-        why = "time ran out when telemetry was shut down" + (f"; {problem}" if problem else "")
+        why = "time ran out when it was closed" + (f"; {problem}" if problem else "")
         with self._lock:
+            if self._closed:
+                return
+            self._closed, self._in_outage = True, False  # the end is told even in an outage
             left, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
-            first, self._closed = not self._closed, True
-            self._in_outage = self._in_outage and not (first and left)  # the end is told even in an outage
-            line = self._lose(left, "shutdown", why) if left else None
+            line = self._lose(left, "shutdown", why) if left else self._sum_up()
         _warn(line)
 
     def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
@@ -198,8 +201,8 @@ class Ledger:
         self._lost[reason] += count
         self.totals.add_lost(count, reason)
         self._lost_since_sent += count
-        was_in_outage, self._in_outage = self._in_outage, True
-        if was_in_outage:
+        self._has_untold, self._in_outage = self._in_outage, True
+        if self._has_untold:
             return None
         items = self._items[:-1] if count == 1 else self._items
         lost = f"{self.name}: {count} {items} lost, {self.lost_in_all} so far: {why}"
@@ -212,8 +215,11 @@ class Ledger:
         self._lost_since_sent = 0
         if not recovered:
             return None
-        self._in_outage = False
+        self._in_outage = self._has_untold = False
         return f"{self.name}: works again; {self.lost_in_all} {self._items} lost so far"
+
+    def _sum_up(self) -> str | None:
+        return f"{self.name}: closed; {self.lost_in_all} {self._items} lost in all" if self._has_untold else None
 
 
 class Exports:

@@ -11,6 +11,7 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.events.types import Event, ToolEvent
 from traced_tools.messages import Usage
+from traced_tools.telemetry.tree import seconds_text
 
 _WIDEST: Final = 160
 _LONGEST: Final = 60
@@ -62,7 +63,7 @@ def line_of(event: Event) -> str:
     """Return the line that tells of an event."""
     when = event.time.astimezone(UTC)
     indent = "  " * _INDENTED.get(event.type, 3 if isinstance(event, ToolEvent) else 2)
-    said = ", ".join(_facts(event))
+    said = ", ".join(dict.fromkeys(_facts(event)))  # an error is often of the same name as the outcome
     start = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}Z {_printable(event.run_id)[:_SHORT_RUN]}  {indent}"
     return _cut(f"{start}{_what(event)}{'  ' if said else ''}{said}", _WIDEST)
 
@@ -108,6 +109,7 @@ def _tokens(usage: Usage) -> str:
 
 
 _FACTS: Final[dict[str, Callable[[Any], str]]] = {
+    "call_id": _plain,
     "model": _named("model"),
     "stop_reason": _plain,
     "finish_reason": _plain,
@@ -120,7 +122,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "tool_calls": _counted("tool call"),
     "usage": _tokens,
     "attempts": _counted("attempt"),
-    "duration": lambda seconds: f"{seconds:.3f} s",
+    "duration": seconds_text,
     "arguments_size": _counted("byte"),
     "result_size": _counted("byte"),
     "size": _counted("byte"),

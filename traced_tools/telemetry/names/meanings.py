@@ -76,6 +76,6 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     at.DROP_REASON: {
         "queue_full": "More came than could be sent.",
         "export_failed": "The collector was not reached, or refused it, until the time of the request was over.",
-        "shutdown": "Telemetry was shut down before it could be sent.",
+        "shutdown": "The exporter was closed before it could be sent.",
     },
 }

@@ -236,13 +236,17 @@ UNPRICED_TOKENS: Final = _metric(
     (at.PROVIDER_NAME, at.REQUEST_MODEL, at.AGENT_NAME),
 )
 EXPORT_ITEMS: Final = _metric(
-    "traced_tools.export.items", "counter", "{item}", "Spans, metric points and log records sent.", (at.EXPORTER_NAME,)
+    "traced_tools.export.items",
+    "counter",
+    "{item}",
+    "Spans, metric points, log records and events sent.",
+    (at.EXPORTER_NAME,),
 )
 EXPORT_DROPPED: Final = _metric(
     "traced_tools.export.dropped",
     "counter",
     "{item}",
-    "Spans, metric points and log records that were not sent and are lost.",
+    "Spans, metric points, log records and events that were not sent and are lost.",
     (at.EXPORTER_NAME, at.DROP_REASON),
 )
 EXPORT_QUEUE_SIZE: Final = _metric(
