@@ -234,10 +234,11 @@ def test_an_async_tool_may_ask_a_blocking_client_with_async_tools(depth: int, wi
 # Ctrl-C.
 
 INTERRUPTED = """
-import asyncio, threading
+import asyncio, signal, threading
 from traced_tools import ChatClient, ToolCall
 from traced_tools.testing import ScriptedChatModel
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 started = threading.Semaphore(0)
 
 def stuck() -> None:
