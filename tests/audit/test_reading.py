@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
-from sqlalchemy.dialects import sqlite
 
 from tests.audit.made import NOON, SECOND, Chain, content, insert, many, write
 from tests.audit.postgresql import WRITER, Database
-from traced_tools.audit import opening, queries
+from traced_tools.audit import opening
 from traced_tools.audit.contents import searchable
-from traced_tools.audit.queries import CallFilter
 from traced_tools.audit.reading import AuditReader
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verifying import verify
@@ -210,6 +208,17 @@ def test_calls_whose_place_is_no_number_are_told_as_damaged(tmp_path: Path, colu
     assert sorted(call.state for call in calls) == ["damaged", "denied", "error"]
 
 
+def test_calls_are_found_beside_many_whose_pass_is_no_number(tmp_path: Path) -> None:
+    chain = Chain()
+    for number in range(20):
+        chain.call(run_id=f"run-{number:02}", iteration=1)
+    store = write(tmp_path / "audit.db", chain)
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE audit_records SET iteration = CAST(run_id AS BLOB) WHERE run_id > 'run-00'")
+    calls = AuditReader(store).calls()
+    assert [call.state for call in calls] == [*["damaged"] * 19, "ok"]
+
+
 def test_a_call_without_its_intent_is_part_of_its_run(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", story())
     with closing(sqlite3.connect(store)) as connection, connection:
@@ -339,64 +348,6 @@ def test_records_that_are_half_read_leave_nothing_behind_and_complain_about_noth
     del half_read, circle
     gc.collect()
     assert not opening._OPEN
-
-
-# Questions are answered by the indexes.
-
-
-def plans(store: Path, *statements: Any) -> list[str]:
-    steps = []
-    with closing(sqlite3.connect(store)) as connection:
-        for statement in statements:
-            compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
-            steps += [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {compiled}")]
-    return steps
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        *({}, {"tool": "x"}, {"agent": "x", "tool": "x"}, {"conversation": "x"}, {"outcome": "ok"}),
-        *({"decision": "denied"}, {"decision": "denied", "tool": "x"}),
-        *({"outcome": "ok", "decision": "approved"}, {"outcome": "ok", "decision": "allowed"}),
-    ],
-    ids=str,
-)
-def test_no_question_sorts_or_looks_at_all_records(tmp_path: Path, wanted: dict[str, Any]) -> None:
-    store = write(tmp_path / "audit.db", story())
-    for step in plans(store, queries.matching_keys(CallFilter(**wanted)).limit(9)):
-        assert "USING INDEX audit_" in step or "USING COVERING INDEX audit_" in step or "SUBQUERY" in step, step
-
-
-def test_the_rarer_of_two_words_leads_the_way(tmp_path: Path) -> None:
-    store = write(tmp_path / "audit.db", story())
-    for decision, index in (("approved", "audit_decisions"), ("allowed", "audit_outcomes")):
-        first, *_ = plans(store, queries.matching_keys(CallFilter(outcome="ok", decision=decision)))
-        assert index in first
-
-
-def test_unfinished_calls_are_found_in_the_index_alone(tmp_path: Path) -> None:
-    store = write(tmp_path / "audit.db", story())
-    steps = plans(store, queries.unfinished_keys(embedded=True))
-    assert sum("COVERING INDEX audit_calls" in step for step in steps) == 2
-    assert not [step for step in steps if "TEMP" in step]
-
-
-def test_records_of_calls_are_found_by_the_index(tmp_path: Path) -> None:
-    store = write(tmp_path / "audit.db", story())
-    steps = plans(store, queries.records_of_calls([("run-1", 1, 0), ("run-2", 1, 0)]), queries.records_of_run("run-1"))
-    assert sum("SEARCH audit_records USING INDEX audit_calls" in step for step in steps) == 2
-
-
-def test_calls_are_found_beside_many_whose_pass_is_no_number(tmp_path: Path) -> None:
-    chain = Chain()
-    for number in range(20):
-        chain.call(run_id=f"run-{number:02}", iteration=1)
-    store = write(tmp_path / "audit.db", chain)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE audit_records SET iteration = CAST(run_id AS BLOB) WHERE run_id > 'run-00'")
-    calls = AuditReader(store).calls()
-    assert [call.state for call in calls] == [*["damaged"] * 19, "ok"]
 
 
 def test_a_large_store_can_be_made_and_is_whole(tmp_path: Path) -> None:
