@@ -22,7 +22,19 @@ PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_t
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        *("_checks", "_finalizing", "_fork", "_ids", "_images", "_lazy", "_version", "errors", "messages", "options"),
+        *(
+            "_canonical",
+            "_checks",
+            "_finalizing",
+            "_fork",
+            "_ids",
+            "_images",
+            "_lazy",
+            "_version",
+            "errors",
+            "messages",
+            "options",
+        ),
         *("telemetry.declared", "telemetry.names", "telemetry.words"),
     ),
     ("_attempt", "_flow", "_made_once", "_streams", "_steps", "_workers", "events", "telemetry"),

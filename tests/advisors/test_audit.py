@@ -204,8 +204,37 @@ def test_a_reason_that_an_advisor_further_out_knows_is_on_record_with_the_argume
     client_of(trail, [adds(1, 2), "x"], Reasoning()).prompt("?").call()
     contents = trail.one("intent").contents
     assert contents["reason"] == Content("because", may_be_told=True)
-    assert contents["arguments"].text == '{"a": 1, "b": 3}'
+    assert contents["arguments"].text == '{"a":1,"b":3}'
     assert trail.stories() == [["intent add", "allowed", "ok"]]
+
+
+def pay(to: str, amount: int, note: str = "") -> str:
+    """Pay somebody."""
+    return "paid"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_intent_has_what_runs_and_beside_it_what_the_model_wrote_where_that_means_something_else(
+    trail: KeptTrail, mode: str
+) -> None:
+    written = [
+        '{"to": "Eve", "amount": "9000"}',
+        '```json\n{"to": "Eve", "amount": 1, "note": ""}\n```',
+        '{ "note":"", "amount": 2.0, "to": "Eve" }',
+    ]
+    run(client_of(trail, [[ToolCall("pay", text) for text in written], "x"], tools=[pay]).prompt("?"), mode)
+    intents = sorted(trail.of("intent"), key=lambda each: each.subject.batch_index)
+    assert [each.contents["arguments"].text for each in intents] == [
+        f'{{"amount":{amount},"note":"","to":"Eve"}}' for amount in (9000, 1, 2)
+    ]
+    requested = [each.contents.get("requested_arguments") for each in intents]
+    assert requested == [Content(text, may_be_told=True, is_json=True) for text in written[:2]] + [None]
+    assert [each.contents for each in trail.of("decision")] == [{}, {}, {}]
+
+
+def test_what_the_model_wrote_is_recorded_beside_what_an_advisor_further_out_made_of_it(trail: KeptTrail) -> None:
+    client_of(trail, [adds(1, 2), "x"], Reasoning()).prompt("?").call()
+    assert trail.one("intent").contents["requested_arguments"].text == '{"a": 1, "b": 2}'
 
 
 def test_no_content_is_in_a_repr(trail: KeptTrail) -> None:
@@ -243,8 +272,8 @@ def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models
     response = run(client_of(trail, [adds(1, 1), "x"], Changes()).prompt("?"), mode)
     assert response.tool_results[0].value == 42
     intent, decision = trail.one("intent"), trail.one("decision")
-    assert intent.contents["arguments"].text == '{"a": 1, "b": 1}'
-    assert decision.contents["arguments"] == Content('{"a": 40, "b": 2}', may_be_told=True, is_json=True)
+    assert intent.contents["arguments"].text == '{"a":1,"b":1}'
+    assert decision.contents["arguments"] == Content('{"a":40,"b":2}', may_be_told=True, is_json=True)
 
 
 def test_the_decision_says_nothing_of_arguments_that_stay_the_models(trail: KeptTrail) -> None:
@@ -270,4 +299,4 @@ def test_what_a_tool_is_run_with_a_second_time_is_on_record(trail: KeptTrail, or
     assert [draft.kind for draft in trail.drafts] == ["intent", "decision", "outcome", "decision", "outcome"]
     first, second = trail.of("decision")
     assert first.contents == {}
-    assert second.contents == {"arguments": Content('{"a": 40, "b": 2}', may_be_told=True, is_json=True)}
+    assert second.contents == {"arguments": Content('{"a":40,"b":2}', may_be_told=True, is_json=True)}

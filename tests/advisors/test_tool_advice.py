@@ -118,7 +118,7 @@ def test_advice_sees_the_call(mode: str) -> None:
 
     response = ask(mode, Advice(note))
     (call,) = seen
-    assert (call.name, call.arguments, call.iteration) == ("add", '{"a": 1, "b": 1}', 1)
+    assert (call.name, call.arguments, call.iteration) == ("add", '{"a":1,"b":1}', 1)
     assert (call.id, call.definition.description) == (response.tool_results[0].call_id, "Add two numbers.")
     assert (dict(call.context), call.context.run_id) == ({"user": "ann"}, response.run_id)
 

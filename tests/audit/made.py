@@ -123,7 +123,10 @@ class Chain:
         self.length, self.head = len(self.rows), self.rows[-1]["hash"]
 
 
-_OF_INTENT = ("source", "arguments", "argument_names", "reason", "model", "provider", "requested_name", "batch_size")
+_OF_INTENT = (
+    *("source", "arguments", "requested_arguments", "argument_names", "reason", "model", "provider", "requested_name"),
+    "batch_size",
+)
 _OF_DECISION = ("advisor", "reason_code")
 _OF_OUTCOME = ("duration", "attempts", "result", "error_type")
 

@@ -91,6 +91,18 @@ def test_show_names_the_arguments_where_they_are_not_stored(
     assert [each.split("── ")[1] for each in text.splitlines() if "── names" in each] == ([line] if line else [])
 
 
+def test_show_names_what_runs_and_what_the_model_wrote(store: Path) -> None:
+    chain = Chain()
+    written = content('{"amount":"9"}', stored=True)
+    chain.call("pay", run_id=RUN, arguments=content('{"amount":9}', stored=True), requested_arguments=written)
+    insert(store.with_name("forms.db"), chain.rows)
+    lines = printed("show", RUN, "--store", store.with_name("forms.db")).splitlines()
+    assert [each.split("── ")[1] for each in lines if "amount" in each] == [
+        'arguments    {"amount":9}',
+        'as written   {"amount":"9"}',
+    ]
+
+
 def test_show_marks_what_is_unfinished(store: Path) -> None:
     text = printed("show", OTHER_RUN)
     assert "mail  call_4  UNFINISHED" in text
@@ -244,8 +256,8 @@ def test_match_does_not_mind_the_end_of_line_that_editors_add(store: Path, tmp_p
 def test_match_that_cannot_be_told_ends_with_2(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = file(tmp_path, "{}")
     assert "no call" in complaint("match", "call_99", "--arguments", given)
-    assert "name one of" in complaint("match", "call_1")
-    assert "name one of" in complaint("match", "call_1", "--arguments", given, "--result", given)
+    assert "pass one of" in complaint("match", "call_1")
+    assert "pass one of" in complaint("match", "call_1", "--arguments", given, "--result", given)
     assert "cannot be read" in complaint("match", "call_1", "--arguments", tmp_path / "nothing")
     assert "no UTF-8" in complaint("match", "call_1", "--arguments", file(tmp_path, b"\xff"))
     given = file(tmp_path, "{}")

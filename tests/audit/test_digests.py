@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.audit.trails import KEY
 from tests.helpers import relaxed
-from traced_tools.audit.digests import AuditKey, canonical_json, definition_digest
+from traced_tools._canonical import canonical_json
+from traced_tools.audit.digests import AuditKey, definition_digest
 from traced_tools.errors import ConfigurationError
 from traced_tools.tools.definition import ToolDefinition
 

@@ -19,6 +19,8 @@ KEY = AuditKey(SECRET)
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     chain = Chain()
+    paid = {"arguments": KEY.content('{"amount":9}', True), "requested_arguments": KEY.content('{"amount":"9"}', True)}
+    chain.call(call_id="call-0", run_id="run-0", **paid)
     contents: dict[str, Any] = {
         "arguments": KEY.content('{"city": "Oslo", "days": 3}', is_json=True),
         "result": KEY.content("sunny"),
@@ -42,6 +44,17 @@ def test_arguments_are_proved_in_whatever_way_they_are_written(store: Path, text
 @pytest.mark.parametrize("text", ['{"city": "Oslo", "days": 4}', "{}", "", "no JSON", '"\udcff"', "[" * 10_000])
 def test_other_arguments_are_refuted(store: Path, text: str) -> None:
     assert not match(store, "call-1", text)
+
+
+def test_what_ran_and_what_the_model_wrote_are_proved_apart(store: Path) -> None:
+    assert match(store, "call-0", '{"amount": 9}')
+    assert not match(store, "call-0", '{"amount": "9"}')
+    assert match(store, "call-0", '{"amount": "9"}', content="requested_arguments")
+    assert not match(store, "call-0", '{"amount": 9}', content="requested_arguments")
+
+
+def test_what_the_model_wrote_is_what_ran_where_nothing_else_is_recorded(store: Path) -> None:
+    assert match(store, "call-1", '{"city": "Oslo", "days": 3}', content="requested_arguments")
 
 
 def test_what_the_model_wrote_instead_of_json_is_proved_as_text(store: Path) -> None:

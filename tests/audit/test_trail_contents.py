@@ -27,6 +27,8 @@ def columns(path: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute("SELECT * FROM audit_records ORDER BY chain_id, sequence")]
 
 
+BOTH_FORMS = ("arguments", "requested_arguments")
+
 # What is stored.
 
 
@@ -113,6 +115,22 @@ def test_a_redactor_is_given_the_value_and_says_what_is_stored(path: Path) -> No
     told = stored(path, Content('{"city": "Oslo", "days": 2}', True, True), content="redacted", redactor=redact)
     assert seen == [("arguments", {"city": "Oslo", "days": 2})]
     assert json.loads(told["text"]) == {"city": "***", "days": 2}
+
+
+def test_a_redactor_of_arguments_redacts_both_forms_of_them(path: Path) -> None:
+    draft = Draft(
+        "intent",
+        time=1,
+        contents={name: Content(json.dumps({"city": SECRET}), True, True) for name in BOTH_FORMS},
+    )
+
+    def redact(name: str, value: object) -> object:
+        return "***" if name == "arguments" else value
+
+    with AuditTrail(path, key=KEY, content="redacted", redactor=redact) as trail:
+        write(trail, draft)
+    (intent,) = of_kind(path, "intent")
+    assert [intent[name]["text"] for name in BOTH_FORMS] == ["***", "***"]
 
 
 @pytest.mark.parametrize("left", [None, 1 / 2, "a text", [1], {"a": None}])

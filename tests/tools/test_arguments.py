@@ -277,14 +277,69 @@ def test_a_number_in_quotes_is_read_by_the_types_and_refused_by_a_schema(kind: s
         assert problems(note(kind), text) == "count: must be an integer"
 
 
-@pytest.mark.parametrize("field", ["filter", "tags"])
-def test_an_object_or_array_in_quotes_is_not_unpacked(field: str) -> None:
-    def find(filter: dict[str, int] | None = None, tags: list[str] | None = None) -> str:
-        return ""
+# Fields of another form.
 
-    expected = {"filter": "an object", "tags": "an array"}[field]
-    text = json.dumps({field: {"filter": '{"a": 1}', "tags": '["a"]'}[field]})
-    assert problems(FunctionToolCallback(find), text) == f"{field}: must be {expected}"
+
+def find(
+    version: str = "",
+    filter: dict[str, int] | None = None,
+    tags: list[str] | None = None,
+    parts: list[Part] | None = None,
+    either: str | list[int] | None = None,
+    amount: float = 0,
+) -> str:
+    """Find something."""
+    return ""
+
+
+FIELDS = [
+    ('{"version": 5}', {"version": "5"}, ("number_as_string",)),
+    ('{"version": 1.10, "amount": 2.50}', {"version": "1.10", "amount": 2.5}, ("number_as_string",)),
+    ('{"version": 1e2}', {"version": "1e2"}, ("number_as_string",)),
+    ('{"tags": [1, "a", 2.0]}', {"tags": ["1", "a", "2.0"]}, ("number_as_string",)),
+    ('{"filter": "{\\"a\\": 1}"}', {"filter": {"a": 1}}, ("json_string",)),
+    ('{"tags": "[\\"a\\"]"}', {"tags": ["a"]}, ("json_string",)),
+    ('{"tags": "[1]"}', {"tags": ["1"]}, ("json_string", "number_as_string")),
+    ('{"either": "[1]"}', {"either": "[1]"}, ()),
+    ('{"tags": "[1]", "amount": null}', {"tags": ["1"]}, ("null_fields", "json_string", "number_as_string")),
+]
+
+
+@pytest.mark.parametrize(("text", "fields", "repairs"), FIELDS, ids=[text for text, _, _ in FIELDS])
+def test_a_field_of_another_form_is_repaired(text: str, fields: dict[str, Any], repairs: tuple[str, ...]) -> None:
+    typed = FunctionToolCallback(find)
+    by_schema = Own(len, ToolMetadata(), typed.definition.input_schema)
+    bound, own = bind(typed, text), bind(by_schema, text)
+    given = {name: value for name, value in json.loads(text).items() if value is not None}
+    assert ({name: bound.value[name] for name in given}, bound.repairs) == (fields, repairs)
+    assert (json.loads(own.value), own.repairs) == (fields, repairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"version": true}', "version: must be a string"),
+        ('{"tags": "a, b"}', "tags: must be an array"),
+        ('{"tags": "{}"}', "tags: must be an array"),
+        ('{"tags": "5"}', "tags: must be an array"),
+        ('{"filter": "[1]"}', "filter: must be an object"),
+        ('{"version": 5, "tags": "a"}', "version: must be a string; tags: must be an array"),
+    ],
+)
+def test_a_field_of_another_form_that_cannot_be_repaired_is_refused(text: str, told: str) -> None:
+    assert problems(FunctionToolCallback(find), text) == told
+
+
+@pytest.mark.parametrize(
+    "text", ['{"dummy": "x"}', '{"input": ""}', '{"_": true}', '{"random_string": "a"}', '{"args": {}}']
+)
+def test_a_placeholder_for_a_tool_without_parameters_is_left_out(text: str) -> None:
+    assert bind(FunctionToolCallback(nothing), text) == Bound({}, ("dummy_argument",))
+
+
+@pytest.mark.parametrize("text", ['{"only": "old"}', '{"dummy": "x", "only": ""}'])
+def test_an_argument_that_means_something_is_not_left_out(text: str) -> None:
+    assert "only: is not a known field" in problems(FunctionToolCallback(nothing), text)
 
 
 # What a tool of the user's own receives.
@@ -298,7 +353,7 @@ def test_an_object_or_array_in_quotes_is_not_unpacked(field: str) -> None:
         (FENCED, OBJECT),
         (json.dumps(OBJECT), OBJECT),
         ('{"text":"ü","count":null}', '{"text": "ü"}'),
-        ('{"text": "a", "text": "b"}', '{"text": "a", "text": "b"}'),
+        ('{"text": "a", "text": "b"}', '{"text": "b"}'),
     ],
 )
 def test_a_tool_of_the_users_own_gets_the_models_text_unless_it_had_to_be_mended(

@@ -154,7 +154,7 @@ def _keys(value: Any) -> list[str]:
         pytest.param('{"\\udfff": 1}', id="lone surrogate in a name"),
         pytest.param('{"text": "a\u0000b\\u0000"}', id="null character"),
         pytest.param('\ufeff{"text": "x"}', id="byte order mark"),
-        pytest.param('{"text": 1, "text": "x"}', id="a field twice"),
+        pytest.param('{"text": true, "text": "x"}', id="a field twice"),
         pytest.param('{"text": "' + "x" * 5_000_000 + '"}', id="5 MB of text"),
         pytest.param('{"' + "x" * 5_000_000 + '": 1}', id="5 MB of a name"),
         pytest.param('"' * 5_000_000, id="5 MB of quotes"),
@@ -174,8 +174,8 @@ def test_outlandish_arguments_fit_or_are_told_why_not(text: str) -> None:
 
 def test_a_field_given_twice_counts_as_given_last() -> None:
     for kind in KINDS:
-        assert isinstance(outcome(note(kind), '{"text": 1, "text": "x"}'), Bound)
-        refused = outcome(note(kind), '{"text": "x", "text": 1}')
+        assert isinstance(outcome(note(kind), '{"text": true, "text": "x"}'), Bound)
+        refused = outcome(note(kind), '{"text": "x", "text": true}')
         assert isinstance(refused, InvalidArguments)
         assert refused.problems == "text: must be a string"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic_core import from_json
 
+from traced_tools._canonical import canonical_json
 from traced_tools._checks import expect, expect_whole
 from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
@@ -50,8 +51,10 @@ class AuditAdvisor(Advisor):
 
     Its place is inside the loop and around all other advice there, so that what the model wants is on record before
     anybody decides about it. An advisor that knows the model's reason stands further out and sets
-    `call.replace(intent=...)`. The arguments on record are those that arrive here, as a rule the model's own words;
-    where advice changes them later, the decision has those that the tool runs with, each time they are others.
+    `call.replace(intent=...)`. The arguments on record are those that arrive here: validated, as the tool would be
+    called with them. Where the model's own words mean something else (a repair, a coercion, a default, other advice),
+    the intent has these as well, as `requested_arguments`. Where advice further in changes the arguments, the decision
+    has those that the tool runs with, each time they are others.
 
     What is on record of a call, in this order:
 
@@ -275,10 +278,19 @@ class _Asked:
         self.write: Step[None] | None = None
 
     def intent(self, arguments: str | None = None, reason: str | None = None) -> Draft:
-        """Return the record of the intent, with the arguments and the reason where they are not the model's words."""
+        """Return the record of the intent.
+
+        Args:
+            arguments: what the tool would be called with, as canonical JSON; None for a call that is refused before
+                its arguments are known to fit, of which the model's own words are recorded.
+            reason: the stated reason, where one is known.
+        """
         self.intended = True
-        self._arguments = text = self._call.arguments if arguments is None else arguments
+        written = self._call.arguments
+        self._arguments = text = written if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
+        if text != written and canonical_json(written) != text.encode():
+            contents["requested_arguments"] = self._content(written, is_json=True)
         if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
             contents["requested_name"] = Content(self._call.name, may_be_told=True)
         else:

@@ -19,6 +19,8 @@ MOST_TEXT: Final = 4096
 """Characters of any other text of a record."""
 MOST_CONTENT: Final = 16_384
 """Characters of a content that is stored in words."""
+_REDACTED_AS: Final = {"requested_arguments": "arguments"}
+"""A redactor that knows how to redact arguments gets both forms of them under that name."""
 _NUMBERS: Final = ("iteration", "batch_index")
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32
@@ -51,6 +53,7 @@ class RecordMaker:
 
     def _content(self, name: str, content: Content) -> dict[str, Any]:
         told = self.key.content(content.text, content.is_json)
+        name = _REDACTED_AS.get(name, name)
         if content.may_be_told and (text := self._stored(name, content, self._redactor)) is not None:
             told["text"] = text[:MOST_CONTENT]
             if len(text) > MOST_CONTENT:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import rfc8785
 
+from traced_tools._canonical import canonical_json
 from traced_tools.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
 
 LEAST_KEY: Final = 16
 """Bytes a key must have."""
-_DEEPEST: Final = 128
-_DIGITS: Final = 15
-"""As many digits as an integer may have that surely fits a double."""
-_LEAST, _MOST = 1e-4, 1e15
-"""Between these, Python and RFC 8785 write a number that is no integer alike: without an exponent."""
-_WIDE: Final = re.compile("[\ud800-\U0010ffff]")
 _DIGEST: Final = "sha256"
 _KEY_ID: Final = b"id\0traced_tools audit key"
 
@@ -94,24 +87,6 @@ class AuditKey:
         raise TypeError("an AuditKey cannot be pickled: it would leave the process")
 
 
-def canonical_json(text: str) -> bytes | None:
-    """Return RFC 8785 of the value that a JSON text stands for.
-
-    None for what is no JSON, and for JSON that has no such form or more than one meaning: numbers beyond a double,
-    integers beyond 2**53, a key twice, lone surrogates, more than 128 levels.
-    """
-    try:
-        if _may_be_simple(text):
-            with suppress(_NotSimpleError):
-                return _SIMPLE.encode(_ONLY_SIMPLE.decode(text)).encode()
-        value = _ANY.decode(text)
-        if _many_openings(text) and _is_deeper(value, _DEEPEST):
-            return None
-        return rfc8785.dumps(value)
-    except (ValueError, RecursionError):
-        return None
-
-
 def definition_digest(definition: ToolDefinition) -> str:
     """Return the plain SHA-256, in hex, of RFC 8785 of a tool's `name`, `description` and `input_schema`.
 
@@ -133,61 +108,6 @@ def definition_digest(definition: ToolDefinition) -> str:
 def utf8(text: str) -> bytes:
     """Return a text's bytes, lone surrogates included, which models do write."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; one with a key twice means something else to every reader."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key twice")
-    return found
-
-
-def _no_number(_: str) -> Any:
-    raise ValueError("no number of JSON")
-
-
-def _may_be_simple(text: str) -> bool:
-    """Whether Python sorts the keys as RFC 8785 does: by UTF-16, where what is beyond 16 bits comes before U+E000."""
-    return "\\u" not in text and (text.isascii() or not _WIDE.search(text)) and not _many_openings(text)
-
-
-class _NotSimpleError(Exception):
-    """A number that RFC 8785 and Python may write differently."""
-
-
-def _small(digits: str) -> int:
-    if len(digits) > _DIGITS:
-        raise _NotSimpleError
-    return int(digits)
-
-
-def _plain(digits: str) -> float:
-    number = float(digits)
-    if _LEAST <= abs(number) < _MOST and not number.is_integer():
-        return number
-    raise _NotSimpleError
-
-
-_SIMPLE: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-"""Writes as RFC 8785 does, and five times as fast, where keys are of 16 bits and numbers of a usual size."""
-_ONLY_SIMPLE: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_no_number, parse_int=_small, parse_float=_plain
-)
-_ANY: Final = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number)
-
-
-def _many_openings(text: str) -> bool:
-    """Whether a text could be nested deeply; almost none could, and counting costs next to nothing."""
-    return text.count("[") + text.count("{") > _DEEPEST
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    """Whether a value is nested deeper, so that it does not depend on the stack which form a digest has."""
-    if not isinstance(value, dict | list):
-        return False
-    children = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(each, levels - 1) for each in children)
 
 
 def _type_name(value: object) -> str:

@@ -20,7 +20,7 @@ _TEXTS: Final = (
     *("reason_code", "outcome", "error_type", "source", "model", "provider", "response_id", "definition_digest"),
 )
 _COUNTS: Final = ("iteration", "batch_index", "batch_size", "attempts")
-_CONTENTS: Final = ("arguments", "reason", "result")
+_CONTENTS: Final = ("arguments", "requested_arguments", "reason", "result")
 COLUMNS: Final = (
     *("chain_id", "sequence", "time", "kind"),
     *_TEXTS,

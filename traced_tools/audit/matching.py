@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
+from traced_tools._canonical import canonical_json
 from traced_tools.audit import queries
-from traced_tools.audit.digests import AuditKey, canonical_json
+from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.evidence import names_of
 from traced_tools.audit.keys import load_key
 from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened
@@ -14,9 +16,17 @@ from traced_tools.audit.queries import Key
 from traced_tools.audit.reading import calls_of
 from traced_tools.errors import AuditError, ConfigurationError
 
-ContentName = Literal["arguments", "result", "reason", "requested_name"]
+ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name"]
 """The contents that records tell of."""
-_KIND: Final = {"arguments": "intent", "reason": "intent", "requested_name": "intent", "result": "outcome"}
+_KIND: Final[Mapping[ContentName, str]] = {
+    "arguments": "intent",
+    "requested_arguments": "intent",
+    "reason": "intent",
+    "requested_name": "intent",
+    "result": "outcome",
+}
+_SAME_UNLESS_RECORDED: Final[Mapping[ContentName, ContentName]] = {"requested_arguments": "arguments"}
+"""A content that is recorded only where it differs from another one."""
 
 
 class UndecidableError(AuditError):
@@ -39,7 +49,8 @@ def match(
         store: a path, or an SQLAlchemy URL.
         call_id: the call's id.
         text: what it may have been; of JSON it is the value that counts, in whatever way it is written.
-        content: which content of the call; the result is that of the last time the tool ended.
+        content: which content of the call. `arguments` are those that the tool was to be called with,
+            `requested_arguments` those that the model wrote. The result is that of the last time the tool ended.
         run_id: the call's run; needed where several calls have this id.
         iteration: the pass of the loop, from 1; needed where several calls of the run have this id.
         key: the key the digests were made with; else that of `TRACED_TOOLS_AUDIT_KEY`, else that of the file beside an
@@ -79,7 +90,8 @@ def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: in
 def _recorded(store: OpenStore, call: Key, content: ContentName) -> dict[str, Any]:
     """Return what is recorded of a content of a call, by the records that stand."""
     for each in calls_of(store, [call]).values():
-        recorded = each.fields(_KIND[content]).get(content)
+        fields = each.fields(_KIND[content])
+        recorded = fields.get(content, fields.get(_SAME_UNLESS_RECORDED.get(content, content)))
         if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _DIGEST):
             return recorded
     raise AuditError(f"nothing is recorded of this call's {content}")
@@ -106,7 +118,7 @@ def _may_mean_the_same(content: ContentName, text: str) -> bool:
     """Whether other JSON than the text that was recorded may have its value; results are often no JSON at all."""
     if content == "result":
         return _is_json(text) and canonical_json(text) is None
-    return content == "arguments" and _is_json(text)
+    return content in ("arguments", "requested_arguments") and _is_json(text)
 
 
 def _is_json(text: str) -> bool:

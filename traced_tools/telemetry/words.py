@@ -45,7 +45,9 @@ Decision = Literal[
 ]
 DECISIONS: Final = get_args(Decision)
 
-Repair = Literal["blank", "null", "string", "code_fence", "null_fields"]
+Repair = Literal[
+    "blank", "null", "string", "code_fence", "null_fields", "number_as_string", "json_string", "dummy_argument"
+]
 REPAIRS: Final = get_args(Repair)
 
 IterationOutcome = Literal["tool_calls", "answer", "error"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+from weakref import ref
 
 from pydantic import ValidationError
 
@@ -15,14 +17,24 @@ from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import Bound, SchemaArguments, bound, schema_arguments
+from traced_tools.tools.arguments import Arguments, Bound, SchemaArguments, bound, schema_arguments, with_each_key_once
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import ResultConverter, ToolContent, content_of, converted
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.function import CallFunction, Convert, Returned, returned
 from traced_tools.tools.mark import Mark, mark_of
-from traced_tools.tools.schema import ArgumentSchema, check_input_schema, check_usable, schema_of, signature_of
+from traced_tools.tools.schema import (
+    ArgumentSchema,
+    StrictArguments,
+    check_input_schema,
+    check_usable,
+    schema_of,
+    signature_of,
+)
 from traced_tools.tools.signature import Signature
+
+Entry = Callable[..., Any]
+"""Calls a tool with JSON text and a context."""
 
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 
@@ -31,7 +43,8 @@ _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 class ToolCallback(Protocol):
     """What the loop needs of a tool.
 
-    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out.
+    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. A class
+    that overrides one of the two and inherits the other is run by the one that it overrides, in every mode.
     """
 
     @property
@@ -51,6 +64,9 @@ class Invocable(Protocol):
 
     def bind(self, arguments: str) -> Bound:
         """Return what `step` needs of the arguments; raises `InvalidArguments`."""
+
+    def as_json(self, bound: Bound) -> dict[str, Any]:
+        """Return the JSON form of bound arguments: what the tool is called with, defaults included."""
 
     def step(self, bound: Any, context: ToolContext) -> Attemptable:
         """Return the step that runs the tool."""
@@ -113,20 +129,28 @@ class FunctionToolCallback:
             definition = _definition(
                 function, signature, _first(name, said.name), _first(description, said.description)
             )
+        self._arguments: Arguments
         if "input_schema" in definition.model_fields_set:
-            self._check = _checked_by(definition.input_schema, signature, input_type)
+            self._arguments = _arguments_by(definition.input_schema, signature, input_type)
         elif input_schema is not None:
             check_usable(signature, input_schema)
-            self._check = _checked_by(input_schema, signature, input_type)
+            self._arguments = _arguments_by(input_schema, signature, input_type)
             definition = definition.replace(input_schema=dict(input_schema))
         else:
-            typed = schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
-            self._check, definition = typed.check, definition.replace(input_schema=typed.json_schema)
+            self._arguments = typed = (
+                schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
+            )
+            definition = definition.replace(input_schema=typed.json_schema)
+            _remember_types(definition, typed)
         self.definition = definition
 
     def bind(self, arguments: str) -> Bound:
         """Return the function's keyword arguments; raises `InvalidArguments`."""
-        return bound(self._check, arguments, self.definition.input_schema)
+        return bound(self._arguments.check, arguments, self.definition.input_schema)
+
+    def as_json(self, bound: Bound) -> dict[str, Any]:
+        """Return the JSON form of bound arguments, under the names that the schema gives them."""
+        return self._arguments.as_json(bound.value, bound.text)
 
     def step(self, bound: dict[str, Any], context: ToolContext) -> CallFunction:
         """Return the step that calls the function."""
@@ -143,15 +167,26 @@ class FunctionToolCallback:
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Run the tool on JSON text, blocking, and return the text the model reads.
 
+        A subclass that overrides `acall` alone is run by it.
+
         Raises:
             InvalidArguments: for arguments that do not fit; whatever the function raises passes as it is.
         """
         expect("tool_input", tool_input, str, "JSON text")
+        if not _runs_by(self).call:
+            text: str = Call[Any](self.acall, tool_input, context).run()
+            return text
         return self.step(self.bind(tool_input).value, context or ToolContext()).run().text
 
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread."""
+        """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread.
+
+        A subclass that overrides `call` alone is run by it.
+        """
         expect("tool_input", tool_input, str, "JSON text")
+        if not _runs_by(self).acall:
+            text: str = await Call[Any](self.call, tool_input, context).arun()
+            return text
         return (await self.step(self.bind(tool_input).value, context or ToolContext()).arun()).text
 
     def __repr__(self) -> str:
@@ -159,23 +194,43 @@ class FunctionToolCallback:
 
 
 class CustomTool:
-    """Runs a `ToolCallback` of the user's own; its arguments are checked strictly by its schema."""
+    """Runs a `ToolCallback` of the user's own.
+
+    Its arguments are checked strictly by its schema. A tool that hands on the definition of a typed Python function, as
+    a wrapper around it does, has them checked as that function has.
+
+    Args:
+        tool: the tool.
+
+    Raises:
+        ToolDefinitionError: when its `call` or `acall` cannot be called with the arguments as JSON text.
+    """
 
     def __init__(self, tool: ToolCallback) -> None:
         self._tool = tool
-        self._arguments = schema_arguments(tool.definition)
+        definition = tool.definition
+        self._arguments: Arguments = _types_of(definition) or schema_arguments(definition)
+        runs_by = _runs_by(tool)
+        self._call = _entry(tool, "call") if runs_by.call else None
+        self._acall = _entry(tool, "acall") if runs_by.acall else None
 
     def bind(self, arguments: str) -> Bound:
         """Return the JSON text to call the tool with; raises `InvalidArguments`."""
         return bound(self._checked, arguments, self._tool.definition.input_schema)
 
+    def as_json(self, bound: Bound) -> dict[str, Any]:
+        """Return the JSON form of bound arguments."""
+        return self._arguments.as_json(self._arguments.check(bound.value), bound.value)
+
     def _checked(self, text: str) -> str:
         self._arguments.check(text)
-        return text
+        return with_each_key_once(text)
 
     def step(self, bound: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""
-        return _EitherCall(self._tool, bound, context, self._content)
+        call = None if self._call is None else partial(self._call, bound, context)
+        acall = None if self._acall is None else partial(self._acall, bound, context)
+        return _CallCustom(call, acall, self._content)
 
     def _content(self, value: Any) -> ToolContent:
         if not isinstance(value, str):
@@ -183,15 +238,14 @@ class CustomTool:
         return ToolContent(value)
 
 
-class _EitherCall(Step[Returned]):
-    """Call a tool of the user's own: its `call`, or under asyncio its `acall` if it has one."""
+class _CallCustom(Step[Returned]):
+    """Call a tool of the user's own: its `call`, or under asyncio its `acall`; the one where there is no other."""
 
     __slots__ = ("_acall", "_call", "_convert", "began")
 
-    def __init__(self, tool: ToolCallback, arguments: str, context: ToolContext, convert: Convert) -> None:
-        self._call = partial(tool.call, arguments, context)
-        acall = getattr(tool, "acall", None)
-        self._acall = None if acall is None else partial(acall, arguments, context)
+    def __init__(self, call: Entry | None, acall: Entry | None, convert: Convert) -> None:
+        self._call = call
+        self._acall = acall
         self._convert = convert
         self.began = 0.0
 
@@ -201,7 +255,7 @@ class _EitherCall(Step[Returned]):
         return self._acall is not None
 
     def run(self) -> Returned:
-        return returned(Call[Any](self._begin, self._call).run(), self._convert)
+        return returned(Call[Any](self._begin, self._call or self._acall).run(), self._convert)
 
     async def arun(self) -> Returned:
         if self._acall is None:
@@ -214,25 +268,88 @@ class _EitherCall(Step[Returned]):
         return function()
 
 
+class _RunsBy(NamedTuple):
+    """Which of a tool's two methods run it."""
+
+    call: bool
+    acall: bool
+
+
+def _runs_by(tool: Any) -> _RunsBy:
+    """Return which methods run a tool: both, or the one that is overridden while the other is inherited.
+
+    An inherited method does not know of the override, nor does an `acall` that only `__getattr__` finds.
+    """
+    if getattr(tool, "acall", None) is None:
+        return _RunsBy(call=True, acall=False)
+    holders = [getattr(tool, "__dict__", {}), *map(vars, type(tool).__mro__)]
+    call, acall = ([up for up, holder in enumerate(holders) if name in holder] for name in ("call", "acall"))
+    if not acall or not call:
+        return _RunsBy(call=not acall, acall=not call)
+    return _RunsBy(
+        call=not (acall[0] < call[0] and len(acall) > 1),
+        acall=not (call[0] < acall[0] and len(call) > 1),
+    )
+
+
+def _entry(tool: ToolCallback, name: str) -> Entry:
+    """Return what calls a tool's method with the text and, if the method takes it, the context."""
+    method: Any = getattr(tool, name)
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # Python does not know; the tool does what the protocol says
+        return method  # type: ignore[no-any-return]
+    if _takes(signature, "", None):
+        return method  # type: ignore[no-any-return]
+    if _takes(signature, "", context=None):
+        return lambda text, context: method(text, context=context)
+    if _takes(signature, ""):
+        return lambda text, context: method(text)
+    raise ToolDefinitionError(
+        f"{type(tool).__name__}.{name} must take the arguments as JSON text and, optionally, the context: "
+        f"define {name}(self, tool_input, context=None)"
+    )
+
+
+def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+_TYPES: dict[int, tuple[ref[ToolDefinition], Arguments]] = {}
+"""How the typed function behind a definition reads its arguments, by the definition's id, as long as it lives."""
+
+
+def _remember_types(definition: ToolDefinition, arguments: Arguments) -> None:
+    key = id(definition)
+    _TYPES[key] = (ref(definition, lambda _: _TYPES.pop(key, None)), arguments)
+
+
+def _types_of(definition: ToolDefinition) -> Arguments | None:
+    known = _TYPES.get(id(definition))
+    return None if known is None else known[1]
+
+
 def invocable(tool: ToolCallback) -> Invocable:
-    """Return how the loop runs `tool`."""
-    is_ours = isinstance(tool, FunctionToolCallback) and type(tool).call is FunctionToolCallback.call
-    return tool if is_ours else CustomTool(tool)  # type: ignore[return-value]  # mypy does not see what `is_ours` means
+    """Return how the loop runs `tool`; raises `ToolDefinitionError` for one that cannot be called."""
+    return tool if isinstance(tool, FunctionToolCallback) and _overrides_nothing(tool) else CustomTool(tool)
 
 
-def _checked_by(schema: Mapping[str, Any], signature: Signature, input_type: Any) -> Callable[[str], dict[str, Any]]:
-    """Return what checks a function's arguments by a JSON Schema and, where it has types, by those."""
+def _overrides_nothing(tool: FunctionToolCallback) -> bool:
+    kind, ours = type(tool), FunctionToolCallback
+    is_ours = kind.call is ours.call and kind.acall is ours.acall
+    return is_ours and "call" not in vars(tool) and "acall" not in vars(tool)
+
+
+def _arguments_by(schema: Mapping[str, Any], signature: Signature, input_type: Any) -> Arguments:
+    """Return how a function reads its arguments by a JSON Schema and, where it has types, by those."""
     given = SchemaArguments(schema, signature.name, signature.reserved)
     typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)
     check_input_schema(signature, schema, typed)
-    if typed is None:
-        return given.check
-
-    def check(text: str) -> dict[str, Any]:
-        given.check(text)
-        return typed.check(text)
-
-    return check
+    return given if typed is None else StrictArguments(given, typed)
 
 
 def _metadata(metadata: ToolMetadata, function: Callable[..., Any], said: Mark) -> ToolMetadata:

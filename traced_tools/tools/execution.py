@@ -7,6 +7,7 @@ unknown_tool        limited, repeated          invalid_arguments     denied, ans
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from traced_tools._attempt import Attempt
+from traced_tools._canonical import canonical_text
 from traced_tools._checks import expect
 from traced_tools._flow import Flow
 from traced_tools._steps import Pause
@@ -26,11 +28,13 @@ from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
 from traced_tools.telemetry.tool_calls import ToolScope
 from traced_tools.telemetry.words import Decision
+from traced_tools.tools.arguments import unwrapped
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import Collected
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.retries import Retries
+from traced_tools.tools.values import read_only
 
 if TYPE_CHECKING:
     from traced_tools.tools.arguments import Bound
@@ -46,7 +50,8 @@ class ToolInvocation:
 
     Attributes:
         name: the tool's name.
-        arguments: JSON text; an advisor may `replace(arguments=...)`, which is then checked again.
+        arguments: the arguments as canonical JSON (RFC 8785): validated, repaired, defaults included, whatever way the
+            model wrote them. An advisor may `replace(arguments=...)`, which is then validated again.
         id: the call's id.
         iteration: the pass of the loop, from 1; 0 outside a loop.
         definition: what the model was told of the tool.
@@ -65,9 +70,28 @@ class ToolInvocation:
     metadata: ToolMetadata = field(default_factory=ToolMetadata, repr=False)
     batch_index: int = 0
     intent: str | None = field(default=None, repr=False)
+    _args: Mapping[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """What the tool will be called with, as a read-only JSON object: the value of `arguments`.
+
+        Raises:
+            ValueError: for arguments that an advisor replaced by a text that is no JSON object.
+        """
+        if self._args is None:
+            value = json.loads(self.arguments)
+            if not isinstance(value, dict):
+                raise ValueError("the arguments that an advisor set are not a JSON object")
+            object.__setattr__(self, "_args", read_only(value))
+        return self._args  # type: ignore[return-value]  # it was set just now
 
     def replace(self, *, arguments: str | Mapping[str, Any] | None = None, intent: str | None = None) -> ToolInvocation:
-        """Return this call with other arguments (JSON text, or a mapping), or with a reason."""
+        """Return this call with other arguments (JSON text, or a mapping), or with a reason.
+
+        The arguments are validated when they are passed to `call_next`. Advisors further in get them as validated; if
+        they do not fit, `call_next` returns the result `invalid_arguments`.
+        """
         expect("intent", intent, (str, type(None)), "a str or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
         return replace(self, arguments=own, intent=self.intent if intent is None else intent)
@@ -135,7 +159,9 @@ class ToolExecution:
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
         self._bound: Bound | None = None
-        self._repairs: tuple[str, ...] = ()
+        self._bound_for = call.arguments
+        self._sources: dict[str, str] = {}
+        self._unbound: Exception | None = None
         self._context: ToolContext | None = None
         self._cancelled = False
         self._has_run = False
@@ -151,7 +177,8 @@ class ToolExecution:
         """
         refusal = self._refusal or self._unfit()
         with self._scope(refused=refusal is not None) as scope, self._watch:
-            scope.repaired(self._repairs)
+            if self._bound is not None:
+                scope.repaired(self._bound.repairs)
             if self._approved:
                 scope.approved()
                 self._watch.approved()
@@ -192,13 +219,20 @@ class ToolExecution:
             text = "The call was not run: somebody has to approve of it, and nobody has."
             return ToolResult(self._id, self._call.name, text, decision="denied", reason_code="approval_required")
         try:
-            self._bound = self._tools.invocable(self._call.name).bind(self._call.arguments)
+            self._bind(self._call.arguments)
         except InvalidArguments as problem:
             return problem
-        except Exception:  # of a validator of the developer's: it fails again, and counts, when the tool is to run
-            return None
-        self._repairs = self._bound.repairs
         return None
+
+    def _bind(self, source: str) -> None:
+        """Bind arguments for the next attempt; raises `InvalidArguments`."""
+        self._bound, self._bound_for = None, source
+        try:
+            self._bound = self._tools.invocable(self._call.name).bind(source)
+        except InvalidArguments:
+            raise
+        except Exception as error:  # of a validator of the developer's: it counts as the tool's when that is to run
+            self._unbound = error
 
     def _invalid(self, problem: InvalidArguments, scope: ToolScope) -> ToolResult:
         decision: Decision = "invalid_arguments"
@@ -220,7 +254,7 @@ class ToolExecution:
             return self._invoke(call.arguments, context, scope)
         invocation = ToolInvocation(
             call.name,
-            call.arguments,
+            self._advisable(),
             self._id,
             self._iteration,
             definition,
@@ -230,14 +264,33 @@ class ToolExecution:
         )
         return self._advise(0, invocation, scope)
 
+    def _advisable(self) -> str:
+        """Return the bound arguments as advisors see them: the canonical form of what the tool will get."""
+        source = self._bound_for
+        if self._bound is not None:
+            text = canonical_text(self._tools.invocable(self._call.name).as_json(self._bound))
+        else:
+            text, _ = unwrapped(source)
+            with suppress(ValueError, RecursionError):
+                text = canonical_text(json.loads(text))
+        # a further attempt binds the source again: validating what a validator returned might change it once more
+        self._sources[text], self._bound_for = source, text
+        return text
+
     async def _advise(self, index: int, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
         advisors = self._run.tool_advisors
         if index == len(advisors):
             return await self._invoke_beside_advice(invocation, scope)
         advisor = advisors[index]
 
-        async def call_next(invocation: ToolInvocation) -> ToolResult:
-            return await self._advise(index + 1, invocation, scope)
+        async def call_next(given: ToolInvocation) -> ToolResult:
+            if given.arguments != invocation.arguments:
+                try:
+                    given = self._validated(given, scope)
+                except InvalidArguments as problem:
+                    self._advised_with(given, scope)
+                    return self._invalid(problem, scope)
+            return await self._advise(index + 1, given, scope)
 
         with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, clock=self._clock):
             result: Any = advisor.advise_tool(invocation, call_next)
@@ -250,16 +303,27 @@ class ToolExecution:
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
+    def _validated(self, invocation: ToolInvocation, scope: ToolScope) -> ToolInvocation:
+        """Return a call with the arguments that an advisor gave it as the tool will get them."""
+        self._bind(invocation.arguments)
+        if self._bound is not None:
+            scope.repaired(self._bound.repairs)
+        return replace(invocation, arguments=self._advisable())
+
     async def _invoke_beside_advice(self, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
         """Run the tool; its time is none of the advisors' around it."""
         assert self._clock is not None
-        scope.intended(invocation.intent)
-        self._watch.advised(invocation.intent, invocation.arguments)
+        self._advised_with(invocation, scope)
         began = perf_counter_ns()
         try:
             return await self._invoke(invocation.arguments, invocation.context, scope)
         finally:
             self._clock.elsewhere += perf_counter_ns() - began
+
+    def _advised_with(self, invocation: ToolInvocation, scope: ToolScope) -> None:
+        """Observe what advice let through: the reason, and the arguments."""
+        scope.intended(invocation.intent)
+        self._watch.advised(invocation.intent, invocation.arguments)
 
     async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
         """Run the tool, again if it fails in a way that its metadata says is worth it."""
@@ -311,9 +375,12 @@ class ToolExecution:
     def _bound_to(self, tool: Invocable, arguments: str, scope: ToolScope) -> Bound:
         """Return the arguments as the tool takes them; made anew for each attempt, as a tool may change them."""
         bound, self._bound = self._bound, None
-        if bound is None or arguments != self._call.arguments:
-            bound = tool.bind(arguments)
-            scope.repaired(bound.repairs)
+        if bound is not None and arguments == self._bound_for:
+            return bound
+        bound = tool.bind(self._sources.get(arguments, arguments))
+        scope.repaired(bound.repairs)
+        if self._unbound is not None and self._clock is not None and canonical_text(tool.as_json(bound)) != arguments:
+            raise self._unbound  # advisors decided about arguments that could not be validated: these are others
         return bound
 
     def _succeeded(self, ran: Returned) -> ToolResult:

@@ -17,16 +17,36 @@ def is_optional(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
         root: the schema of the whole.
         path: names of fields and places in arrays, the field's own name last.
     """
-    places: list[Any] = [root]
-    for key in path[:-1]:
-        places = [below for place in places for form in _forms(place, root) for below in _below(form, key)]
-    return any(_has_optional(form, path[-1]) for place in places for form in _forms(place, root))
+    return any(_has_optional(form, path[-1]) for form in _forms_at(root, path[:-1]))
+
+
+def types_at(root: Mapping[str, Any], path: Sequence[str | int]) -> frozenset[str]:
+    """Return the JSON types that a schema allows at `path`, in any of its branches.
+
+    Args:
+        root: the schema of the whole.
+        path: names of fields and places in arrays.
+    """
+    found: set[str] = set()
+    for form in _forms_at(root, path):
+        types = form.get("type", ())
+        found.update([types] if isinstance(types, str) else types)
+    return frozenset(found)
 
 
 def field_names(root: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the fields that a schema names for the object itself, through references and branches."""
     found = [form.get("properties") for form in _forms(root, root)]
     return frozenset(name for properties in found if isinstance(properties, dict) for name in properties)
+
+
+def _forms_at(root: Mapping[str, Any], path: Sequence[str | int]) -> Iterator[Mapping[str, Any]]:
+    """Yield the schemas that hold at `path`, with what they refer to and their branches."""
+    places: list[Any] = [root]
+    for key in path:
+        places = [below for place in places for form in _forms(place, root) for below in _below(form, key)]
+    for place in places:
+        yield from _forms(place, root)
 
 
 def _has_optional(form: Mapping[str, Any], field: str | int) -> bool:

@@ -14,10 +14,13 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from typing_extensions import TypedDict
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import Misfit, misfit, read_json
+from traced_tools.tools.arguments import Misfit, SchemaArguments, misfit, read_json
 from traced_tools.tools.dialects import inlined
 from traced_tools.tools.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
 from traced_tools.tools.signature import Parameter, Signature
+from traced_tools.tools.values import json_value
+
+_NO_FORM = object()
 
 
 class ArgumentSchema:
@@ -34,6 +37,7 @@ class ArgumentSchema:
 
     def __init__(self, signature: Signature, input_type: Any = None) -> None:
         self._whole: str | None = None
+        self._parameters = signature.parameters
         self._optional: list[Parameter] = []
         if input_type is None and len(signature.parameters) == 1 and signature.parameters[0].has_fields:
             input_type = signature.parameters[0].hint
@@ -94,6 +98,41 @@ class ArgumentSchema:
             return self._keywords(values)
         raise wrong
 
+    def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
+        """Return the JSON form of keyword arguments, with the defaults of those that are left out.
+
+        Args:
+            value: what `check` returns.
+            text: the JSON text that it stands for; an argument without a JSON form is shown as it is written there.
+        """
+        if self._whole is not None:
+            form = self._json_form(self._whole, value[self._whole])
+            return read_json(text) if form is _NO_FORM else form  # type: ignore[no-any-return]
+        found: dict[str, Any] = {}
+        for parameter in self._parameters:
+            is_given = parameter.name in value
+            if is_given or parameter.has_own_default:
+                form = self._json_form(parameter.name, value[parameter.name] if is_given else parameter.default)
+                if form is not _NO_FORM:
+                    found[parameter.key] = form
+                elif is_given:
+                    found[parameter.key] = read_json(text).get(parameter.key)
+        return found
+
+    def _json_form(self, name: str, value: Any) -> Any:
+        try:
+            return json_value(value)
+        except ValueError:  # of a class that only the type's own serializer knows
+            try:
+                if self._whole is not None:
+                    return self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+                (form,) = self._adapter.dump_python({name: value}, mode="json", warnings=False).values()
+                return form
+            except Exception:  # a serializer of the developer's own may raise anything
+                return _NO_FORM
+        except Exception:  # an iterator, or a class of the developer's that does not let itself be read
+            return _NO_FORM
+
     def _check_fields(self, found: Iterable[Problem]) -> None:
         """Raise `Misfit` for fields that an object does not have; of all else pydantic has judged."""
         if unknown := [problem for problem in found if problem.text.startswith(UNKNOWN_FIELD)]:
@@ -106,6 +145,25 @@ class ArgumentSchema:
             if parameter.name not in values:
                 values[parameter.name] = parameter.left_out()
         return values  # type: ignore[no-any-return]
+
+
+class StrictArguments:
+    """Arguments that a developer's own JSON Schema checks first and the function's types after it.
+
+    Args:
+        given: the developer's schema.
+        typed: the schema that the annotations make.
+    """
+
+    def __init__(self, given: SchemaArguments, typed: ArgumentSchema) -> None:
+        self._given = given
+        self._typed = typed
+        self.as_json = typed.as_json
+
+    def check(self, text: str) -> dict[str, Any]:
+        """Return the keyword arguments that JSON text stands for; raises `Misfit`."""
+        self._given.check(text)
+        return self._typed.check(text)
 
 
 _SIGNATURES: WeakKeyDictionary[Any, dict[bool, Signature]] = WeakKeyDictionary()

@@ -14,7 +14,8 @@ class ToolSet(tuple[ToolCallback, ...]):
     """The tools of a request, in the order given, each name once; found by name without a search.
 
     Raises:
-        ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart.
+        ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart, and for a
+            tool that cannot be called with the arguments as JSON text.
     """
 
     by_name: dict[str, ToolCallback]
@@ -29,20 +30,17 @@ class ToolSet(tuple[ToolCallback, ...]):
         except AttributeError:
             raise TypeError("a ToolSet takes ToolCallback objects: tool_callbacks(...) makes them") from None
         self.by_name = {tool.definition.name: tool for tool in self}
-        self._invocables = {}
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
             raise ToolDefinitionError(f"each tool needs a name of its own; given more than once: {', '.join(twice)}")
         _check_wire_names(self.by_name)
+        self._invocables = {name: invocable(tool) for name, tool in self.by_name.items()}
         return self
 
     def invocable(self, name: str) -> Invocable:
         """Return how the loop runs the tool of that name."""
-        found = self._invocables.get(name)
-        if found is None:
-            found = self._invocables[name] = invocable(self.by_name[name])
-        return found
+        return self._invocables[name]
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"

@@ -163,6 +163,9 @@ def export(
 def match(
     call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
     arguments: Annotated[Path | None, typer.Option(metavar="FILE", help="Are these its arguments? - is stdin.")] = None,
+    requested_arguments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Did the model write these arguments?")
+    ] = None,
     result: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its result?")] = None,
     reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its stated reason?")] = None,
     name: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this the unknown tool it named?")] = None,
@@ -176,10 +179,16 @@ def match(
     The key is that of TRACED_TOOLS_AUDIT_KEY, else that of the file beside the store.
     """
     with _statuses() as ending:
-        given = {"arguments": arguments, "result": result, "reason": reason, "requested_name": name}
+        given = {
+            "arguments": arguments,
+            "requested_arguments": requested_arguments,
+            "result": result,
+            "reason": reason,
+            "requested_name": name,
+        }
         asked = [(content, path) for content, path in given.items() if path is not None]
         if len(asked) != 1:
-            _end(UNREADABLE, "name one of --arguments, --result, --reason and --name")
+            _end(UNREADABLE, "pass one of --arguments, --requested-arguments, --result, --reason and --name")
         ((content, path),) = asked
         run_id = None if run is None else _full_id(AuditReader(store), run, missing=UNREADABLE)
         matches = _matches(store, call, _read(path), content, run_id, iteration)
@@ -192,6 +201,7 @@ def match(
 
 _THESE: Final = {
     "arguments": "its arguments were",
+    "requested_arguments": "the arguments that the model wrote were",
     "result": "its result was",
     "reason": "its reason was",
     "requested_name": "the tool it named was",

@@ -74,6 +74,8 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
         yield _labelled("asked for", _content(told["requested_name"]))
     yield _labelled("reason", _content(told.get("reason")))
     yield _labelled("arguments", _content(told.get("arguments")))
+    if "requested_arguments" in told:
+        yield _labelled("as written", _content(told["requested_arguments"]))
     if not _is_stored(told.get("arguments")) and (names := _argument_names(told)):
         yield _labelled("names", Text(names))
 

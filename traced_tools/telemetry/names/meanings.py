@@ -58,6 +58,9 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "string": "They were JSON within a JSON text.",
         "code_fence": "They stood in a Markdown code fence.",
         "null_fields": "Fields that need not be there were null, and were left out.",
+        "number_as_string": "A field that must be a string was a number, and became its digits.",
+        "json_string": "An array or object was written as a JSON string.",
+        "dummy_argument": "The tool takes no arguments, and a placeholder was left out.",
     },
     at.AUDIT_RECORD: {
         "intent": "What the model wants to do; it is durable before the tool starts.",

@@ -1,0 +1,200 @@
+"""What a subclass of a callback overrides is what runs, in every mode."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support import MODES, run
+from traced_tools import (
+    ChatClient,
+    FunctionToolCallback,
+    ToolCall,
+    ToolContext,
+    ToolDefinition,
+    ToolDefinitionError,
+    ToolMetadata,
+    ToolResult,
+)
+from traced_tools.testing import ScriptedChatModel
+
+TIMEOUTS = pytest.mark.parametrize("timeout", [None, 30.0], ids=["no time-out", "time-out"])
+
+
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+async def later(number: int) -> int:
+    """Double a number later."""
+    return 2 * number
+
+
+class GuardsCall(FunctionToolCallback):
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise PermissionError
+
+
+class GuardsAcall(FunctionToolCallback):
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise PermissionError
+
+
+class GuardsBoth(GuardsCall):
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise PermissionError
+
+
+class GuardsFurtherDown(GuardsBoth):
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise ConnectionRefusedError
+
+
+class Own:
+    """A tool made without the package's help."""
+
+    definition = ToolDefinition(name="double")
+    metadata = ToolMetadata()
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        return "call"
+
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        return "acall"
+
+
+class OwnGuarded(Own):
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise PermissionError
+
+
+class Delegates:
+    """Guards a tool, and hands on all that it does not know itself, `acall` among it."""
+
+    def __init__(self, tool: Any) -> None:
+        self._tool = tool
+        self.definition, self.metadata = tool.definition, tool.metadata
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        raise PermissionError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+
+def patched() -> FunctionToolCallback:
+    tool = FunctionToolCallback(double)
+    tool.call = GuardsCall(double).call  # type: ignore[method-assign]
+    return tool
+
+
+def only_call(mode: str, tool: Any, arguments: Any = None) -> ToolResult:
+    model = ScriptedChatModel([ToolCall(tool.definition.name, arguments or {"number": 2}), "done"])
+    (result,) = run(mode, ChatClient(model, tools=[tool]).prompt("?")).tool_results
+    return result
+
+
+@pytest.mark.parametrize("mode", MODES)
+@TIMEOUTS
+@pytest.mark.parametrize("function", [double, later])
+@pytest.mark.parametrize("kind", [GuardsCall, GuardsAcall, GuardsBoth])
+def test_a_function_behind_an_override_does_not_run(
+    mode: str, timeout: float | None, function: Any, kind: type[FunctionToolCallback]
+) -> None:
+    result = only_call(mode, kind(function, metadata=ToolMetadata(timeout=timeout)))
+    assert (result.outcome, result.error_type) == ("error", "PermissionError")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_override_that_is_furthest_down_runs(mode: str) -> None:
+    assert only_call(mode, GuardsFurtherDown(double)).error_type == "ConnectionRefusedError"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("made", [OwnGuarded, lambda: Delegates(FunctionToolCallback(double)), patched])
+def test_no_inherited_delegated_or_original_method_runs_in_place_of_an_override(mode: str, made: Any) -> None:
+    assert only_call(mode, made()).error_type == "PermissionError"
+
+
+def test_calling_a_callback_by_hand_runs_the_override() -> None:
+    for tool in (GuardsCall(double), GuardsAcall(double)):
+        with pytest.raises(PermissionError):
+            tool.call('{"number": 2}')
+        with pytest.raises(PermissionError):
+            asyncio.run(tool.acall('{"number": 2}'))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_override_may_run_the_function_once(mode: str) -> None:
+    class Counted(FunctionToolCallback):
+        calls = 0
+
+        def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+            type(self).calls += 1
+            return super().call(tool_input, context)
+
+    result = only_call(mode, Counted(double), '{"number": "2"}')
+    assert (result.content, Counted.calls) == ("4", 1)
+
+
+# The context.
+
+
+class TextOnly(FunctionToolCallback):
+    def call(self, arguments: str) -> str:  # type: ignore[override]
+        return f"text {arguments}"
+
+
+class ContextByName(FunctionToolCallback):
+    def call(self, text: str, *, context: ToolContext) -> str:  # type: ignore[override]
+        return f"context of {context.tool_name}"
+
+
+class NoText(FunctionToolCallback):
+    def call(self) -> str:  # type: ignore[override]
+        return ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_takes_no_context_is_run_without(mode: str) -> None:
+    assert only_call(mode, TextOnly(double)).content == 'text {"number": 2}'
+    assert only_call(mode, ContextByName(double)).content == "context of double"
+
+
+def test_a_call_that_takes_no_text_is_refused_when_the_tool_is_given() -> None:
+    with pytest.raises(ToolDefinitionError, match=r"NoText\.call must take the arguments as JSON text"):
+        ChatClient(ScriptedChatModel([]), tools=[NoText(double)])
+
+
+# Wrappers.
+
+
+class Wraps:
+    """Hands on a tool's definition and each call."""
+
+    def __init__(self, tool: FunctionToolCallback) -> None:
+        self._tool = tool
+        self.definition, self.metadata = tool.definition, tool.metadata
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        return self._tool.call(tool_input, context)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_wraps_a_typed_tool_keeps_its_validation(mode: str) -> None:
+    assert only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "7"}).content == "14"
+    refused = only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "x"})
+    assert (refused.decision, "number: must be an integer" in refused.content) == ("invalid_arguments", True)
+
+
+def test_a_wrapper_keeps_the_validation_of_a_tool_that_is_gone() -> None:
+    class Remote(Wraps):
+        def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+            return tool_input
+
+    remote = Remote(FunctionToolCallback(double))
+    del remote._tool
+    assert only_call("call", remote, {"number": "7"}).content == '{"number": "7"}'
