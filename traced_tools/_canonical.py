@@ -43,6 +43,8 @@ def canonical_text(value: Any) -> str:
     import rfc8785
 
     try:
+        if _is_simple(value):
+            return _SIMPLE.encode(value)
         return rfc8785.dumps(value).decode()
     except (ValueError, RecursionError):
         return _SORTED.encode(value)
@@ -65,6 +67,21 @@ def _may_be_simple(text: str) -> bool:
     return "\\u" not in text and (text.isascii() or not _WIDE.search(text)) and not _many_openings(text)
 
 
+def _is_simple(value: object) -> bool:
+    """Whether Python surely writes a value as RFC 8785 does."""
+    if isinstance(value, str):
+        return value.isascii() or not _WIDE.search(value)
+    if isinstance(value, bool) or value is None:
+        return True
+    if isinstance(value, int):
+        return -_MOST < value < _MOST
+    if isinstance(value, float):
+        return _LEAST <= abs(value) < _MOST and not value.is_integer()
+    if isinstance(value, dict):
+        return all(_is_simple(name) and _is_simple(each) for name, each in value.items())
+    return isinstance(value, list) and all(map(_is_simple, value))
+
+
 class _NotSimpleError(Exception):
     """A number that RFC 8785 and Python may write differently."""
 
@@ -77,9 +94,9 @@ def _small(digits: str) -> int:
 
 def _plain(digits: str) -> float:
     number = float(digits)
-    if _LEAST <= abs(number) < _MOST and not number.is_integer():
-        return number
-    raise _NotSimpleError
+    if not _is_simple(number):
+        raise _NotSimpleError
+    return number
 
 
 _SORTED: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

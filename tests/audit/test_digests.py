@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.audit.trails import KEY
 from tests.helpers import relaxed
-from traced_tools._canonical import canonical_json
+from traced_tools._canonical import canonical_json, canonical_text
 from traced_tools.audit.digests import AuditKey, definition_digest
 from traced_tools.errors import ConfigurationError
 from traced_tools.tools.definition import ToolDefinition
@@ -57,12 +57,14 @@ def test_the_canonical_form_is_that_of_the_library(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert canonical_json(text) == rfc8785.dumps(json.loads(text))
     assert canonical_json(json.dumps(value)) == rfc8785.dumps(json.loads(text))
+    assert canonical_text(json.loads(text)).encode() == rfc8785.dumps(json.loads(text))
 
 
 @pytest.mark.parametrize("number", [0.0001, 9.999e-5, 1e-7, 0.1 + 0.2, 123456789012345.6, 1e15 + 0.5, 1e16, 1e21, -0.0])
 def test_a_number_is_written_as_the_library_does(number: float) -> None:
     for text in (repr(number), f"{number:.20e}", repr(-number)):
         assert canonical_json(f"[{text}]") == rfc8785.dumps([float(text)])
+        assert canonical_text([float(text)]).encode() == rfc8785.dumps([float(text)])
 
 
 @pytest.mark.parametrize("keys", ["\ue000\U00010000", "\uffff\U0010ffff", "é\ud7ff\ue000", "z\x7f\x80"])
@@ -70,6 +72,12 @@ def test_keys_are_sorted_as_the_library_does(keys: str) -> None:
     value = dict.fromkeys(keys, 1)
     for escaped in (True, False):
         assert canonical_json(json.dumps(value, ensure_ascii=escaped)) == rfc8785.dumps(value)
+    assert canonical_text(value).encode() == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(10**30), "\ud800"])
+def test_a_value_beyond_the_canonical_form_is_written_with_sorted_keys(value: Any) -> None:
+    assert canonical_text({"b": 1, "a": value}) == f'{{"a":{json.dumps(value)},"b":1}}'
 
 
 @relaxed
