@@ -28,7 +28,7 @@ def canonical_json(text: str) -> bytes | None:
             with suppress(_NotSimpleError):
                 return _SIMPLE.encode(_ONLY_SIMPLE.decode(text)).encode()
         value = _ANY.decode(text)
-        if _many_openings(text) and _is_deeper(value, _DEEPEST):
+        if is_nested_deeply(text, value):
             return None
         return rfc8785.dumps(value)
     except (ValueError, RecursionError):
@@ -48,6 +48,11 @@ def canonical_text(value: Any) -> str:
         return rfc8785.dumps(value).decode()
     except (ValueError, RecursionError):
         return _SORTED.encode(value)
+
+
+def is_nested_deeply(text: str, value: object) -> bool:
+    """Whether the value of a JSON text has more than 128 levels, at which what reads it may run out of stack."""
+    return _many_openings(text) and _is_deeper(value, _DEEPEST)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

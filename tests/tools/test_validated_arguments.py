@@ -261,6 +261,22 @@ def test_a_key_that_stands_twice_means_the_same_to_a_policy_and_to_a_tool_of_the
     assert (watch.seen[0].args, result.content) == ({"amount": 1}, "1")
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_arguments_of_any_depth_end_no_run(mode: str) -> None:
+    schema = {"type": "object"}
+    by_schema = FunctionToolCallback(lambda **given: "", definition=ToolDefinition(name="pay", input_schema=schema))
+
+    def pay(value: Any) -> None: ...
+
+    for depth in (100, 190, 300, 900, 5_000):
+        arguments = f'{{"value": {"[" * depth}{"]" * depth}}}'
+        for callback in (by_schema, FunctionToolCallback(pay)):
+            watch = Watch()
+            result = ask(mode, [callback], arguments, watch)
+            assert result.decision == ("allowed" if watch.seen else "invalid_arguments")
+            assert all(call.args for call in watch.seen)
+
+
 # Replaced arguments.
 
 

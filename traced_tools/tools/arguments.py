@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from pydantic import ValidationError
 
+from traced_tools._canonical import is_nested_deeply
 from traced_tools._made_once import MadeOnce
 from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.words import Repair
@@ -310,7 +311,10 @@ _LITERAL = json.JSONDecoder(parse_constant=_refuse, parse_float=_Fraction)
 def read_json(text: str) -> Any:
     """Return the value that JSON text stands for; raises `Misfit`."""
     try:
-        return _JSON.decode(text)
+        value = _JSON.decode(text)
+        if not is_nested_deeply(text, value):
+            return value
+        words = "is nested too deeply"
     except json.JSONDecodeError as error:
         words = f"not valid JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except RecursionError:
