@@ -137,6 +137,17 @@ def test_of_usage_ids_and_reasons_the_last_word_counts() -> None:
     assert response.usage == Usage(input_tokens=2)
 
 
+def test_a_chunk_that_restarts_the_answer_discards_the_chunks_before_it() -> None:
+    response = folded(
+        ChatChunk(text="half", id="1", usage=Usage(input_tokens=1), finish_reason="length"),
+        ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", '{"a":'),)),
+        ChatChunk(text="who", restarts=True),
+        ChatChunk(text="le"),
+        ChatChunk(tool_calls=(ToolCallDelta(0, "c", "g", "{}"),)),
+    )
+    assert response == ChatResponse(AssistantMessage("whole", tool_calls=[ToolCall("g", "{}", "c")]))
+
+
 def test_memory_is_bounded_by_the_message_and_not_by_the_number_of_chunks() -> None:
     chunks: list[Any] = [ChatChunk(), ChatChunk(usage=Usage(input_tokens=1)), ChatChunk(id="x")]
     chunks.append(ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", ""),)))

@@ -12,6 +12,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from traced_tools._workers import in_thread
+from traced_tools.errors import InvalidResponse
 from traced_tools.messages import (
     AssistantMessage,
     AssistantPart,
@@ -29,6 +30,10 @@ from traced_tools.tools.definition import ToolDefinition
 
 MADE_UP_ID = "ttcall_"
 """How the id of a call begins whose provider gave none."""
+
+
+CUT_OFF = ("length", "content_filter")
+"""The finish reasons of an answer that may end in the middle of a part."""
 
 
 def is_made_up(call_id: str) -> bool:
@@ -100,10 +105,19 @@ class ChatResponse(Value):
 
         It would look like one that has none, and be run with defaults that nobody chose. One cut off later is no JSON.
         """
-        *before, last = self.message.parts or (None,)
-        if self.finish_reason != "length" or not isinstance(last, ToolCall) or last.arguments.strip() not in ("", "{}"):
+        if self.finish_reason not in CUT_OFF:
             return self
-        return self.replace(message=self.message.replace(parts=tuple(before)))
+        parts = self.message.parts
+        # what only the provider understands may follow the calls, wherever the model was when it was cut off
+        last = next((part for part in reversed(parts) if not isinstance(part, ProviderPart)), None)
+        if not isinstance(last, ToolCall) or last.arguments.strip() not in ("", "{}"):
+            return self
+        return self.replace(message=self.message.replace(parts=tuple(part for part in parts if part is not last)))
+
+    def check_names(self, provider: str) -> None:
+        """Raise `InvalidResponse`, with `provider` on it, if a call has no name and was not cut off before its name."""
+        if not all(call.name for call in self.without_cut_call().tool_calls):
+            raise InvalidResponse("the answer holds a tool call without a name", provider=provider)
 
     def with_call_ids(self) -> Self:
         """Return this response with an id of its own for each call, made up where it has none, so that results fit."""
@@ -156,6 +170,8 @@ class ChatChunk:
         finish_reason: why the model stopped.
         id: the provider's id of the answer.
         model: the model that answers.
+        restarts: whether the provider starts its answer again with this chunk. The response then holds nothing of the
+            chunks before it; a consumer that has shown them clears them.
     """
 
     text: str = ""
@@ -166,6 +182,7 @@ class ChatChunk:
     finish_reason: FinishReason | None = None
     id: str | None = None
     model: str | None = None
+    restarts: bool = False
 
     @classmethod
     def whole(cls, response: ChatResponse) -> Self:
@@ -198,7 +215,15 @@ class ChatChunk:
     def with_calls(self, tool_calls: tuple[ToolCallDelta, ...], parts: tuple[AssistantPart, ...]) -> ChatChunk:
         """Return this chunk with these pieces of calls and these parts; `replace` would take twice the time."""
         return ChatChunk(
-            self.text, self.reasoning, tool_calls, parts, self.usage, self.finish_reason, self.id, self.model
+            self.text,
+            self.reasoning,
+            tool_calls,
+            parts,
+            self.usage,
+            self.finish_reason,
+            self.id,
+            self.model,
+            self.restarts,
         )
 
     def without_calls(self) -> Self:

@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 
 class ChunkDecoder(Protocol):
-    """Decodes the events of one streamed answer.
+    """Decodes the events of one streamed answer."""
 
-    Attributes:
-        done: whether the provider has said its last word; what goes wrong on the connection after it costs nothing.
-    """
-
-    done: bool
+    @property
+    def done(self) -> bool:
+        """Whether the provider has said its last word; what goes wrong on the connection after it costs nothing."""
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""

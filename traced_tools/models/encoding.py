@@ -36,6 +36,17 @@ def arguments_object(call: ToolCall) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"invalid_arguments": call.arguments}
 
 
+def fields_of(signature: str | None) -> dict[str, Any]:
+    """Return the fields that the signature of a call holds, none for a signature that is not a JSON object."""
+    if not signature or not signature.startswith("{"):  # most calls have none, and most others are base64
+        return {}
+    try:
+        fields: dict[str, Any] = json.loads(signature)
+    except (ValueError, RecursionError):
+        return {}
+    return fields
+
+
 def tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
     """Return the input schema of a tool in `dialect`; raises `ToolDefinitionError` that names the tool."""
     try:

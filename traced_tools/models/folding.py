@@ -57,10 +57,14 @@ class ChunkFold:
     """Folds chunks into the response they amount to; holds the message so far and nothing else.
 
     Parts keep the order in which they began. Pieces of text join the text before them, as pieces of reasoning do; a
-    whole `ReasoningPart` without text is the seal that ends the reasoning before it.
+    whole `ReasoningPart` without text is the seal that ends the reasoning before it. A chunk that restarts the answer
+    discards all chunks before it.
     """
 
     def __init__(self) -> None:
+        self._restart()
+
+    def _restart(self) -> None:
         self._parts: list[AssistantPart | _OpenText | _OpenReasoning | _OpenCall] = []
         self._calls: dict[int | None, _OpenCall] = {}
         self._begun = 0
@@ -74,6 +78,8 @@ class ChunkFold:
 
     def add(self, chunk: ChatChunk) -> None:
         """Take in the next chunk; of usage, ids and reasons the last word counts."""
+        if chunk.restarts:
+            self._restart()
         if chunk.reasoning:
             self._open(_OpenReasoning).text.write(chunk.reasoning)
         if chunk.text:

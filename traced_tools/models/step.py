@@ -95,10 +95,11 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         return self._deliver(chunk)
 
     def accepted(self, response: Any) -> ChatResponse:
-        """Return the answer with who sealed it, and whole calls with ids; raises `TypeError` for what is no answer."""
+        """Return the answer with who sealed it, and whole calls with ids; raises `TypeError` or `InvalidResponse`."""
         if not isinstance(response, ChatResponse):
             name = type(self.model).__name__
             raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")
+        response.check_names(self.model.provider)
         return response.sealed_by(self.model.provider).without_cut_call().with_call_ids()
 
     def __repr__(self) -> str:

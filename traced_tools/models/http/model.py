@@ -112,7 +112,9 @@ class HttpChatModel(HttpModel, ChatModel):
         decoder.end()
 
     def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
-        return names.response(self._codec.decode(whole_characters(body))).sealed_by(self.provider)
+        response = self._codec.decode(whole_characters(body))
+        response.check_names(self.provider)
+        return names.response(response).sealed_by(self.provider)
 
     def _names(self, request: ChatRequest) -> WireNames:
         expect("request", request, ChatRequest, "a ChatRequest")
