@@ -82,6 +82,16 @@ def test_a_name_of_ones_own_for_a_known_server_still_marks_what_is_its_own() -> 
     assert body["messages"][0]["reasoning_content"] == "hm"
 
 
+@pytest.mark.parametrize(("by", "goes_back"), [("vllm", True), (None, True), ("anthropic", False)])
+def test_reasoning_goes_back_to_who_thought_it_where_the_field_is_set(by: str | None, goes_back: bool) -> None:
+    codec = codec_of(provider="vllm", reasoning_field="reasoning")
+    body = encoded(AssistantMessage(CALLED, provider=by), codec=codec)
+    expected = {**PLAINLY, "reasoning": "hm"} if goes_back else PLAINLY
+    assert body["messages"][0] == expected
+    unsaid = encoded(AssistantMessage("hi", provider=by), codec=codec)
+    assert unsaid["messages"][0] == {"role": "assistant", "content": "hi"}
+
+
 def results(*ids: str, images: tuple[ImagePart, ...] = ()) -> ToolMessage:
     return ToolMessage([ToolResultPart(call_id=each, name="f", content="done", images=images) for each in ids])
 

@@ -30,6 +30,7 @@ KEYS = {
     "https://router.huggingface.co/v1": ("huggingface", "HF_TOKEN"),
     "https://api.perplexity.ai": ("perplexity", "PERPLEXITY_API_KEY"),
     "https://api.x.ai/v1": ("x_ai", "XAI_API_KEY"),
+    "https://generativelanguage.googleapis.com/v1beta/openai": ("gcp.gemini", "GEMINI_API_KEY"),
 }
 FINE = {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]}
 ASKED = ChatRequest((UserMessage("hi"),))

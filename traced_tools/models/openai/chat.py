@@ -10,13 +10,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from itertools import count
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from traced_tools._checks import expect
 from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.messages import AssistantMessage, ProviderPart, ToolCall
-from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
+from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
 from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
@@ -24,8 +24,15 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_messages import messages_for
-from traced_tools.models.openai.chat_wire import Answer, Call, Completion, Function, read_completion
-from traced_tools.models.openai.common import address_of, headers_of, sent_output_schema, sent_schema
+from traced_tools.models.openai.chat_wire import Answer, Call, Choice, Completion, Function, read_completion
+from traced_tools.models.openai.common import (
+    CustomInputs,
+    address_of,
+    custom_arguments,
+    headers_of,
+    sent_output_schema,
+    sent_schema,
+)
 from traced_tools.models.openai.servers import Server, server_of
 from traced_tools.models.wire import as_chunks
 from traced_tools.options import ChatOptions
@@ -50,8 +57,8 @@ _FINISH_REASONS = {
 class OpenAIChatModel(HttpChatModel):
     """A model behind OpenAI's chat completions, or behind a server that speaks them (vLLM, Ollama, Groq, a gateway).
 
-    DeepSeek, Groq, Hugging Face's router, Mistral, OpenRouter, Perplexity and xAI are known by their address: each gets
-    its own key and no other's, and is asked in its own way.
+    DeepSeek, Gemini, Groq, Hugging Face's router, Mistral, OpenRouter, Perplexity and xAI are known by their address:
+    each gets its own key and no other's, and is asked in its own way.
 
     `ChatOptions.output_schema` is held strictly where strict mode says the same. A schema with fields that may be left
     out, or one that strict mode cannot express, is sent as it is, and how well it is kept is up to the server.
@@ -59,19 +66,22 @@ class OpenAIChatModel(HttpChatModel):
     Args:
         model: the model's name, such as `gpt-5-mini`.
         base_url: where the API is; by default `OPENAI_BASE_URL`, else OpenAI.
-        api_key: by default the variable of the server there: `OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GROQ_API_KEY`,
-            `HF_TOKEN`, `MISTRAL_API_KEY`, `OPENROUTER_API_KEY`, `PERPLEXITY_API_KEY` or `XAI_API_KEY`; these servers
-            need one. Any other server gets `OPENAI_API_KEY`, if there is one.
+        api_key: by default the variable of the server there: `OPENAI_API_KEY`, `DEEPSEEK_API_KEY`, `GEMINI_API_KEY`,
+            `GROQ_API_KEY`, `HF_TOKEN`, `MISTRAL_API_KEY`, `OPENROUTER_API_KEY`, `PERPLEXITY_API_KEY` or `XAI_API_KEY`;
+            these servers need one. Any other server gets `OPENAI_API_KEY`, if there is one.
         provider: who runs the model, for telemetry (`gen_ai.provider.name`); by default told by the address, else
             `openai`. Behind a gateway, the name of a known provider says that it is to be asked in that one's way.
         stream_usage: ask for usage on streams; False for servers that refuse the field.
         strict_tools: have OpenAI hold the model to each tool's input schema. What is optional in it may then be null,
             and a tool whose schema strict mode cannot express raises `ToolDefinitionError` when it is offered.
         inline_definitions: write out what `$ref` leads to in schemas, for servers that do not follow it.
+        reasoning_field: send the reasoning of earlier answers back, in this field of each: `reasoning_content` for
+            SGLang, llama.cpp and older vLLM, `reasoning` for newer vLLM. By default no server gets reasoning back
+            except those that are known to ask for it.
         **http: how to reach it, as in `HttpOptions`.
 
     Raises:
-        ConfigurationError: for an address that is none, or a known server without its key.
+        ConfigurationError: for an address that is none, a known server without its key, or another `reasoning_field`.
     """
 
     def __init__(
@@ -84,12 +94,15 @@ class OpenAIChatModel(HttpChatModel):
         stream_usage: bool = True,
         strict_tools: bool = False,
         inline_definitions: bool = False,
+        reasoning_field: Literal["reasoning_content", "reasoning"] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("stream_usage", stream_usage, bool, "True or False")
         expect("strict_tools", strict_tools, bool, "True or False")
         expect("inline_definitions", inline_definitions, bool, "True or False")
+        if reasoning_field not in (None, "reasoning_content", "reasoning"):
+            raise ConfigurationError('reasoning_field must be "reasoning_content", "reasoning" or None')
         address = address_of(base_url, _PATH)
         codec = OpenAIChatCodec(
             model,
@@ -98,6 +111,7 @@ class OpenAIChatModel(HttpChatModel):
             stream_usage=stream_usage,
             strict_tools=strict_tools,
             inline_definitions=inline_definitions,
+            reasoning_field=reasoning_field,
         )
         headers = headers_of(api_key, address, provider)
         super().__init__(model, codec, HttpTransport(address, codec.provider, headers, http))
@@ -117,11 +131,12 @@ class OpenAIChatCodec:
         stream_usage: bool = True,
         strict_tools: bool = False,
         inline_definitions: bool = False,
+        reasoning_field: str | None = None,
     ) -> None:
         self.provider = provider or server.provider
         self._model = model
         self._server = server
-        self._messages = messages_for(server, self.provider)
+        self._messages = messages_for(server, self.provider, reasoning_field)
         self._stream_usage = stream_usage and server.stream_options
         self._strict_tools = strict_tools
         self._inline_definitions = inline_definitions
@@ -174,12 +189,13 @@ class OpenAIChatCodec:
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
         answer = read_completion(body, "the answer", self.provider)
-        if answer.choice is None or answer.choice.message is None:
+        if answer.choice is None or not _is_answer(answer.choice.message, answer.choice):
             raise InvalidResponse("the answer holds no message", provider=self.provider)
+        reason = _finish_reason(answer.choice.finish_reason)
         return ChatResponse(
-            _message(answer.choice.message),
+            _message(answer.choice.message or _NOTHING, is_cut_off=reason in CUT_OFF),
             usage=answer.used(),
-            finish_reason=_finish_reason(answer.choice.finish_reason),
+            finish_reason=reason,
             id=answer.id,
             model=answer.model,
         )
@@ -196,6 +212,8 @@ class OpenAIChunkDecoder:
         self._provider = provider
         self._places = count(-1, -1)
         self._details: list[_Detail] = []
+        self._inputs = CustomInputs()
+        self._last: int | None = None
         self._begun = self._complete = self.done = False
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
@@ -204,28 +222,45 @@ class OpenAIChunkDecoder:
             return ()
         if data.strip() != _DONE:
             return self._chunks(read_completion(data, "a chunk of the stream", self._provider))
+        details, calls = self._ended_details(), () if self._complete else tuple(self._ended_inputs(None))
         self._complete = self.done = True
-        details = self._ended_details()
-        return (ChatChunk(parts=details),) if details else ()
+        return (ChatChunk(tool_calls=calls, parts=details),) if details or calls else ()
 
     def _chunks(self, event: Completion) -> list[ChatChunk]:
         choice = event.choice
         if choice is None:
             return [ChatChunk(usage=event.used(), id=event.id, model=event.model)]
-        self._begun = True
+        said_whole = None if self._begun else choice.message  # beside or after deltas, it repeats them
+        answer = choice.delta or said_whole or _NOTHING
+        self._begun = self._begun or _is_answer(choice.delta or said_whole, choice)
         self._complete = self._complete or bool(choice.finish_reason)
-        answer = choice.delta or _NOTHING
+        reason = _finish_reason(choice.finish_reason)
         self._add_details(answer.reasoning_details or ())
-        said, calls = answer.said(), tuple([self._call(call) for call in answer.calls])
-        if choice.finish_reason and self._details:
-            said.append(("", "", self._ended_details()))
-        return as_chunks(said, calls, event.used(), _finish_reason(choice.finish_reason), event.id, event.model)
+        said, calls = answer.said(), tuple([piece for call in answer.calls for piece in self._pieces(call)])
+        if reason is not None:
+            calls += tuple(self._ended_inputs(reason))
+            if self._details:
+                said.append(("", "", self._ended_details()))
+        return as_chunks(said, calls, event.used(), reason, event.id, event.model)
 
-    def _call(self, call: Call) -> ToolCallDelta:
-        """Return a piece of a call. One without index and id is known by its name alone: each name begins another."""
-        function = call.function or _NAMELESS
-        begins = call.index is None and not call.id and function.name
-        return ToolCallDelta(next(self._places) if begins else call.index, call.id, function.name, function.text)
+    def _pieces(self, call: Call) -> Iterator[ToolCallDelta]:
+        """Give a piece of a call. One without index and id is known by its name alone: each name begins another."""
+        name = call.name
+        begins = call.index is None and not call.id and name
+        place = self._last = next(self._places) if begins else call.index
+        if self._inputs.ends_before(place, call.id):
+            yield ToolCallDelta(place, arguments=self._inputs.end(place))
+        if call.custom is not None:
+            arguments = self._inputs.piece(place, call.id, call.custom.input or "")
+        else:
+            arguments = (call.function or _NAMELESS).text
+        yield ToolCallDelta(place, call.id, name, arguments, call.signature)
+
+    def _ended_inputs(self, reason: str | None) -> Iterator[ToolCallDelta]:
+        """Give the ends of the custom tools' inputs, but not of one in the middle of which the answer is cut off."""
+        for place in self._inputs.open():
+            if place != self._last or reason not in CUT_OFF:
+                yield ToolCallDelta(place, arguments=self._inputs.end(place))
 
     def _add_details(self, details: Iterable[Mapping[str, Any]]) -> None:
         for detail in details:
@@ -279,21 +314,30 @@ class _Detail:
         return ProviderPart(json.dumps({**self._fields, **texts}, ensure_ascii=False, sort_keys=True))
 
 
-def _message(answer: Answer) -> AssistantMessage:
+def _message(answer: Answer, *, is_cut_off: bool) -> AssistantMessage:
     fold = ChunkFold()
     for chunk in as_chunks(answer.said()):
         fold.add(chunk)
-    return AssistantMessage([*fold.response().message.parts, *_whole_parts(answer)])
+    return AssistantMessage([*fold.response().message.parts, *_whole_parts(answer, is_cut_off)])
 
 
-def _whole_parts(answer: Answer) -> Iterator[ToolCall | ProviderPart]:
-    for call in answer.calls:
-        function = call.function or _NAMELESS
-        yield ToolCall(function.name or "", function.text or "{}", call.id)
+def _whole_parts(answer: Answer, is_cut_off: bool) -> Iterator[ToolCall | ProviderPart]:
+    calls = answer.calls
+    for number, call in enumerate(calls, start=1):
+        if call.custom is not None:
+            arguments = custom_arguments(call.custom.input or "", is_cut_off=is_cut_off and number == len(calls))
+        else:
+            arguments = (call.function or _NAMELESS).text or "{}"
+        yield ToolCall(call.name or "", arguments, call.id, signature=call.signature)
     for detail in answer.reasoning_details or ():
         whole = _Detail()
         whole.add(detail)
         yield whole.part()
+
+
+def _is_answer(said: Answer | None, choice: Choice) -> bool:
+    """Return whether a choice is an answer: one that was cut off may be a finish reason and nothing else."""
+    return said is not None or _finish_reason(choice.finish_reason) in CUT_OFF
 
 
 def _finish_reason(reason: str | None) -> str | None:

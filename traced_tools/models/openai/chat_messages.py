@@ -25,8 +25,8 @@ from traced_tools.messages import (
     ToolMessage,
     UserMessage,
 )
-from traced_tools.models.encoding import own
-from traced_tools.models.openai.common import arguments_text, image_url
+from traced_tools.models.encoding import fields_of, own
+from traced_tools.models.openai.common import arguments_text, custom_input, image_url
 from traced_tools.models.openai.servers import Server
 
 
@@ -37,10 +37,12 @@ class Messages:
 
     Args:
         provider: who reads them; what another provider sealed is left out.
+        reasoning_field: the field of an answer in which its reasoning goes back; None to leave reasoning out.
     """
 
-    def __init__(self, provider: str) -> None:
+    def __init__(self, provider: str, reasoning_field: str | None = None) -> None:
         self._provider = provider
+        self._reasoning_field = reasoning_field
 
     def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
         """Return the messages to send. A result is text only, so a batch's images follow it as the user's."""
@@ -54,9 +56,12 @@ class Messages:
         return found
 
     def assistant(self, message: AssistantMessage) -> dict[str, Any]:
-        """Return what the model said: its text and its calls."""
-        calls = [self._call(call) for call in message.tool_calls]
-        said = {"role": "assistant", "content": message.text or (None if calls else "")}
+        """Return what the model said: its text, its calls, and its reasoning if the caller asks for that."""
+        is_own = own(message, self._provider)
+        calls = [self._call(call, is_own) for call in message.tool_calls]
+        said: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+        if self._reasoning_field is not None and is_own and message.reasoning:
+            said[self._reasoning_field] = message.reasoning
         return {**said, "tool_calls": calls} if calls else said
 
     def call_id(self, given: str) -> str:
@@ -75,9 +80,17 @@ class Messages:
                 for result in message.results:
                     yield {"role": "tool", "tool_call_id": self.call_id(result.call_id), "content": result.content}
 
-    def _call(self, call: ToolCall) -> dict[str, Any]:
-        function = {"name": call.name, "arguments": arguments_text(call)}
-        return {"id": self.call_id(call.id or ""), "type": "function", "function": function}
+    def _call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
+        """Return a call, and what is in its signature if that is the server's own."""
+        signed = fields_of(call.signature) if call.signature and is_own else {}
+        sent: dict[str, Any] = {"id": self.call_id(call.id or "")}
+        if signed.get("type") == "custom":
+            sent |= {"type": "custom", "custom": {"name": call.name, "input": custom_input(call)}}
+        else:
+            sent |= {"type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
+        if "extra_content" in signed:
+            sent["extra_content"] = signed["extra_content"]
+        return sent
 
     def _images(self, message: ToolMessage) -> Iterator[dict[str, Any]]:
         for result in message.results:
@@ -167,9 +180,9 @@ _KINDS = {
 }
 
 
-def messages_for(server: Server, provider: str) -> Messages:
-    """Return what writes conversations for `server`; `provider` is the name its own messages bear."""
-    return _KINDS.get(server.provider, Messages)(provider)
+def messages_for(server: Server, provider: str, reasoning_field: str | None = None) -> Messages:
+    """Return what writes conversations for `server`; see `Messages` for the other arguments."""
+    return _KINDS.get(server.provider, Messages)(provider, reasoning_field)
 
 
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")

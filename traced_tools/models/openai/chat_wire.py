@@ -24,12 +24,38 @@ class Function(Wire):
         return written(self.arguments) if isinstance(self.arguments, dict) else self.arguments or ""
 
 
+class Custom(Wire):
+    """Name and input of a call of a custom tool; a delta may hold a piece of the input."""
+
+    name: str | None = None
+    input: str | None = None
+
+
 class Call(Wire):
-    """A tool call, or a delta of one."""
+    """A tool call, or a delta of one: of a function, or of a custom tool, whose input is any text.
+
+    `extra_content` is Google's place for what it wants back with the call: `google.thought_signature`.
+    """
 
     index: int | None = None
     id: str | None = None
     function: Function | None = None
+    custom: Custom | None = None
+    extra_content: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The name of the function or custom tool."""
+        named = self.custom or self.function
+        return None if named is None else named.name
+
+    @property
+    def signature(self) -> str | None:
+        """What else the call is, as JSON text; it goes back with the call."""
+        if self.custom is None and not self.extra_content:
+            return None
+        kind = {"type": "custom"} if self.custom is not None else {}
+        return written({**kind, **({"extra_content": self.extra_content} if self.extra_content else {})})
 
 
 class ImageUrl(Wire):
@@ -66,9 +92,12 @@ class Piece(Wire):
 
 
 class Answer(Wire):
-    """A message, or a delta of one. Reasoning goes by several names, and the call of old had a field of its own."""
+    """A message, or a delta of one. Reasoning goes by several names, and the call of old had a field of its own.
 
-    content: str | tuple[Piece, ...] | None = None
+    Cloudflare's Workers AI sends an answer that is held to a schema as an object; it is read as JSON text.
+    """
+
+    content: str | tuple[Piece, ...] | dict[str, Any] | None = None
     refusal: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
@@ -79,9 +108,9 @@ class Answer(Wire):
 
     def said(self) -> list[Said]:
         """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
-        content = self.content or ""
+        content = written(self.content) if isinstance(self.content, dict) else self.content or ""
         text, pieces = (content, ()) if isinstance(content, str) else ("", content)
-        plain: Said = text or self.refusal or "", self._thoughts(), ()
+        plain: Said = text + (self.refusal or ""), self._thoughts(), ()
         rest = [piece.said() for piece in (*pieces, *(self.images or ()))]
         return [plain, *rest] if any(plain) or not rest else rest
 

@@ -60,6 +60,56 @@ def arguments_text(call: ToolCall) -> str:
     return call.arguments if is_object else written(arguments_object(call))
 
 
+CUSTOM = {"type": "custom"}
+"""In the signature of a call: it is of a custom tool, whose input is any text and not JSON."""
+_BEFORE, _AFTER = '{"input": "', '"}'
+
+
+class CustomInputs:
+    """Writes streamed inputs of custom tools as the JSON text of arguments: each is the field `input` of an object."""
+
+    def __init__(self) -> None:
+        self._open: dict[int | None, str | None] = {}
+
+    def piece(self, place: int | None, call_id: str | None, text: str) -> str:
+        """Return the next piece of the arguments of the call at `place`."""
+        before = "" if place in self._open else _BEFORE
+        self._open[place] = self._open.get(place) or call_id
+        return before + written(text)[1:-1]
+
+    def ends_before(self, place: int | None, call_id: str | None) -> bool:
+        """Return whether the call at `place` is over because a call with another id follows there."""
+        known = self._open.get(place)
+        return known is not None and call_id is not None and known != call_id
+
+    def end(self, place: int | None) -> str:
+        """Return the last piece of the arguments of the call at `place`, nothing if there is no such call."""
+        if place not in self._open:
+            return ""
+        del self._open[place]
+        return _AFTER
+
+    def open(self) -> list[int | None]:
+        """Return the places of the calls that are not over, in the order in which they began."""
+        return list(self._open)
+
+
+def custom_arguments(text: str, *, is_cut_off: bool) -> str:
+    """Return the input of a custom tool as arguments; an input that was cut off is not JSON, so that it is not run."""
+    whole = written({"input": text})
+    return whole.removesuffix(_AFTER) if is_cut_off else whole
+
+
+def custom_input(call: ToolCall) -> str:
+    """Return the input of a custom tool as the model wrote it."""
+    try:
+        found = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        found = None
+    text = found.get("input") if isinstance(found, dict) else None
+    return text if isinstance(text, str) else call.arguments
+
+
 def image_url(image: ImagePart) -> str:
     """Return the address of an image; that of bytes is a `data:` address (RFC 2397)."""
     return image.url or f"data:{image.media_type};base64,{base64_of(image)}"

@@ -14,23 +14,25 @@ from typing import Any, Unpack
 from traced_tools._checks import expect
 from traced_tools._made_once import MadeOnce
 from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import AssistantMessage, ReasoningPart, ToolCall
+from traced_tools.messages import AssistantMessage, AssistantPart, ReasoningPart, ToolCall
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
 from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.openai.common import address_of, headers_of, sent_output_schema, sent_schema
+from traced_tools.models.openai.common import CustomInputs, address_of, headers_of, sent_output_schema, sent_schema
 from traced_tools.models.openai.responses_input import input_items
 from traced_tools.models.openai.responses_wire import (
     EVENTS,
     ArgumentsDelta,
+    CustomCall,
     Delta,
     Ended,
     Event,
     Failure,
     FunctionCall,
+    InputDelta,
     Item,
     ItemAdded,
     ItemDone,
@@ -175,9 +177,11 @@ class OpenAIResponsesChunkDecoder:
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._streamed: set[int | None] = set()
+        self._inputs = CustomInputs()
         self._thought: tuple[int | None, int | None] | None = None
         self._has_begun = False
-        self._has_calls = False
+        self._call_ids: set[str | None] = set()
+        self._without_arguments: dict[int | None, FunctionCall] = {}
         self.done = False
 
     def chunks(self, data: str) -> Iterator[ChatChunk]:
@@ -191,13 +195,14 @@ class OpenAIResponsesChunkDecoder:
     def _read(self, event: Event) -> Iterator[ChatChunk]:
         match event:
             case ItemAdded(item=FunctionCall() as call, output_index=index):
+                self._without_arguments[index] = call
                 yield self._call(call.delta(index))
             case Delta(delta=piece) if piece:
                 yield from self._piece(event)
             case ItemDone(item=item, output_index=index):
                 yield from self._whole(item, index)
             case Ended(response=answer):
-                yield self._end(answer)
+                yield from self._end(answer)
             case Failure(code=code):
                 raise InvalidResponse(f"{_EVENT} is an error object", provider=self._provider, code=code)
 
@@ -211,6 +216,8 @@ class OpenAIResponsesChunkDecoder:
                 yield from self._thoughts(event)
             case ArgumentsDelta():
                 yield self._call(ToolCallDelta(event.output_index, arguments=event.delta))
+            case InputDelta(output_index=index):
+                yield self._call(ToolCallDelta(index, arguments=self._inputs.piece(index, None, event.delta)))
 
     def _thoughts(self, event: ReasoningDelta) -> Iterator[ChatChunk]:
         """Give a piece of reasoning, and before it the end of another summary or text of the same item."""
@@ -227,19 +234,44 @@ class OpenAIResponsesChunkDecoder:
         self._has_begun, self._thought = True, None
         if isinstance(item, FunctionCall) and not is_streamed:
             yield self._call(item.delta(index, item.text))
+        elif isinstance(item, CustomCall):
+            if not item.is_cut_off:
+                yield self._call(ToolCallDelta(index, arguments=self._inputs.end(index)))
         elif parts := tuple(item.rest() if is_streamed else item.parts()):
             yield ChatChunk(parts=parts)
 
     def _call(self, delta: ToolCallDelta) -> ChatChunk:
-        self._has_begun = self._has_calls = True
+        self._has_begun = True
+        if delta.arguments and self._without_arguments:
+            begun = next(reversed(self._without_arguments)) if delta.index is None else delta.index
+            self._without_arguments.pop(begun, None)
+        if delta.name is not None:
+            self._call_ids.add(delta.id)
         return ChatChunk(tool_calls=(delta,))
 
-    def _end(self, answer: Response) -> ChatChunk:
-        parts = () if self._has_begun else answer.parts()
-        has_calls = self._has_calls or any(isinstance(part, ToolCall) for part in parts)
+    def _end(self, answer: Response) -> Iterator[ChatChunk]:
+        parts = tuple(self._missed_calls(answer)) if self._has_begun else answer.parts()
+        yield from self._missed_arguments(answer)
+        for place in self._inputs.open() if answer.status != "incomplete" else ():
+            yield self._call(ToolCallDelta(place, arguments=self._inputs.end(place)))
+        has_calls = bool(self._call_ids) or any(isinstance(part, ToolCall) for part in parts)
         reason = _finish_reason(answer, self._provider, has_calls=has_calls)
         self.done = True
-        return ChatChunk(parts=parts, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
+        yield ChatChunk(parts=parts, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
+
+    def _missed_arguments(self, answer: Response) -> Iterator[ChatChunk]:
+        """Give the arguments that no event has held: without them, a call would be run with none."""
+        whole = {call.call_id: call for call in answer.calls()}
+        for index, begun in list(self._without_arguments.items()):
+            found = whole.get(begun.call_id, begun)
+            if found is not begun or answer.status != "incomplete":  # else it was cut off before its arguments
+                yield self._call(ToolCallDelta(index, arguments=found.text))
+
+    def _missed_calls(self, answer: Response) -> Iterator[AssistantPart]:
+        """Give the calls that no event has held. If the answer names those of the stream otherwise, none is missed."""
+        calls = answer.calls()
+        if self._call_ids <= {call.call_id for call in calls}:
+            yield from [part for call in calls if call.call_id not in self._call_ids for part in call.parts()]
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""

@@ -6,7 +6,7 @@ Format: https://platform.openai.com/docs/api-reference/responses/create#response
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby
 from typing import Any
 
@@ -22,11 +22,11 @@ from traced_tools.messages import (
     ToolMessage,
     UserMessage,
 )
-from traced_tools.models.encoding import own
-from traced_tools.models.openai.common import arguments_text, image_url
+from traced_tools.models.encoding import fields_of, own
+from traced_tools.models.openai.common import arguments_text, custom_input, image_url
 
 
-def input_items(messages: Iterable[Message], provider: str, *, is_stored: bool) -> list[dict[str, Any]]:
+def input_items(messages: Sequence[Message], provider: str, *, is_stored: bool) -> list[dict[str, Any]]:
     """Return a conversation as items.
 
     Args:
@@ -34,10 +34,24 @@ def input_items(messages: Iterable[Message], provider: str, *, is_stored: bool) 
         provider: who reads it; what another provider sealed is left out.
         is_stored: whether the server keeps its answers, and so knows an item by its id alone.
     """
-    return [item for message in messages for item in _items(message, provider, is_stored)]
+    custom = frozenset(_custom_ids(messages, provider))
+    return [item for message in messages for item in _items(message, provider, is_stored, custom)]
 
 
-def _items(message: Message, provider: str, is_stored: bool) -> Iterator[dict[str, Any]]:
+def _custom_ids(messages: Iterable[Message], provider: str) -> Iterator[str | None]:
+    """Give the ids of the calls of custom tools, whose results are items of another type."""
+    for message in messages:
+        if isinstance(message, AssistantMessage) and own(message, provider):
+            yield from [call.id for call in message.tool_calls if _is_custom(fields_of(call.signature))]
+
+
+def _is_custom(signed: Mapping[str, Any]) -> bool:
+    return signed.get("type") == "custom"
+
+
+def _items(
+    message: Message, provider: str, is_stored: bool, custom: Collection[str | None]
+) -> Iterator[dict[str, Any]]:
     match message:
         case SystemMessage():
             yield {"role": "system", "content": message.text}
@@ -49,7 +63,8 @@ def _items(message: Message, provider: str, is_stored: bool) -> Iterator[dict[st
         case ToolMessage():
             for result in message.results:
                 output = _content((TextPart(result.content), *result.images))
-                yield {"type": "function_call_output", "call_id": result.call_id, "output": output}
+                kind = "custom_tool_call_output" if result.call_id in custom else "function_call_output"
+                yield {"type": kind, "call_id": result.call_id, "output": output}
 
 
 def _content(parts: Sequence[TextPart | ImagePart]) -> str | list[dict[str, Any]]:
@@ -113,8 +128,12 @@ class _Answer:
         return isinstance(last, ReasoningPart) and bool(last.signature or (last.id and self._is_stored))
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
-        item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments_text(call)}
-        return {**item, **self._sent(_fields(call.signature))}
+        signed = fields_of(call.signature)
+        known = self._sent({name: signed[name] for name in ("id", "namespace") if name in signed})
+        said = {"call_id": call.id, "name": call.name}
+        if _is_custom(signed):
+            return {"type": "custom_tool_call", **said, "input": custom_input(call), **known}
+        return {"type": "function_call", **said, "arguments": arguments_text(call), **known}
 
     def _add_record(self, items: list[dict[str, Any]], record: dict[str, Any]) -> None:
         """Add an item only the server understands; the record of a message belongs to the text before it."""
@@ -139,15 +158,6 @@ def _reasoning(run: list[ReasoningPart]) -> dict[str, Any]:
 def _is_thought_alone(item: dict[str, Any]) -> bool:
     """Return whether an item is one of `_reasoning`, which OpenAI refuses where nothing follows that it led to."""
     return item.get("type") == "reasoning" and "content" not in item
-
-
-def _fields(signature: str | None) -> dict[str, Any]:
-    """Return the fields that a signature holds, none for one that is not ours."""
-    try:
-        fields = json.loads(signature or "{}")
-    except (ValueError, RecursionError):
-        fields = None
-    return fields if isinstance(fields, dict) else {}
 
 
 def _message(text: str, record: dict[str, Any]) -> dict[str, Any]:

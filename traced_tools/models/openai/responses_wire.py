@@ -13,6 +13,7 @@ from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 
 from traced_tools.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
+from traced_tools.models.openai.common import CUSTOM, custom_arguments
 from traced_tools.models.wire import Body, Wire, written
 
 
@@ -99,6 +100,28 @@ class FunctionCall(Item):
         return iter(())
 
 
+class CustomCall(FunctionCall):
+    """A call of a custom tool, whose input is any text and not JSON."""
+
+    input: str | None = None
+    status: str | None = None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the input ends before the model finished it."""
+        return self.status == "incomplete"
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON text: the input is the field `input` of an object."""
+        return custom_arguments(self.input or "", is_cut_off=self.is_cut_off)
+
+    @property
+    def signature(self) -> str:
+        """What else it is, as JSON text."""
+        return written({**CUSTOM, **self.fields("id", "namespace")})
+
+
 class Reasoning(Item):
     """Thoughts: summarized, encrypted, or, as DeepSeek and vLLM give them, in the open as `content`.
 
@@ -144,7 +167,7 @@ class GeneratedImage(Item):
         yield from super().parts()
 
 
-_KINDS = ("message", "function_call", "reasoning", "image_generation_call")
+_KINDS = ("message", "function_call", "custom_tool_call", "reasoning", "image_generation_call")
 
 
 def _kind(value: Any) -> str:
@@ -155,6 +178,7 @@ def _kind(value: Any) -> str:
 AnyItem = Annotated[
     Annotated[Message, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[CustomCall, Tag("custom_tool_call")]
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[GeneratedImage, Tag("image_generation_call")]
     | Annotated[Item, Tag("other")],
@@ -208,6 +232,10 @@ class Response(Body):
         """Return all that is said in it."""
         return tuple(part for item in self.output or () for part in item.parts())
 
+    def calls(self) -> list[FunctionCall]:
+        """Return the tool calls in it."""
+        return [item for item in self.output or () if isinstance(item, FunctionCall)]
+
     def used(self) -> Usage | None:
         """Return the usage, if the server tells it."""
         return self.usage.usage() if self.usage else None
@@ -238,6 +266,10 @@ class TextDelta(Delta):
 
 class ArgumentsDelta(Delta):
     """A piece of a call's arguments."""
+
+
+class InputDelta(Delta):
+    """A piece of the input of a custom tool."""
 
 
 class ReasoningDelta(Delta):
@@ -274,6 +306,7 @@ EVENTS: Mapping[str, type[Event]] = {
     "response.output_text.delta": TextDelta,
     "response.refusal.delta": TextDelta,
     "response.function_call_arguments.delta": ArgumentsDelta,
+    "response.custom_tool_call_input.delta": InputDelta,
     "response.reasoning_summary_text.delta": ReasoningDelta,
     "response.reasoning_text.delta": ReasoningDelta,
     "response.completed": Ended,

@@ -57,6 +57,8 @@ _KNOWN = (
     Server("huggingface", "router.huggingface.co", "HF_TOKEN"),
     Server("perplexity", "api.perplexity.ai", "PERPLEXITY_API_KEY"),
     Server("x_ai", "api.x.ai", "XAI_API_KEY"),
+    # Gemini models in OpenAI's language: https://ai.google.dev/gemini-api/docs/openai
+    Server("gcp.gemini", "generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 )
 
 
