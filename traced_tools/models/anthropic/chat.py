@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import groupby
+from itertools import count, groupby
 from operator import itemgetter
 from typing import Any, Unpack
 
@@ -35,6 +35,7 @@ from traced_tools.messages import (
 )
 from traced_tools.models.anthropic.schema import closed
 from traced_tools.models.anthropic.wire import (
+    CALL_FIELDS,
     EVENTS,
     NOTHING,
     Answer,
@@ -48,8 +49,16 @@ from traced_tools.models.anthropic.wire import (
     MessageStop,
     Used,
 )
-from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.models.encoding import arguments_object, base64_of, merged, own, tool_schema, without_none
+from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse
+from traced_tools.models.encoding import (
+    arguments_object,
+    base64_of,
+    fields_of,
+    merged,
+    own,
+    tool_schema,
+    without_none,
+)
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.keys import key_of
@@ -170,12 +179,27 @@ class AnthropicChatCodec:
 
 
 class AnthropicChunkDecoder:
-    """Decodes one streamed answer. It is complete when it says so and every block in it has ended."""
+    """Decodes one streamed answer.
+
+    It is complete when it says so and every block in it has ended. An answer that is cut off at a limit or by a filter
+    is complete in the middle of its last block, too. A message that starts again replaces what came before.
+    """
 
     def __init__(self) -> None:
-        self._open: dict[int, Block] = {}
+        self._has_begun = False
+        self._start()
+
+    def _start(self) -> None:
+        self._open: dict[int, tuple[int, Block]] = {}
+        self._places = count()  # a gateway may use an index again
         self._used: dict[str, Any] = {}
-        self.done = False
+        self._last: int | None = None
+        self._is_cut_off = self._is_over = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the message is over, and every block in it but one that was cut off."""
+        return self._is_over and all(self._is_cut_off and index == self._last for index in self._open)
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
@@ -186,23 +210,29 @@ class AnthropicChunkDecoder:
     def _chunk(self, event: Event) -> ChatChunk:
         match event:
             case MessageStart(message=head):
-                return ChatChunk(id=head.id, model=head.model, usage=self._usage(head.usage))
+                restarts, self._has_begun = self._has_begun, True
+                self._start()
+                return ChatChunk(id=head.id, model=head.model, usage=self._usage(head.usage), restarts=restarts)
             case BlockStart(index=index, content_block=block):
-                self._open[index] = block
-                return block.begin(index)
+                place = next(self._places)
+                self._open[index], self._last = (place, block), index
+                return block.begin(place)
             case BlockDelta(index=index, delta=delta):
-                return self._block(index).add(index, delta)
+                place, block = self._block(index)
+                return block.add(place, delta)
             case BlockStop(index=index):
-                ended = self._block(index)
+                place, block = self._block(index)
                 del self._open[index]
-                return ended.end(index)
+                return block.end(place)
             case MessageDelta(delta=ending, usage=used):
-                return ChatChunk(finish_reason=_finish_reason(ending.stop_reason), usage=self._usage(used))
+                reason = _finish_reason(ending.stop_reason)
+                self._is_cut_off = reason in CUT_OFF
+                return ChatChunk(finish_reason=reason, usage=self._usage(used))
             case MessageStop():
-                self.done = not self._open
+                self._is_over = True
         return NOTHING
 
-    def _block(self, index: int) -> Block:
+    def _block(self, index: int) -> tuple[int, Block]:
         if index not in self._open:
             raise InvalidResponse(f"{_EVENT} belongs to no block", provider=_PROVIDER)
         return self._open[index]
@@ -290,7 +320,8 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         case UserMessage():
             return [block for part in message.parts for block in _part(part)]
         case AssistantMessage():
-            return [block for part in message.parts if _is_taken(part, message) for block in _part(part)]
+            taken = [part for part in message.parts if _is_taken(part, message)]
+            return [_signed(block, part, message) for part in taken for block in _part(part)]
         case ToolMessage():
             return [block for result in message.results for block in _result(result)]
 
@@ -299,6 +330,14 @@ def _is_taken(part: AssistantPart, message: AssistantMessage) -> bool:
     """Return whether the API takes a part of an answer back: images are the user's, and seals of others are refused."""
     is_sealed = isinstance(part, ReasoningPart | ProviderPart)
     return own(message, _PROVIDER) if is_sealed else not isinstance(part, ImagePart)
+
+
+def _signed(block: dict[str, Any], part: AssistantPart, message: AssistantMessage) -> dict[str, Any]:
+    """Return the block of a part; a call of Claude's has the fields of its signature, too."""
+    if not isinstance(part, ToolCall) or part.signature is None or not own(message, _PROVIDER):
+        return block
+    signed = fields_of(part.signature)
+    return {**block, **{name: signed[name] for name in CALL_FIELDS if name in signed}}
 
 
 def _part(part: AssistantPart) -> list[dict[str, Any]]:

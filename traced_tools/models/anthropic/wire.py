@@ -15,9 +15,15 @@ from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag
 
 from traced_tools.messages import ProviderPart, ReasoningPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
+from traced_tools.models.encoding import without_none
 from traced_tools.models.wire import Body, Wire, written
 
 NOTHING = ChatChunk()
+CALL_FIELDS = ("caller", "toolset_name")
+"""What else goes back with a call: the code that Claude called it from, and the toolset that the tool belongs to.
+
+Where it comes from: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/programmatic-tool-calling.
+"""
 
 
 class Delta(Wire):
@@ -76,11 +82,20 @@ class ToolUseBlock(Wire):
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] = Field(default_factory=dict)
+    caller: dict[str, Any] | None = None
+    toolset_name: str | None = None
     _comes_in_pieces: bool = PrivateAttr(default=False)
 
     def begin(self, index: int) -> ChatChunk:
         """Return the chunk of the block's beginning."""
-        return _call(ToolCallDelta(index, self.id, self.name))
+        return _call(ToolCallDelta(index, self.id, self.name, signature=self._signature()))
+
+    def _signature(self) -> str | None:
+        """Return what else the call is, as JSON text; a call by the model itself, as most are, is nothing else."""
+        caller = None if self.caller == {"type": "direct"} else self.caller
+        if not caller and not self.toolset_name:
+            return None
+        return written(without_none({"caller": caller, "toolset_name": self.toolset_name}))
 
     def add(self, index: int, delta: Delta) -> ChatChunk:
         """Grow by `delta` and return its chunk; the first piece of input is often empty."""
