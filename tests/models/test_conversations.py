@@ -235,13 +235,15 @@ def test_what_was_sealed_elsewhere_is_never_sent(name: str, conversation: tuple[
 DIG = {"oneOf": [{"type": "object", "properties": {"deep": {"type": "integer"}}}], "$defs": {}}
 
 
-@pytest.mark.parametrize("name", ["openai", "responses", "anthropic"])
-@pytest.mark.parametrize("schema", [{}, {"type": "object"}, DIG])
+@pytest.mark.parametrize("name", ["openai", "responses", "anthropic", "gcp.gemini", "ollama"])
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"title": "Dig"}, DIG])
 def test_a_tool_takes_one_object_with_fields_at_the_root(name: str, schema: dict[str, Any]) -> None:
     """OpenAI and Anthropic refuse every request that offers a tool with another root."""
     request = ChatRequest((UserMessage("go"),), (ToolDefinition(name="dig", input_schema=schema),))
     (tool,) = CODECS[name].encode(request, stream=False)["tools"]
-    sent = tool.get("input_schema") or tool.get("function", tool)["parameters"]
+    (tool,) = tool.get("functionDeclarations", [tool])
+    tool = tool.get("function", tool)
+    sent = next(tool[field] for field in ("input_schema", "parameters", "parametersJsonSchema") if field in tool)
     assert sent["type"] == "object"
     assert list(sent["properties"]) == (["deep"] if schema is DIG else [])
     assert not {"oneOf", "anyOf", "allOf"} & sent.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -281,8 +282,88 @@ def test_a_refusal_says_what_google_says_but_for_its_words(
     assert SECRET not in str(error) + repr(error)
 
 
+# Calls whose arguments are streamed.
+
+
+def call(*pieces: Any, more: bool = True, **fields: Any) -> dict[str, Any]:
+    said = {"partialArgs": [{"jsonPath": path, **value} for path, value in pieces]} if pieces else {}
+    return {"functionCall": {**fields, **said, **({"willContinue": True} if more else {})}}
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab'\"\\.[]$🌧", max_size=6)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(st.text("a.'\"\\[", max_size=3), inner, min_size=1, max_size=3)
+    ),
+    max_leaves=8,
+)
+FIELDS = {bool: "boolValue", int: "numberValue", type(None): "nullValue"}
+
+
+def pieces_of(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    match value:
+        case dict():
+            for name, inner in value.items():
+                escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+                yield from pieces_of(inner, f"{path}['{escaped}']")
+        case list():
+            for index, inner in enumerate(value):
+                yield from pieces_of(inner, f"{path}[{index}]")
+        case str():
+            yield from ((path, {"stringValue": piece, "willContinue": True}) for piece in (value[:2], value[2:]))
+        case _:
+            yield path, {FIELDS[type(value)]: value}
+
+
+@relaxed
+@given(st.dictionaries(st.text("a.'\"\\[", max_size=3), VALUES, max_size=3))
+def test_arguments_in_pieces_are_the_arguments(arguments: dict[str, Any]) -> None:
+    pieces = [call(piece) for piece in pieces_of(arguments, "$")]
+    (found,) = parts_of(*map(event, [call(name="f", id="c1"), *pieces, call(more=False)]), event(**END))
+    assert (found.name, found.id, json.loads(found.arguments)) == ("f", "c1", arguments)
+
+
+def test_two_calls_in_pieces_are_two_and_text_beside_them_stays() -> None:
+    first = [call(("$.a.b[0]", {"numberValue": 1}), name="f"), call(('$.a["b"][1]', {"boolValue": True}), more=False)]
+    second = [call(name="g"), call(("$.c", {"nullValue": None})), call(more=False)]
+    parts = parts_of(event(text("hm"), *first), *map(event, second), event(call(more=False)), event(**END))
+    assert parts == (TextPart("hm"), ToolCall("f", {"a": {"b": [1, True]}}), ToolCall("g", {"c": None}))
+
+
+def test_a_call_that_comes_in_pieces_ends_with_the_answer_at_the_latest() -> None:
+    begun = event(call(("$.a", {"stringValue": "b"}), name="f"))
+    assert parts_of(begun, event(**END)) == (ToolCall("f", {"a": "b"}),)
+
+
+@pytest.mark.parametrize("reason", ["MAX_TOKENS", "SAFETY"])
+def test_a_call_in_pieces_that_is_cut_off_is_no_call(reason: str) -> None:
+    begun = event(text("hm"), call(("$.a", {"stringValue": "b"}), name="f"))
+    assert parts_of(begun, event(finishReason=reason)) == (TextPart("hm"),)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [call(name="f"), call(name="g")],
+        [call(name="f", id="1"), call(id="2")],
+        *([call((path, {"stringValue": "x"}), name="f")] for path in ("", "$", "a", "$.a..b", "$[0]", "$.a[1]", "$.*")),
+        [call(("$" + ".a" * 101, {"stringValue": "x"}), name="f")],
+        [call(("$.a[99999999999]", {"stringValue": "x"}), name="f")],
+        [call(("$.a", {"stringValue": "x"}), ("$.a.b", {"stringValue": "y"}), name="f")],
+    ],
+)
+def test_pieces_that_do_not_fit_together_are_an_invalid_response(pieces: list[Any]) -> None:
+    for attempt in (decoded, folded):
+        with pytest.raises(InvalidResponse, match="pieces that do not fit together") as caught:
+            attempt(*map(event, pieces), event(**END))
+        assert caught.value.__context__ is None
+
+
 KEYS = (
     *("candidates", "content", "parts", "text", "thought", "thoughtSignature", "functionCall", "args", "inlineData"),
+    *("partialArgs", "jsonPath", "stringValue", "willContinue", "name"),
     *("mimeType", "data", "finishReason", "index", "usageMetadata", "promptFeedback", "blockReason", "error"),
 )
 JSON = st.recursive(

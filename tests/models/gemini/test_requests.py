@@ -258,7 +258,11 @@ def test_a_tool_is_sent_without_references_which_gemini_takes_only_in_places() -
         {
             "functionDeclarations": [
                 {"name": "plant", "description": "Do.", "parametersJsonSchema": expected},
-                {"name": "weather", "description": "Get it.", "parametersJsonSchema": {"type": "object"}},
+                {
+                    "name": "weather",
+                    "description": "Get it.",
+                    "parametersJsonSchema": {"type": "object", "properties": {}},
+                },
             ]
         }
     ]

@@ -187,7 +187,11 @@ def test_tools_are_sent_as_functions(options: dict[str, Any]) -> None:
     assert encoded(UserMessage("hi"), tools=(WEATHER,), **options)["tools"] == [
         {
             "type": "function",
-            "function": {"name": "weather", "description": "Get it.", "parameters": {"type": "object"}},
+            "function": {
+                "name": "weather",
+                "description": "Get it.",
+                "parameters": {"type": "object", "properties": {}},
+            },
         }
     ]
 

@@ -36,6 +36,7 @@ from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_ma
 from traced_tools.models.encoding import (
     arguments_object,
     base64_of,
+    fields_of,
     merged,
     output_schema,
     own,
@@ -43,7 +44,8 @@ from traced_tools.models.encoding import (
     without_none,
 )
 from traced_tools.models.folding import ChunkFold
-from traced_tools.models.gemini.wire import Answer, Blob, Candidate, Event, Part, Used
+from traced_tools.models.gemini.partial_calls import PartialCall
+from traced_tools.models.gemini.wire import Answer, Blob, Candidate, Event, FunctionCall, Part, Used
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
@@ -52,7 +54,7 @@ from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import Said, as_chunks, read, written
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import inlined
+from traced_tools.tools.dialects import inlined, one_object
 from traced_tools.tools.references import without
 
 _PROVIDER = "gcp.gemini"
@@ -195,6 +197,8 @@ class GeminiChunkDecoder:
 
     def __init__(self) -> None:
         self._called = False
+        self._partial: PartialCall | None = None
+        self._calls_in_pieces = False
         self.done = False
         self._used: Used | None = None
 
@@ -207,11 +211,30 @@ class GeminiChunkDecoder:
         candidate = event.candidate or _SILENT
         self._called = self._called or any(part.function_call for part in candidate.parts)
         reason = self._finish_reason(candidate.finish_reason, event.is_refusal)
-        said = [_said(part) for part in candidate.parts]
+        said = [self._said(part) for part in candidate.parts]
+        if reason is not None and self._partial is not None:
+            # nothing follows, so that the call is whole unless the answer was cut off in it
+            said += [("", "", (self._partial.part(),))] if reason == "tool_call" else []
+            self._partial = None
         self._used = event.usage_metadata or self._used
         # it counts from the beginning in each event, so that of the last is enough
         usage = self._used.usage() if self._used and self.done else None
         return as_chunks(said, (), usage, reason, event.response_id, event.model_version)
+
+    def _said(self, part: Part) -> Said:
+        """Return what a part says; a call that comes in pieces is said when it is whole."""
+        call = part.function_call
+        if call is None or not (self._partial or call.is_piece or (self._calls_in_pieces and call.is_empty)):
+            return _said(part)
+        if self._partial is None and not call.is_piece:
+            return "", "", ()  # the end of a call that has ended
+        self._calls_in_pieces = True
+        self._partial = self._partial or PartialCall()
+        _add(self._partial, call, part.thought_signature)
+        if call.will_continue:
+            return "", "", ()
+        ended, self._partial = self._partial.part(), None
+        return "", "", (ended,)
 
     def _finish_reason(self, said: str | None, is_refusal: bool) -> str | None:
         """Return the reason in our terms; Gemini says `STOP` where it stopped to have its calls run."""
@@ -229,10 +252,9 @@ class GeminiChunkDecoder:
 
 def _said(part: Part) -> Said:
     """Return what a part says. Text without a signature is a piece of one, all else is whole."""
-    if not part.is_text or part.thought_signature:
-        return "", "", (_whole(part),)
-    text = part.text or ""
-    return ("", text, ()) if part.thought else (text, "", ())
+    is_whole = not part.is_text or part.thought_signature
+    text, parts = (part.words, (_whole(part),)) if is_whole else (part.text or "", ())
+    return ("", text, parts) if part.thought else (text, "", parts)
 
 
 def _whole(part: Part) -> AssistantPart:
@@ -250,6 +272,16 @@ def _whole(part: Part) -> AssistantPart:
         return ReasoningPart(part.text, signature=signature)
     # a ReasoningPart without text would seal the thought before it, and be joined with that
     return ProviderPart(written({"text": "", "thought": True, "thoughtSignature": signature}))
+
+
+def _add(known: PartialCall, piece: FunctionCall, signature: str | None) -> None:
+    try:
+        known.add(piece, signature)
+    except ValueError:
+        pass
+    else:
+        return
+    raise InvalidResponse("a call in the answer comes in pieces that do not fit together", provider=_PROVIDER)
 
 
 def _bytes(blob: Blob) -> bytes:
@@ -321,7 +353,8 @@ def _sent(part: AssistantPart) -> dict[str, Any]:
             sent = {"text": part.text, "thought": True}
         case TextPart():
             sent = {"text": part.text}
-    return {**sent, "thoughtSignature": part.signature} if part.signature else sent
+    # a signature that is a JSON object comes from Gemini in OpenAI's language, which has another place for it
+    return {**sent, "thoughtSignature": part.signature} if part.signature and not fields_of(part.signature) else sent
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -337,8 +370,11 @@ def _image(part: ImagePart) -> dict[str, Any]:
 
 
 def _declaration(definition: ToolDefinition) -> dict[str, Any]:
-    """Return a tool without references in its schema: Gemini takes some of them, and refuses others."""
-    schema = tool_schema(definition, _schema)
+    """Return a tool without references in its schema: Gemini takes some of them, and refuses others.
+
+    The root is an object with fields, as for the other providers.
+    """
+    schema = tool_schema(definition, lambda given: one_object(_schema(given)))
     return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
 
 

@@ -18,14 +18,49 @@ _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
 """Keeps what it does not know, so that a part can go back as it came."""
 
 
+class PartialArg(Wire):
+    """A piece of a call's arguments: a value, or a piece of a text, and its place."""
+
+    model_config = _CAMEL
+
+    json_path: str
+    string_value: str | None = None
+    number_value: int | float | None = None
+    bool_value: bool | None = None
+    null_value: Any = None
+
+    @property
+    def value(self) -> str | int | float | bool | None:
+        """The value; None stands for null, too."""
+        given = (self.string_value, self.number_value, self.bool_value)
+        return next((value for value in given if value is not None), None)
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a value, which may be null."""
+        return self.value is not None or "null_value" in self.model_fields_set
+
+
 class FunctionCall(Wire):
-    """A call; one without arguments may lack them, and only some models give ids."""
+    """A call, or a piece of one; one without arguments may lack them, and only some models give ids."""
 
     model_config = _CAMEL
 
     name: str | None = None
     args: dict[str, Any] | None = None
     id: str | None = None
+    partial_args: tuple[PartialArg, ...] | None = None
+    will_continue: bool | None = None
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether the arguments come in pieces."""
+        return bool(self.will_continue) or self.partial_args is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says nothing, as the end of a call that came in pieces does."""
+        return not (self.name or self.args or self.id)
 
 
 class Blob(Wire):
@@ -57,7 +92,14 @@ class Part(Wire):
     @property
     def is_text(self) -> bool:
         """Whether it is a text, which a part with nothing in it but a signature counts as."""
-        return self.text is not None or not (self.inline_data or self.function_call or self.model_extra)
+        if self.inline_data or self.function_call:  # some gateways write out the fields of others, too
+            return False
+        return self.text is not None or not self.model_extra
+
+    @property
+    def words(self) -> str:
+        """The text that stands beside a call or an image."""
+        return (self.text or "") if self.function_call or self.image else ""
 
     def as_it_came(self) -> str:
         """Return the part as JSON text."""

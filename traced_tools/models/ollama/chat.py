@@ -38,7 +38,7 @@ from traced_tools.models.ollama.wire import Answer, Said
 from traced_tools.models.wire import read, written
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import inlined
+from traced_tools.tools.dialects import inlined, one_object
 
 _PROVIDER = "ollama"
 _CLOUD = "https://ollama.com"
@@ -221,8 +221,11 @@ def _settings(options: ChatOptions) -> dict[str, Any]:
 
 
 def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    """Return a tool without references in its schema: Ollama takes a field's out and puts nothing in its place."""
-    parameters = tool_schema(definition, inlined)
+    """Return a tool without references in its schema: Ollama takes a field's out and puts nothing in its place.
+
+    Its root is an object with fields, which most chat templates read without a check.
+    """
+    parameters = tool_schema(definition, lambda schema: one_object(inlined(schema)))
     function = {"name": definition.name, "description": definition.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
