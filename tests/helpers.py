@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,11 @@ MARKER = "mArKeR-7f3a"
 
 relaxed = settings(database=None, deadline=None, max_examples=60)
 """A property may take its time and leaves nothing on disk."""
+
+
+def stable_id(value: object) -> str:
+    """Return the id of a test's parameter: its `repr` without addresses, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def run(spec: ChatClientRequestSpec, mode: str) -> ChatClientResponse:

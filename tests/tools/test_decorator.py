@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.helpers import MARKER
+from tests.helpers import MARKER, stable_id
 from traced_tools import (
     FunctionToolCallback,
     TextPart,
@@ -201,7 +201,7 @@ def test_a_function_wrapped_by_another_decorator_keeps_its_signature() -> None:
     assert {name: called(each, {"text": "hi"}) for name, each in found.items()} == {"outer": "HI", "renamed": "HI"}
 
 
-@pytest.mark.parametrize("marked", [5, "now", None, property(lambda self: 1)], ids=str)
+@pytest.mark.parametrize("marked", [5, "now", None, property(lambda self: 1)], ids=stable_id)
 def test_only_functions_and_methods_can_be_marked(marked: Any) -> None:
     with pytest.raises(TypeError, match="@tool marks functions and methods"):
         tool(name="x")(marked)

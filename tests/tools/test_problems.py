@@ -36,7 +36,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from tests.helpers import MARKER, relaxed
+from tests.helpers import MARKER, relaxed, stable_id
 from traced_tools import FunctionToolCallback, InvalidArguments
 
 
@@ -210,7 +210,7 @@ def told(hint: Any, value: Any) -> str:
         (Json[int], "{", "not valid JSON: EOF while parsing an object at line 1 column 1"),
         (Json[int], True, "must be a string of JSON"),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_each_type_says_what_was_expected_in_words_of_json(hint: Any, value: Any, text: str) -> None:
     assert told(hint, value) == f"x: {text}"
@@ -252,7 +252,7 @@ def test_each_type_says_what_was_expected_in_words_of_json(hint: Any, value: Any
         (Json[list[int]], "[1, []]", "x.1: must be an integer"),
         (Annotated[Place, BeforeValidator(_split)], "Bonn", "x.size: must be an integer"),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_a_problem_is_named_where_it_lies(hint: Any, value: Any, problems: str) -> None:
     assert told(hint, value) == problems
@@ -297,7 +297,7 @@ def test_a_problem_is_named_where_it_lies(hint: Any, value: Any, problems: str) 
             "x.1.side: must be a number; x.2: must be an object or an integer",
         ),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_of_a_union_the_nearest_form_is_told_of(hint: Any, value: Any, problems: str) -> None:
     assert told(hint, value) == problems
@@ -314,7 +314,7 @@ def test_of_a_union_the_nearest_form_is_told_of(hint: Any, value: Any, problems:
         (Annotated[int, AfterValidator(_speak_as_pydantic)], 1, "x: choose one of ours"),
         (Annotated[int, AfterValidator(_say_nothing)], 1, "x: is not valid"),
     ],
-    ids=repr,
+    ids=stable_id,
 )
 def test_the_words_of_the_developers_validators_stay(hint: Any, value: Any, problems: str) -> None:
     assert told(hint, value) == problems

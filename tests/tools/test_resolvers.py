@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, Telemetry, run
+from tests.helpers import MODES, Telemetry, run, stable_id
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -229,13 +229,13 @@ def test_the_first_resolver_that_knows_a_name_has_it() -> None:
     assert DelegatingToolCallbackResolver(iter([])).resolve("add") is None
 
 
-@pytest.mark.parametrize("wrong", [5, None, [add], [None], "add"], ids=str)
+@pytest.mark.parametrize("wrong", [5, None, [add], [None], "add"], ids=stable_id)
 def test_delegating_needs_resolvers(wrong: Any) -> None:
     with pytest.raises(TypeError, match="resolvers"):
         DelegatingToolCallbackResolver(wrong)
 
 
-@pytest.mark.parametrize("wrong", [5, add, "static"], ids=str)
+@pytest.mark.parametrize("wrong", [5, add, "static"], ids=stable_id)
 def test_what_resolves_nothing_is_no_resolver(wrong: Any) -> None:
     for make in (lambda: ChatClient(ScriptedChatModel([]), resolver=wrong), lambda: ToolCallingManager(resolver=wrong)):
         with pytest.raises(TypeError, match="resolver must be a ToolCallbackResolver or None"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import MARKER
+from tests.helpers import MARKER, stable_id
 from traced_tools import FunctionToolCallback, ToolContext, ToolDefinitionError
 from traced_tools.errors import InvalidArguments
 
@@ -350,7 +350,7 @@ def test_an_annotation_that_cannot_be_read_is_refused_by_the_functions_name(func
         made(function)
 
 
-@pytest.mark.parametrize("annotation", [5, "int", [int], object(), Callable[[], int], type(sys)], ids=repr)
+@pytest.mark.parametrize("annotation", [5, "int", [int], object(), Callable[[], int], type(sys)], ids=stable_id)
 def test_an_annotation_that_misleads_is_refused_or_read(annotation: Any) -> None:
     def find(city: Any) -> str:
         return repr(city)

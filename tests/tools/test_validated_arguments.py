@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, GetCoreSchemaHandler, SecretStr, field_serializer
 from pydantic_core import core_schema
 
+from tests.helpers import stable_id
 from tests.support import MODES, run
 from traced_tools import (
     Advisor,
@@ -206,7 +207,7 @@ def add_one(number: int) -> int:
         (Cents, "9000", 9000),
         (Annotated[int, AfterValidator(add_one)], 1, 2),
     ],
-    ids=lambda value: getattr(value, "__name__", "") or repr(value).partition(" at 0x")[0],
+    ids=stable_id,
 )
 def test_each_type_is_shown_as_the_tool_gets_it(hint: Any, given: Any, expected: Any) -> None:
     def pay(value: Any, more: int = 0) -> None: ...
