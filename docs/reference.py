@@ -57,6 +57,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.EVENT_ID: ["019316a2-9d60-7aa1-9e58-0d8c5a4be2f1"],
     names.EXPORTER_NAME: ["otlp.traces"],
     names.REASON_CODE: ["approval_required", "max_tool_calls"],
+    names.APPROVAL_BY: ["ana@example.com"],
     names.AUDIT_CHAIN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
     names.AUDIT_HASH: ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
 }

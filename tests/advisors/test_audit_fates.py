@@ -134,10 +134,11 @@ def test_the_decision_tells_who_decided_and_why(trail: KeptTrail) -> None:
         name, order = "policy", 500
 
         async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-            return call.denied(MARKER, code="rule-7")
+            return call.denied(MARKER, code="rule-7", by="ana")
 
     client_of(trail, [adds(1, 1), "x"], Coded()).prompt("?").call()
-    assert trail.one("decision").fields == {"decision": "denied", "advisor": "policy", "reason_code": "rule-7"}
+    denied = {"decision": "denied", "advisor": "policy", "reason_code": "rule-7", "by": "ana"}
+    assert trail.one("decision").fields == denied
     assert trail.one("decision").contents == {}
     repeated = KeptTrail()
     client_of(repeated, [[adds(1, 1), adds(1, 1)], "x"], limits=LoopLimits(max_repeated_calls=1)).prompt("?").call()
@@ -194,8 +195,8 @@ def test_what_a_driver_decides_is_on_record(trail: KeptTrail, mode: str) -> None
         driven = client.prompt("?").start()
         while step := driven.next():
             if isinstance(step, ExecuteTools) and len(step.calls) > 1:
-                step.approve("yes")
-                step.deny("no", MARKER)
+                step.approve("yes", by="ana")
+                step.deny("no", MARKER, code="rule-7", by="bob")
                 step.answer("mine", MARKER)
             elif isinstance(step, ExecuteTools):
                 driven.answer(step, [ToolResult(step.calls[0].id or "", "add", MARKER)])
@@ -210,4 +211,6 @@ def test_what_a_driver_decides_is_on_record(trail: KeptTrail, mode: str) -> None
         RAN,
         ["intent add", "answered"],
     ]
+    people = [(each.fields["decision"], each.fields["by"]) for each in trail.of("decision") if "by" in each.fields]
+    assert sorted(people) == [("approved", "ana"), ("denied", "bob")]
     assert_reconciled(trail, telemetry)

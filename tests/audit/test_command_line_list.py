@@ -24,7 +24,7 @@ def test_list_shows_a_row_for_each_call(store: Path) -> None:
     assert lines[0] == ["time", "(UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration"]
     assert lines[1][2:] == ["0197a3b9-1111-7f12", "clerk", "mail", "allowed", "UNFINISHED"]
     assert lines[2][2:] == ["0197a3b2-4c5d-7f12", "planner", "book", "allowed", "error", "250.0", "ms"]
-    assert lines[3][2:] == ["0197a3b2-4c5d-7f12", "planner", "refund", "denied", "policy", "-"]
+    assert lines[3][2:] == ["0197a3b2-4c5d-7f12", "planner", "refund", "denied", "(needs_a_person)", "policy", "-"]
     assert lines[4][:2] == ["2026-01-01", "12:00:01"]
     assert lines[-1] == ["4", "calls,", "1", "refused,", "1", "unfinished"]
 
@@ -86,6 +86,7 @@ def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
             "state": "error",
             "decision": "allowed",
             "decided_by": None,
+            "by": None,
             "reason_code": None,
             "outcome": "error",
             "error_type": "OSError",
@@ -94,6 +95,27 @@ def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
             "conflicting": 0,
         }
     ]
+
+
+def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Chain()
+    refused = {"decision": "denied", "advisor": "desk", "by": "ana", "reason_code": "rule-7"}
+    chain.call("refund", run_id=RUN, **refused)
+    chain.call("pay", run_id=RUN, batch_index=1, decision="approved", by="bob")
+    insert(store.with_name("people.db"), chain.rows)
+    place = ("--store", store.with_name("people.db"))
+    approved, denied = json.loads(printed("list", "--json", *place))
+    assert (denied["by"], denied["decided_by"], denied["reason_code"]) == ("ana", "desk", "rule-7")
+    assert (approved["by"], approved["decided_by"], approved["reason_code"]) == ("bob", None, None)
+    shown = printed("show", RUN, *place)
+    assert "denied by ana via desk (rule-7)" in shown
+    assert "approved by bob" in shown
+    wide = printed("list", *place)
+    assert "denied (rule-7)  ana via desk" in wide
+    monkeypatch.setenv("COLUMNS", "109")
+    narrow = printed("list", *place)
+    assert "denied by ana via desk (rule-7)" in narrow
+    assert "ok (approved by bob)" in narrow
 
 
 def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path) -> None:

@@ -87,6 +87,7 @@ def test_an_event_tells_of_the_call_with_the_time_and_the_trace_of_the_record(te
         names.TOOL_DECISION: "denied",
         names.ADVISOR_NAME: "policy",
         names.REASON_CODE: "rule-7",
+        names.APPROVAL_BY: "ana",
         names.ERROR_TYPE: "invalid_arguments",
     }
     assert outcome.attributes == {

@@ -82,6 +82,10 @@ def test_a_piece_of_an_answer_has_a_line_too() -> None:
             "get_weather decided  call_1, invalid_arguments",
         ),
         (
+            decided("denied", advisor="policy", by="ana", reason_code="over_100"),
+            "get_weather decided  call_1, denied, by ana, by policy, over_100",
+        ),
+        (
             decided("denied", advisor="policy", reason_code="over_100"),
             "get_weather decided  call_1, denied, by policy, over_100",
         ),

@@ -31,6 +31,7 @@ from traced_tools import (
     Advisor,
     AssistantMessage,
     ChatClient,
+    ExecuteTools,
     InvalidResponse,
     LoopLimits,
     TelemetryOptions,
@@ -71,6 +72,16 @@ class Reasoned(Advisor):
             return call.answered("cached " * 100_000)
         arguments = "[]" if call.name == "add" else call.arguments
         return await call_next(call.replace(arguments=arguments, intent="because " * 100))
+
+
+class Late(Advisor):
+    """Refuses a call after its tool has run."""
+
+    name, order = "late", 400
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        await call_next(call)
+        return call.denied("the result is withheld", code="rule-8")
 
 
 class FailingEmbedder(Embedder):
@@ -122,6 +133,24 @@ def run_with_guards(telemetry: Telemetry) -> None:
     advisors = [Guard(), Outside()]
     client = ChatClient(model, tools=[add, fail], advisors=advisors, telemetry=telemetry.options)
     run(client.prompt("?"), "call")
+
+
+def run_with_a_person(telemetry: Telemetry) -> None:
+    """Have a person approve of one call and refuse another."""
+    calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("add", {"a": 2, "b": 2}, id="2")]
+    client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[add], telemetry=telemetry.options)
+    driven = client.prompt("?").start()
+    while step := driven.next():
+        if isinstance(step, ExecuteTools):
+            step.approve("1", by="ana")
+            step.deny("2", "no", code="rule-7", by="ana")
+        driven.perform(step)
+
+
+def run_with_a_result_withheld(telemetry: Telemetry) -> None:
+    """Have an advisor refuse a call whose tool has run."""
+    model = ScriptedChatModel([adds(1, 1), "x"])
+    run(ChatClient(model, tools=[add], advisors=[Late()], telemetry=telemetry.options).prompt("?"), "call")
 
 
 def run_with_reasons(telemetry: Telemetry) -> None:
@@ -211,6 +240,8 @@ def audit(telemetry: Telemetry) -> None:
 RUNS: tuple[Callable[[Telemetry], None], ...] = (
     runs_of_the_scenario,
     run_with_guards,
+    run_with_a_person,
+    run_with_a_result_withheld,
     run_with_reasons,
     run_of_a_stuck_tool,
     embed,

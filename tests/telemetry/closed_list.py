@@ -104,6 +104,7 @@ OPTIONAL_LABELS = {
     names.SERVER_ADDRESS,
     names.SERVER_PORT,
     names.ADVISOR_NAME,
+    names.REASON_CODE,
 }
 """What only some series of a metric have; of the advisor only those of decisions."""
 

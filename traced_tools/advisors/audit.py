@@ -302,7 +302,7 @@ class _Asked:
     def decision(self, event: ToolDecided) -> Draft:
         """Return the record of what was decided."""
         told: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
-        told |= {"reason_code": event.reason_code, "error_type": event.error_type}
+        told |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
             told["intent_late"] = True
         changed = event.kept is not None and event.kept != self._arguments

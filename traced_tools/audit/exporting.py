@@ -17,7 +17,7 @@ ExportFormat = Literal["jsonl", "csv", "parquet"]
 
 _TEXTS: Final = (
     *("service", "agent", "run_id", "call_id", "tool", "conversation_id", "trace_id", "span_id", "decision", "advisor"),
-    *("reason_code", "outcome", "error_type", "source", "model", "provider", "response_id", "definition_digest"),
+    *("reason_code", "by", "outcome", "error_type", "source", "model", "provider", "response_id", "definition_digest"),
 )
 _COUNTS: Final = ("iteration", "batch_index", "batch_size", "attempts")
 _CONTENTS: Final = ("arguments", "requested_arguments", "reason", "result")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from traced_tools.events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import identifier
+from traced_tools.telemetry.bounds import identifier, person
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.shapes import from_json
 
@@ -46,6 +46,7 @@ class CallWatch:
         }
         self._may_tell = tool is not None and getattr(tool.metadata, "capture", False) is True
         self._decision: Decision = "allowed"
+        self._by: str | None = None
         self._intent: str | None = None
         self._arguments: str | None = None
         self._is_decided = False
@@ -66,9 +67,10 @@ class CallWatch:
         fields = {"arguments_size": size, "arguments": told}
         self._tell(ToolIntended, fields, failing=failing, keep=(self._call, self._tool))
 
-    def approved(self) -> None:
-        """Note that somebody has approved of the call."""
+    def approved(self, by: str | None) -> None:
+        """Record that the call is approved, and by which person or service if the application named one."""
         self._decision = "approved"
+        self._by = by
 
     def advised(self, reason: str | None, arguments: str) -> None:
         """Note the reason the model gave, and what the tool is to be called with, when advice lets the call through."""
@@ -113,7 +115,8 @@ class CallWatch:
     def _tell_decision(self, decision: Decision, result: ToolResult | None = None) -> None:
         self._is_decided = True
         told = self._told(names.INTENT, self._intent)
-        fields: dict[str, Any] = {"decision": decision, "intent": told}
+        by = self._by if result is None else result.by
+        fields: dict[str, Any] = {"decision": decision, "intent": told, "by": None if by is None else person(by)}
         if result is not None:
             words = {"reason_code": _word(result.reason_code), "error_type": _word(result.error_type)}
             fields |= {"advisor": result.advisor, **words}

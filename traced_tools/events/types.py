@@ -162,6 +162,7 @@ class ToolDecided(ToolEvent):
         decision: the decision.
         advisor: the advisor that decided, when one did.
         reason_code: why it was decided so, a word set in code, such as the limit that is broken.
+        by: the person or service that approved or refused the call, as the application names them.
         error_type: a word for what is wrong with a call that is refused for being wrong.
         intent: the reason the model gave, where one is known; content.
     """
@@ -170,6 +171,7 @@ class ToolDecided(ToolEvent):
     decision: Decision
     advisor: Text | None = None
     reason_code: Text | None = None
+    by: Text | None = None
     error_type: Text | None = None
     intent: Text | None = Field(default=None, repr=False)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from traced_tools.messages import Usage
 from traced_tools.telemetry import names
-from traced_tools.telemetry.words import DECISIONS, FINISH_REASONS
+from traced_tools.telemetry.words import DECISIONS, FINISH_REASONS, REASON_CODES
 
 if TYPE_CHECKING:
     from traced_tools.telemetry.scope import Attributes
@@ -41,6 +41,17 @@ def identifier(text: str) -> str:
     """Return an id or a name that somebody else chose, or `_OTHER` for what can be none: a long or spaced-out text."""
     is_one = len(text) <= LONGEST and text.isprintable() and " " not in text
     return text if is_one else names.OTHER
+
+
+def person(name: str) -> str:
+    """Return the name of a person or service as the application gave it, or `_OTHER` if it is not one line of text."""
+    return name if len(name) <= LONGEST and name.isprintable() else names.OTHER
+
+
+def reason_code(code: str, tool: str) -> str:
+    """Return a reason code as a metric label; codes of this package always, others up to the limit of a tool."""
+    code = identifier(code)
+    return code if code in REASON_CODES else bounded(names.REASON_CODE, tool, code)
 
 
 def finish_reason(word: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry.trace import Span, SpanKind
 
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import bounded, identifier
+from traced_tools.telemetry.bounds import bounded, identifier, person, reason_code
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.scope import Attributes, Scope
@@ -41,6 +41,7 @@ class ToolScope(Scope):
     content_names = names.EXECUTE_TOOL_SPAN.content
     _attempts = 0
     _approved = False
+    _approved_by: str | None = None
     _intent: str | None = None
     _outcome: str | None = None
     _result: ToolResult | None = None
@@ -89,9 +90,10 @@ class ToolScope(Scope):
             self.run.guarded(emit, self.run.logger, names.TOOL_INTENT_EVENT, self._context, self._intended)
         return self
 
-    def approved(self) -> None:
-        """Note that somebody has approved of the call."""
+    def approved(self, by: str | None) -> None:
+        """Record that the call is approved, and by which person or service if the application named one."""
         self._approved = True
+        self._approved_by = by
 
     def intended(self, reason: str | None) -> None:
         """Note the reason the model gave."""
@@ -173,6 +175,7 @@ class ToolScope(Scope):
         }
         if self._decision is not None:
             attributes[names.TOOL_DECISION] = self._decision
+            attributes.update(self._who_and_why())
         if self._repairs:
             attributes[names.TOOL_ARGUMENTS_REPAIRS] = self._repairs
         if result is not None:
@@ -198,6 +201,21 @@ class ToolScope(Scope):
             return None
         return "approved" if self._approved else "allowed"
 
+    def _who_and_why(self) -> Attributes:
+        """Return the advisor, the reason code and the person or service of the decision, as far as they are known."""
+        result = self._result
+        if result is None:
+            by = self._approved_by
+            return {} if by is None else {names.APPROVAL_BY: person(by)}
+        attributes: Attributes = {}
+        if result.advisor is not None:
+            attributes[names.ADVISOR_NAME] = result.advisor
+        if result.reason_code is not None:
+            attributes[names.REASON_CODE] = identifier(result.reason_code)
+        if result.by is not None:
+            attributes[names.APPROVAL_BY] = person(result.by)
+        return attributes
+
     def _record(self, instruments: Instruments) -> None:
         if self._attempts:
             labels: Attributes = {
@@ -212,7 +230,9 @@ class ToolScope(Scope):
             return
         decision: Attributes = {names.TOOL_NAME: self._tool, names.TOOL_DECISION: self._decision}
         if self._result is not None and self._result.advisor is not None:
-            decision[names.ADVISOR_NAME] = self._result.advisor
+            decision[names.ADVISOR_NAME] = bounded(names.ADVISOR_NAME, self._tool, self._result.advisor)
+        if self._result is not None and self._result.reason_code is not None:
+            decision[names.REASON_CODE] = reason_code(self._result.reason_code, self._tool)
         instruments.tool_decisions.add(1, decision, self._context)
 
     def _is_silent(self) -> bool:
@@ -246,9 +266,7 @@ class ToolScope(Scope):
         return {**self._identity(), **shape, **self.told_on(names.TOOL_INTENT_EVENT)}
 
     def _decided(self) -> Attributes:
-        attributes: Attributes = {**self._identity(), names.TOOL_DECISION: self._decision or ""}
-        if self._result is not None and self._result.advisor is not None:
-            attributes[names.ADVISOR_NAME] = self._result.advisor
+        attributes: Attributes = {**self._identity(), names.TOOL_DECISION: self._decision or "", **self._who_and_why()}
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
         return {**attributes, **self.told_on(names.TOOL_DECISION_EVENT)}

@@ -45,6 +45,18 @@ Decision = Literal[
 ]
 DECISIONS: Final = get_args(Decision)
 
+REASON_CODES: Final = (
+    "max_tool_calls",
+    "max_calls_per_tool",
+    "max_iterations",
+    "repeated_call",
+    "token_budget",
+    "deadline",
+    "approval_required",
+    "audit_unavailable",
+)
+"""The reason codes that this package sets; advisors and drivers set others."""
+
 Repair = Literal[
     "blank", "null", "string", "code_fence", "null_fields", "number_as_string", "json_string", "dummy_argument"
 ]

@@ -96,16 +96,16 @@ class ToolInvocation:
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
         return replace(self, arguments=own, intent=self.intent if intent is None else intent)
 
-    def denied(self, reason: str, *, code: str | None = None) -> ToolResult:
+    def denied(self, reason: str, *, code: str | None = None, by: str | None = None) -> ToolResult:
         """Return the result of a call that may not run.
 
         Args:
             reason: what the model reads.
-            code: a word for it, set in code, such as the name of a rule; events and the audit trail tell it.
+            code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
+                audit trail record it.
+            by: the person or service that refused the call. Spans, events and the audit trail record it.
         """
-        expect("code", code, (str, type(None)), "a str or None")
-        text = f"The call was not run: {reason}"
-        return ToolResult(self.id, self.name, text, decision="denied", reason_code=code)
+        return denied_result(self.id, self.name, reason, code, by)
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
         """Return a result given in place of the tool's own, such as a cached one; the model reads `content`."""
@@ -113,7 +113,30 @@ class ToolInvocation:
         return ToolResult(self.id, self.name, content, value=value, decision="answered")
 
 
+def denied_result(call_id: str, name: str, reason: str, code: str | None, by: str | None) -> ToolResult:
+    """Return the result of a call that may not run; raises `TypeError` or `ValueError` for a wrong argument."""
+    expect("reason", reason, str, "a str")
+    expect("code", code, (str, type(None)), "a str or None")
+    check_by(by)
+    text = f"The call was not run: {reason}"
+    return ToolResult(call_id, name, text, decision="denied", reason_code=code, by=by)
+
+
+def check_by(by: object) -> None:
+    """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
+    expect("by", by, (str, type(None)), "a str or None")
+    if isinstance(by, str) and not by.strip():
+        raise ValueError("by must not be blank: it names the person or service that decided; pass None for nobody")
+
+
 CallNext = Callable[[ToolInvocation], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The approval of a call; `by` names the person or service that gave it, if the application named one."""
+
+    by: str | None = None
 
 
 _MOST_NAMED = 50
@@ -129,7 +152,7 @@ class ToolExecution:
         place: position in the batch from 0, and the batch's size.
         iteration: the pass of the loop.
         refusal: a result decided before, such as a broken limit.
-        approved: whether somebody has approved of the call.
+        approved: the approval of the call; None if there is none.
         queued_at: when it was ready to run, on the clock of `time.perf_counter()`.
         most_characters: how much of the result the model reads; None for all.
     """
@@ -144,7 +167,7 @@ class ToolExecution:
         iteration: int,
         refusal: ToolResult | None,
         queued_at: float,
-        approved: bool = False,
+        approved: Approval | None = None,
         most_characters: int | None = None,
     ) -> None:
         self._run = run
@@ -179,14 +202,14 @@ class ToolExecution:
         with self._scope(refused=refusal is not None) as scope, self._watch:
             if self._bound is not None:
                 scope.repaired(self._bound.repairs)
-            if self._approved:
-                scope.approved()
-                self._watch.approved()
+            if self._approved is not None:
+                scope.approved(self._approved.by)
+                self._watch.approved(self._approved.by)
             if isinstance(refusal, InvalidArguments):
                 refusal = self._invalid(refusal, scope)
             result = refusal or await self._advised(scope)
-            if self._approved and result.decision == "allowed":
-                result = replace(result, decision="approved")
+            if self._approved is not None and result.decision == "allowed":
+                result = replace(result, decision="approved", by=self._approved.by)
             if self._most_characters is not None:
                 result = result.limited(self._most_characters)
             scope.decided(result)
@@ -215,7 +238,7 @@ class ToolExecution:
             known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
-        if self._tool.metadata.requires_approval and not self._approved:
+        if self._tool.metadata.requires_approval and self._approved is None:
             text = "The call was not run: somebody has to approve of it, and nobody has."
             return ToolResult(self._id, self._call.name, text, decision="denied", reason_code="approval_required")
         try:

@@ -17,7 +17,7 @@ from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.words import Decision, StopReason
 from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.tools.execution import ToolExecution
+from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.naming import wire_name
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
@@ -70,16 +70,38 @@ class ExecuteTools(Batch[ToolResult]):
         self._tools = tools
         self._iteration = iteration
         self._settled: dict[int, ToolResult] = {}
-        self._approved: set[int] = set()
+        self._approved: dict[int, Approval] = {}
 
-    def approve(self, call_id: str | None) -> None:
-        """Let one of the calls run that requires approval; raises `KeyError` for an id that is not among them."""
-        self._approved.update(self._places(call_id))
+    def approve(self, call_id: str | None, *, by: str | None = None) -> None:
+        """Let one of the calls run that requires approval.
 
-    def deny(self, call_id: str | None, reason: str) -> None:
-        """Refuse one of the calls; the model reads `reason`. Raises `KeyError` for an id that is not among them."""
+        Args:
+            call_id: the call's id.
+            by: the person or service that approves. Spans, events and the audit trail record it.
+
+        Raises:
+            KeyError: if no call of the batch has the id.
+        """
+        check_by(by)
         for index in self._places(call_id):
-            self.refuse(index, "denied", f"The call was not run: {reason}")
+            self._approved[index] = Approval(by)
+
+    def deny(self, call_id: str | None, reason: str, *, code: str | None = None, by: str | None = None) -> None:
+        """Refuse one of the calls.
+
+        Args:
+            call_id: the call's id.
+            reason: what the model reads.
+            code: the reason code, set in code, such as the name of a rule. Spans, events, the decisions metric and the
+                audit trail record it.
+            by: the person or service that refuses. Spans, events and the audit trail record it.
+
+        Raises:
+            KeyError: if no call of the batch has the id.
+        """
+        for index in self._places(call_id):
+            call = self.calls[index]
+            self._settled[index] = denied_result(call.id or "", call.name, reason, code, by)
 
     def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
         """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
@@ -127,7 +149,7 @@ class ExecuteTools(Batch[ToolResult]):
             iteration=self._iteration,
             refusal=self._settled.get(index),
             queued_at=now,
-            approved=index in self._approved,
+            approved=self._approved.get(index),
             most_characters=self._most_characters,
         )
 

@@ -28,7 +28,8 @@ class ToolResult:
         error_type: class of the error, or a word from the closed list.
         error: the exception the tool raised, or the `ToolTimeout` or `InvalidArguments` that stands for what happened.
         advisor: the advisor that decided, when one did.
-        reason_code: why it decided so: a word set in code, such as the limit that is broken or the rule of a policy.
+        reason_code: why it was decided: a code set in code, such as the broken limit or the rule of a policy.
+        by: the person or service that approved or refused the call, as the application names them.
     """
 
     call_id: str
@@ -43,6 +44,7 @@ class ToolResult:
     error: Exception | None = field(default=None, repr=False)
     advisor: str | None = None
     reason_code: str | None = None
+    by: str | None = None
 
     def __post_init__(self) -> None:
         if not self.content.isascii():

@@ -17,6 +17,7 @@ from traced_tools.audit.records import AUDIT_DECISIONS, RAN
 from traced_tools.cli.audit.shown import (
     as_text,
     counted,
+    decider_text,
     decision_text,
     duration_text,
     state_text,
@@ -36,7 +37,7 @@ _HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "out
 _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
 """Columns of a screen below which there is no room for durations."""
-_CUT: Final = ("agent", "tool", "by")
+_CUT: Final = ("agent", "tool", "by", "decision")
 """The columns that are cut where there is no room."""
 _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
@@ -58,7 +59,7 @@ def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> N
 
 def _cells(call: AuditedCall) -> list[Text]:
     *who, _, duration = _few_cells(call)
-    return [*who, decision_text(call), as_text(call.fields("decision").get("advisor")), state_text(call), duration]
+    return [*who, decision_text(call), Text(decider_text(call.fields("decision"))), state_text(call), duration]
 
 
 def _few_cells(call: AuditedCall) -> list[Text]:

@@ -16,9 +16,11 @@ from traced_tools.audit.reading import DAMAGED, AuditedCall, AuditedRun
 from traced_tools.audit.records import AuditRecord
 from traced_tools.cli.audit.shown import (
     as_text,
+    decider_text,
     duration_text,
     escaped,
     escaped_json,
+    reason_text,
     state_text,
     time_text,
     tool_name,
@@ -97,10 +99,9 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
 
 
 def _decided(record: AuditRecord, told: dict[str, Any]) -> Iterator[Text]:
-    by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
-    words = dict.fromkeys(told.get(name) for name in ("reason_code", "error_type"))
-    why = [escaped(word) for word in words if word not in (None, told.get("decision"))]
-    text = as_text(told.get("decision", "damaged")).append(by + (f" ({', '.join(why)})" if why else ""))
+    decider, why = decider_text(told), reason_text(told)
+    said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
+    text = as_text(told.get("decision", "damaged")).append(said)
     if told.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
     yield _labelled("decision", _at(record).append("  ").append_text(text))

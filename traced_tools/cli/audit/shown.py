@@ -82,23 +82,38 @@ def _marked(call: AuditedCall, text: Text) -> Text:
 
 
 def decision_text(call: AuditedCall) -> Text:
-    """Return what was decided."""
-    decision = call.fields("decision").get("decision")
-    return Text("-" if decision is None else escaped(decision), "" if decision in RAN else "yellow")
+    """Return what was decided, and the reason code."""
+    fields = call.fields("decision")
+    decision, why = fields.get("decision"), reason_text(fields)
+    text = "-" if decision is None else escaped(decision) + (f" ({why})" if why else "")
+    return Text(text, "" if decision in RAN else "yellow")
 
 
 def verdict_text(call: AuditedCall) -> Text:
-    """Return how a call ended and, unless it was simply allowed, who decided what."""
+    """Return how a call ended and, unless it was simply allowed, who decided what, and why."""
     told = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
     text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
-    by = f" by {escaped(told['advisor'])}" if "advisor" in told else ""
+    decider = decider_text(told)
+    by, why = f" by {decider}" if decider else "", reason_text(told)
     if refused:
-        return text.append(by, "not bold default")
+        return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
     decision = told.get("decision", "undecided")
     if not by and decision in ("allowed", call.state):
         return text
-    return text.append(f" ({escaped(decision)}{by})", "not bold default")
+    return text.append(f" ({escaped(decision)}{by}{f': {why}' if why else ''})", "not bold default")
+
+
+def decider_text(decision: Mapping[str, Any]) -> str:
+    """Return the person and the advisor that decided, as the record of the decision names them; may be blank."""
+    named = [escaped(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
+    return " via ".join(named)
+
+
+def reason_text(decision: Mapping[str, Any]) -> str:
+    """Return the codes that say why it was decided so, as the record of the decision has them; may be blank."""
+    codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
+    return ", ".join(escaped(code) for code in codes if code not in (None, decision.get("decision")))
 
 
 def duration_text(outcome: Mapping[str, Any]) -> str:
@@ -137,6 +152,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "state": call.state,
         "decision": decision.get("decision"),
         "decided_by": decision.get("advisor"),
+        "by": decision.get("by"),
         "reason_code": decision.get("reason_code"),
         "outcome": outcome.get("outcome"),
         "error_type": outcome.get("error_type") or decision.get("error_type"),

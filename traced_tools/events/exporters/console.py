@@ -116,6 +116,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "decision": _plain,
     "outcome": _plain,
     "error_type": _plain,
+    "by": _named("by"),
     "advisor": _named("by"),
     "reason_code": _plain,
     "iterations": _counted("iteration"),

@@ -147,6 +147,11 @@ TOOL_SOURCE: Final = _attribute(
 REASON_CODE: Final = _attribute(
     "traced_tools.tool.reason_code", "string", "Why it was decided so: a word set in code, such as the name of a rule."
 )
+APPROVAL_BY: Final = _attribute(
+    "traced_tools.approval.by",
+    "string",
+    "The person or service that approved or refused the call, as the application names them; never a metric label.",
+)
 INTENT: Final = _attribute("traced_tools.intent", "string", "The reason the model gave for a call.")
 CONTENT_TRUNCATED: Final = _attribute(
     "traced_tools.content.truncated", "boolean", "Set, to true, when content beside it was cut to the limit."

@@ -10,6 +10,7 @@ from traced_tools.telemetry.names.spans import CHAT_SPAN
 
 _RUN = (at.RUN_ID, at.AGENT_NAME, at.CONVERSATION_ID)
 _CALL = (*_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_TYPE, at.TOOL_CALL_ID, at.TOOL_SOURCE)
+_WHO_AND_WHY = (at.ADVISOR_NAME, at.REASON_CODE, at.APPROVAL_BY)
 _EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATED)
 
 TOOL_INTENT_EVENT: Final = EventType(
@@ -23,7 +24,7 @@ TOOL_DECISION_EVENT: Final = EventType(
     "traced_tools.tool.decision",
     "INFO",
     "What was decided about the call; a tool that is allowed starts now.",
-    (*_CALL, at.TOOL_DECISION, at.ADVISOR_NAME, at.ERROR_TYPE),
+    (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
     (at.TOOL_NAME, at.CONTENT_TRUNCATED),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
@@ -88,7 +89,7 @@ AUDIT_DECISION_EVENT: Final = EventType(
     "traced_tools.audit.decision",
     "INFO",
     "The audit trail holds what was decided about a call.",
-    (*_RECORD_OF_CALL, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE, at.ERROR_TYPE),
+    (*_RECORD_OF_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
 )
 AUDIT_OUTCOME_EVENT: Final = EventType(
     "traced_tools.audit.outcome",

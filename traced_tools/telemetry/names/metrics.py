@@ -178,7 +178,7 @@ TOOL_DECISIONS: Final = _metric(
     "counter",
     "{decision}",
     "What was decided about requested calls.",
-    (at.TOOL_NAME, at.TOOL_DECISION, at.ADVISOR_NAME),
+    (at.TOOL_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
 )
 TOOL_RETRIES: Final = _metric(
     "traced_tools.tool.retries",
