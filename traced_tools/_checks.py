@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -41,6 +41,17 @@ def expect_positive(argument: str, value: float | None) -> None:
         raise TypeError(f"{argument} must be a number or None, not {_kind(value)}")
     if not value > 0:
         raise ValueError(f"{argument} must be above 0, or None for no limit; it is {value}")
+
+
+def checked_mapping(argument: str, values: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return a copy of `values`, empty for None; raises an error that names the argument for what has no names."""
+    if values is None:
+        return {}
+    expect(argument, values, Mapping, "a mapping of names to values")
+    for key in values:
+        if not isinstance(key, str) or not key.strip():
+            raise ValueError(f"{argument} must have names (non-blank str) as keys")
+    return dict(values)
 
 
 def _kind(value: object) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from traced_tools._checks import expect, expect_each
+from traced_tools._checks import checked_mapping, expect, expect_each
 from traced_tools._flow import acall, call
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
-from traced_tools.advisors.chain import AdvisorChain, check_advisors
+from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.messages import MESSAGE_TYPES, ImagePart, Message, SystemMessage, TextPart, UserMessage
@@ -20,6 +20,7 @@ from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.spans import agent_scope
+from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.run import RunContext
@@ -97,7 +98,7 @@ class ChatClient:
             "tools": self._tools,
             "advisors": _advisors(advisors),
             "options": options,
-            "tool_context": _checked_mapping("tool_context", tool_context),
+            "tool_context": checked_mapping("tool_context", tool_context),
             "tool_calling_advisor": tool_calling_advisor,
             "limits": limits,
             "tool_errors": tool_errors,
@@ -165,12 +166,12 @@ class ChatClient:
             messages=_conversation(own["system"] if system is None else system, messages, user),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
-            context=_checked_mapping("params", params),
+            context=checked_mapping("params", params),
             new_run=partial(
                 RunContext,
                 agent=own["name"],
                 conversation_id=conversation_id,
-                tool_context={**own["tool_context"], **_checked_mapping("tool_context", tool_context)},
+                tool_context={**own["tool_context"], **checked_mapping("tool_context", tool_context)},
                 limits=limits or own["limits"] or DEFAULT_LIMITS,
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
                 telemetry=own["telemetry"],
@@ -297,13 +298,3 @@ def _check_settings(system: object, options: object, limits: object, tool_errors
     expect("options", options, (ChatOptions, type(None)), "a ChatOptions or None")
     expect("limits", limits, (LoopLimits, type(None)), "a LoopLimits or None")
     expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")
-
-
-def _checked_mapping(argument: str, values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if values is None:
-        return {}
-    expect(argument, values, Mapping, "a mapping of names to values")
-    for key in values:
-        if not isinstance(key, str) or not key.strip():
-            raise ValueError(f"{argument} must have names (non-blank str) as keys")
-    return dict(values)

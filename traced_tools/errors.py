@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientResponse
     from traced_tools.telemetry.words import StopReason
+    from traced_tools.tools.result import ToolExecutionResult
 
 _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
@@ -109,14 +110,23 @@ class LoopLimitExceeded(TracedToolsError):
     """A limit of the run was broken and `LoopLimits(on_limit="raise")` is in force.
 
     `limit` is the stop reason (such as `max_iterations`), `response` what the run had reached, and `tool_name` the tool
-    whose call broke a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the model wrote it.
+    whose call broke a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the model wrote it. By hand,
+    `response` is the one whose calls were executed, and `result` the `ToolExecutionResult`; in a run `result` is None.
     """
 
-    def __init__(self, limit: StopReason, response: ChatClientResponse, tool_name: str | None = None) -> None:
-        super().__init__(f"the run reached its limit {limit}; what it had is on .response")
+    def __init__(
+        self,
+        limit: StopReason,
+        response: ChatClientResponse,
+        tool_name: str | None = None,
+        result: ToolExecutionResult | None = None,
+    ) -> None:
+        where = "response" if result is None else "result"
+        super().__init__(f"the run reached its limit {limit}; what it had is on .{where}")
         self.limit = limit
         self.response = response
         self.tool_name = tool_name
+        self.result = result
 
 
 class ModelError(TracedToolsError):

@@ -66,6 +66,10 @@ def guarded() -> str:
     return ""
 
 
+class Turns(list[Any]):
+    """What the model asks for, one answer after the other."""
+
+
 FATES: dict[str, tuple[Any, list[Advisor], LoopLimits, list[list[str]]]] = {
     "ran": (adds(1, 1), [], LoopLimits(), [RAN]),
     "failed": (ToolCall("fail", ""), [], LoopLimits(), [["intent fail", "allowed", "error"]]),
@@ -89,7 +93,12 @@ FATES: dict[str, tuple[Any, list[Advisor], LoopLimits, list[list[str]]]] = {
         [["intent direct", "answered"]],
     ),
     "limited": ([adds(1, 1), adds(2, 2)], [], LoopLimits(max_tool_calls=1), [RAN, ["intent add", "limited"]]),
-    "repeated": ([adds(1, 1), adds(1, 1)], [], LoopLimits(max_repeated_calls=1), [RAN, ["intent add", "limited"]]),
+    "repeated": (
+        Turns([adds(1, 1), adds(1, 1)]),
+        [],
+        LoopLimits(max_repeated_calls=1),
+        [RAN, ["intent add", "limited"]],
+    ),
     "same id": (
         [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("fail", "", id="1")],
         [],
@@ -110,7 +119,7 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
     telemetry = Telemetry()
     client = client_of(
         trail,
-        [asked, "x"],
+        [*(asked if isinstance(asked, Turns) else [asked]), "x"],
         *advisors,
         tools=[add, fail, direct, stuck, guarded],
         limits=limits,
@@ -124,7 +133,8 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
 def test_the_words_of_the_records_are_those_of_the_trail(trail: KeptTrail) -> None:
     for asked, advisors, limits, _ in FATES.values():
         tools = [add, fail, direct, stuck, guarded]
-        client_of(trail, [asked, "x"], *advisors, tools=tools, limits=limits).prompt("?").call()
+        turns = asked if isinstance(asked, Turns) else [asked]
+        client_of(trail, [*turns, "x"], *advisors, tools=tools, limits=limits).prompt("?").call()
     assert {each.fields["decision"] for each in trail.of("decision")} == set(AUDIT_DECISIONS) - {"approved", "rejected"}
     assert {each.fields["outcome"] for each in trail.of("outcome")} == set(AUDIT_OUTCOMES) - {"cancelled"}
 
@@ -141,7 +151,7 @@ def test_the_decision_tells_who_decided_and_why(trail: KeptTrail) -> None:
     assert trail.one("decision").fields == denied
     assert trail.one("decision").contents == {}
     repeated = KeptTrail()
-    client_of(repeated, [[adds(1, 1), adds(1, 1)], "x"], limits=LoopLimits(max_repeated_calls=1)).prompt("?").call()
+    client_of(repeated, [adds(1, 1), adds(1, 1), "x"], limits=LoopLimits(max_repeated_calls=1)).prompt("?").call()
     refused = {"decision": "limited", "reason_code": "repeated_call"}
     assert sorted(len(each.fields) for each in repeated.of("decision")) == [1, 2]
     assert refused in [each.fields for each in repeated.of("decision")]

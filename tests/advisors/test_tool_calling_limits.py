@@ -10,8 +10,22 @@ import pytest
 from tests.advisors.loops import Loop, assert_complete
 from tests.helpers import MODES, run, run_chunks
 from tests.telemetry.runs import add, adds
-from traced_tools import AssistantMessage, ChatClient, ChatOptions, LoopLimitExceeded, LoopLimits, ToolCall, Usage
+from traced_tools import (
+    Advisor,
+    AssistantMessage,
+    ChatClient,
+    ChatOptions,
+    ImagePart,
+    LoopLimitExceeded,
+    LoopLimits,
+    ToolCall,
+    ToolInvocation,
+    ToolResult,
+    Usage,
+    tool,
+)
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
 
 pytestmark = pytest.mark.parametrize("mode", MODES)
 
@@ -27,7 +41,7 @@ class Clock:
 
 
 def limited(limit: str) -> tuple[LoopLimits, list[Any]]:
-    """Limits and turns that break `limit` in the second pass or the second call."""
+    """Limits and turns that break `limit` with the second pass or the second call."""
     settings: dict[str, Any] = {
         "max_iterations": {"max_iterations": 1},
         "max_tool_calls": {"max_tool_calls": 1},
@@ -36,12 +50,21 @@ def limited(limit: str) -> tuple[LoopLimits, list[Any]]:
         "token_budget": {"max_tokens": 4},
         "deadline": {"max_seconds": 60},
     }
-    second = adds(1, 1) if limit == "repeated_call" else adds(2, 2)
     turns = {
         "max_iterations": [["so far", adds(1, 1)]],
+        "repeated_call": [["so far", adds(1, 1)]] * 2,
         "deadline": [["so far", ToolCall("wait")]],
     }
-    return LoopLimits(**settings[limit]), turns.get(limit, [["so far", adds(1, 1), second]])
+    return LoopLimits(**settings[limit]), turns.get(limit, [["so far", adds(1, 1), adds(2, 2)]])
+
+
+def passes(limit: str) -> int:
+    """How many passes it takes to break `limit`: identical calls of one answer count as one."""
+    return 2 if limit == "repeated_call" else 1
+
+
+def usage(passes: int) -> Usage:
+    return Usage(input_tokens=3 * passes, output_tokens=2 * passes)
 
 
 LIMITS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "repeated_call", "token_budget", "deadline")
@@ -72,13 +95,13 @@ def test_b027_a_broken_limit_asks_once_more_without_tools(mode: str, limit: str,
     client, model, loop = limited_client(limit, "conclude", "concluded")
     response, chunks = run_chunks(client.prompt("?"), mode)
     assert (response.content, response.stop_reason) == ("concluded", limit)
-    assert [len(request.tools) for request in model.requests] == [2, 0]
-    assert response.usage == Usage(input_tokens=6, output_tokens=4)
+    assert [len(request.tools) for request in model.requests] == [*[2] * passes(limit), 0]
+    assert response.usage == usage(passes(limit) + 1)
     assert_complete(response.messages)
     assert response.messages[-1] == AssistantMessage("concluded")
     assert [final.stop_reason for final in loop.finals] == [limit]
     if chunks:
-        assert "".join(chunk.text for chunk in chunks if chunk.iteration == 2) == "concluded"
+        assert "".join(chunk.text for chunk in chunks if chunk.iteration == passes(limit) + 1) == "concluded"
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -86,7 +109,7 @@ def test_calls_in_the_concluding_answer_are_refused(mode: str, limit: str, limit
     client, model, _ = limited_client(limit, "conclude", ["I insist", adds(8, 8)])
     response = run(client.prompt("?"), mode)
     assert (response.content, response.stop_reason) == ("I insist", limit)
-    assert len(model.requests) == 2
+    assert len(model.requests) == passes(limit) + 1
     assert_complete(response.messages)
     assert response.tool_results[-1].outcome is None
     assert response.tool_results[-1].value is None
@@ -98,8 +121,8 @@ def test_a_broken_limit_can_stop_the_run_with_what_there_is(mode: str, limit: st
     client, model, loop = limited_client(limit, "stop")
     response = run(client.prompt("?"), mode)
     assert (response.content, response.stop_reason) == ("so far", limit)
-    assert len(model.requests) == 1
-    assert response.usage == Usage(input_tokens=3, output_tokens=2)
+    assert len(model.requests) == passes(limit)
+    assert response.usage == usage(passes(limit))
     assert_complete(response.messages)
     assert [final.stop_reason for final in loop.finals] == [limit]
 
@@ -111,9 +134,9 @@ def test_a_broken_limit_can_raise_with_what_there_is(mode: str, limit: str, limi
         run(client.prompt("?"), mode)
     assert caught.value.limit == limit
     response = caught.value.response
-    assert (response.stop_reason, response.content, len(model.requests)) == (limit, "so far", 1)
+    assert (response.stop_reason, response.content, len(model.requests)) == (limit, "so far", passes(limit))
     assert_complete(response.messages)
-    assert response.usage == Usage(input_tokens=3, output_tokens=2)
+    assert response.usage == usage(passes(limit))
     assert response.tool_results
     assert [final.stop_reason for final in loop.finals] == [limit]
 
@@ -148,10 +171,84 @@ def test_by_default_a_fourth_identical_call_ends_the_run(mode: str) -> None:
     assert (response.stop_reason, response.content) == ("repeated_call", "enough")
 
 
-def test_of_identical_calls_in_one_answer_only_those_over_the_limit_are_refused(mode: str) -> None:
-    model = ScriptedChatModel([[adds(1, 1)] * 4, "enough"])
+def test_identical_calls_of_one_answer_count_as_one_repetition(mode: str) -> None:
+    model = ScriptedChatModel([*[[adds(1, 1)] * 2] * 4, "enough"])
     response = run(ChatClient(model, tools=[add]).prompt("?"), mode)
-    assert [each.decision for each in response.tool_results] == ["allowed"] * 3 + ["repeated"]
+    assert [each.decision for each in response.tool_results] == ["allowed"] * 6 + ["repeated"] * 2
+    assert (response.stop_reason, response.content) == ("repeated_call", "enough")
+    (alone,) = [run(ChatClient(ScriptedChatModel([[adds(1, 1)] * 5, "x"]), tools=[add]).prompt("?"), mode)]
+    assert [each.decision for each in alone.tool_results] == ["allowed"] * 5
+
+
+def test_a_tool_whose_result_changes_may_be_asked_again_and_again(mode: str) -> None:
+    states = iter(["queued", "running 1", "running 2", "running 3", "running 4", "done"])
+
+    def status() -> str:
+        """Get the state of the job."""
+        return next(states)
+
+    model = ScriptedChatModel([*[ToolCall("status")] * 6, "it is done"])
+    response = run(ChatClient(model, tools=[status]).prompt("?"), mode)
+    assert [each.content for each in response.tool_results][-1] == "done"
+    assert (response.stop_reason, response.content) == ("answered", "it is done")
+
+
+def test_a_repeated_call_is_counted_anew_when_its_result_changes(mode: str) -> None:
+    states = iter(["queued", "queued", "running", "running", "running", "never"])
+
+    def status() -> str:
+        """Get the state of the job."""
+        return next(states)
+
+    model = ScriptedChatModel([*[ToolCall("status")] * 6, "enough"])
+    response = run(ChatClient(model, tools=[status]).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed"] * 5 + ["repeated"]
+    assert next(states) == "never"
+
+
+def test_going_back_and_forth_between_two_calls_is_a_repetition(mode: str) -> None:
+    model = ScriptedChatModel([*[adds(1, 1), adds(2, 2)] * 3, adds(1, 1), "enough"])
+    response = run(ChatClient(model, tools=[add]).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["allowed"] * 6 + ["repeated"]
+
+
+def test_an_image_that_changes_is_a_result_that_changes(mode: str) -> None:
+    pictures = iter(range(6))
+
+    def camera() -> ImagePart:
+        """Look through the camera."""
+        return ImagePart(data=bytes([next(pictures)]))
+
+    model = ScriptedChatModel([*[ToolCall("camera")] * 6, "seen"])
+    response = run(ChatClient(model, tools=[camera]).prompt("?"), mode)
+    assert response.stop_reason == "answered"
+
+
+def test_a_refusal_with_new_words_is_no_result_that_changes(mode: str) -> None:
+    class Clerk(Advisor):
+        name, order = "clerk", 400
+
+        def __init__(self) -> None:
+            self.times = iter(range(10))
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            return call.denied(f"not at {next(self.times)} o'clock")
+
+    model = ScriptedChatModel([*[adds(1, 1)] * 4, "enough"])
+    response = run(ChatClient(model, tools=[add], advisors=[Clerk()]).prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["denied"] * 3 + ["repeated"]
+
+
+def test_a_tool_marked_repeatable_may_be_called_with_the_same_arguments_at_will(mode: str) -> None:
+    @tool(repeatable=True)
+    def wait() -> str:
+        """Wait for a moment."""
+        return "waited"
+
+    model = ScriptedChatModel([*[[ToolCall("wait"), adds(1, 1)]] * 4, "enough"])
+    response = run(ChatClient(model, tools=[wait, add]).prompt("?"), mode)
+    decisions = [(each.name, each.decision) for each in response.tool_results]
+    assert decisions == [("wait", "allowed"), ("add", "allowed")] * 3 + [("wait", "allowed"), ("add", "repeated")]
 
 
 def test_calls_with_one_id_are_decided_apart(mode: str) -> None:

@@ -111,7 +111,6 @@ def test_a_refused_call_is_intended_and_decided(
     [
         (LoopLimits(max_tool_calls=1, on_limit="stop"), "limited", "max_tool_calls"),
         (LoopLimits(max_calls_per_tool=1, on_limit="stop"), "limited", "max_calls_per_tool"),
-        (LoopLimits(max_repeated_calls=1, on_limit="stop"), "repeated", "repeated_call"),
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
@@ -120,6 +119,15 @@ def test_a_call_beyond_a_limit_is_told_with_the_limit(mode: str, limits: LoopLim
     assert types(watching.of_call("call_1_2")) == REFUSED
     decided = decision_in(watching, "call_1_2")
     assert (decided.decision, decided.reason_code) == (decision, code)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_repeated_call_is_told_as_one(mode: str) -> None:
+    watching = Watching()
+    limits = LoopLimits(max_repeated_calls=1, on_limit="stop")
+    run(ChatClient(ScriptedChatModel([SUM, SUM]), tools=[add], advisors=[watching], limits=limits).prompt("?"), mode)
+    decided = decision_in(watching, "call_2_1")
+    assert (decided.decision, decided.reason_code) == ("repeated", "repeated_call")
 
 
 @pytest.mark.parametrize("mode", MODES)

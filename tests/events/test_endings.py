@@ -98,7 +98,7 @@ LIMITS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "max_iterations": ([CALL, ANOTHER], {"max_iterations": 2}),
     "max_tool_calls": ([[CALL, ANOTHER]], {"max_tool_calls": 1}),
     "max_calls_per_tool": ([[CALL, ANOTHER]], {"max_calls_per_tool": 1}),
-    "repeated_call": ([[CALL, CALL]], {"max_repeated_calls": 1}),
+    "repeated_call": ([CALL, CALL], {"max_repeated_calls": 1}),
     "token_budget": ([CALL], {"max_tokens": 1}),
     "deadline": ([], {"max_seconds": 1e-9}),
 }

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import cache
 from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.events.types import Event
 from traced_tools.telemetry.spans import hook_scope
 from traced_tools.telemetry.words import Hook
-from traced_tools.tools.execution import CallNext, ToolInvocation
-from traced_tools.tools.result import ToolResult
+from traced_tools.tools.advice import ToolAdvice, overrides
 from traced_tools.tools.run import RunContext
 
 T = TypeVar("T")
@@ -21,7 +18,7 @@ MEMORY_ORDER = 200
 TOOL_LOOP_ORDER = 300
 
 
-class Advisor:
+class Advisor(ToolAdvice):
     """Stands around the rest of the chain, around each tool call, or both. Written once, it works in all four modes.
 
     Lower orders are further out. Below `TOOL_LOOP_ORDER` an advisor sees one request and one final response; above it,
@@ -34,31 +31,13 @@ class Advisor:
         order: its place in the chain.
     """
 
-    name: str
-    order: int
-
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Stand around the rest of the chain; `call_next` may be awaited again, and then runs it again."""
         return await call_next(request)
 
-    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Stand around one tool call of the loop; `call.denied(reason)` refuses it."""
-        return await call_next(call)
-
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
         """Take each chunk of a stream on its way out; return it, another one, or None to drop it."""
         return chunk
-
-    def on_event(self, event: Event) -> None:
-        """Take note of what happens in the run (`traced_tools.events`): one event after the other, in their order.
-
-        An advisor inside the loop is told of all; one outside it of the run's start and end alone. Without a loop, each
-        is told of all. While an answer is streamed, that is each piece of it as well, those of tool calls included,
-        which a stream's consumer does not get; `watches_deltas = False` on the advisor leaves the pieces out.
-
-        The run waits for it, so it must not wait for anything itself. What it raises ends the run, as an error of any
-        other hook does; where the run fails already, it is counted as telemetry that was lost and the failure goes on.
-        """
 
 
 class BaseAdvisor(Advisor):
@@ -92,16 +71,6 @@ class TranscriptAdvisor(Advisor):
     Outside the loop (`MEMORY_ORDER`) it sees a run's question and answer; inside (above `TOOL_LOOP_ORDER`) it keeps
     every message, and the loop's own history is switched off.
     """
-
-
-def overrides(advisor: Advisor, base: type[Advisor], method: str) -> bool:
-    """Whether `advisor` has a `method` of its own and not the one of `base`."""
-    return method in vars(advisor) or _overrides(type(advisor), base, method)  # type: ignore[arg-type]  # mypy: a class has no hash
-
-
-@cache
-def _overrides(kind: Any, base: Any, method: str) -> bool:
-    return getattr(kind, method) is not getattr(base, method)
 
 
 def is_written(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from traced_tools._checks import expect
-from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor, overrides
+from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.events.stream import Watchers
-from traced_tools.messages import encodable
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
 from traced_tools.telemetry.model_calls import chat_scope
 from traced_tools.telemetry.spans import hook_scope
+from traced_tools.tools.advice import advising_tools, check_advisors, overrides, watching
 
 
 class AdvisorChain:
@@ -34,7 +32,7 @@ class AdvisorChain:
         check_advisors(advisors)
         self.model = model
         self.advisors = tuple(sorted(advisors, key=lambda advisor: advisor.order))
-        self.tool_advisors = tuple(each for each in self.advisors if overrides(each, Advisor, "advise_tool"))
+        self.tool_advisors = advising_tools(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
             each.on_chunk for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
@@ -45,11 +43,11 @@ class AdvisorChain:
         )
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
-        inside = _watching(self.advisors[place:])
+        inside = watching(self.advisors[place:])
         pieces = tuple(each.on_event for each in inside if getattr(each, "watches_deltas", True))
         self.watchers = Watchers(
             tuple(each.on_event for each in inside),
-            tuple(each.on_event for each in _watching(self.advisors[:place])),
+            tuple(each.on_event for each in watching(self.advisors[:place])),
             pieces,
         )
         if len(loops) > 1:
@@ -106,35 +104,6 @@ class AdvisorChain:
                 return None
             chunk = seen
         return chunk
-
-
-def _watching(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
-    return tuple(each for each in advisors if overrides(each, Advisor, "on_event"))
-
-
-def check_advisors(advisors: Iterable[object]) -> None:
-    """Raise `TypeError` for what is no advisor, `AdvisorChainError` for an advisor without name or order."""
-    for index, advisor in enumerate(advisors):
-        expect(f"advisors[{index}]", advisor, Advisor, "an Advisor")
-        _check_named(advisor)
-        _check_plain(advisor)
-
-
-def _check_named(advisor: object) -> None:
-    name, order = getattr(advisor, "name", None), getattr(advisor, "order", None)
-    if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
-        raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")
-    if name != encodable(name):
-        raise AdvisorChainError(
-            f"{type(advisor).__name__} has a `name` that UTF-8 cannot hold; telemetry needs one it can"
-        )
-
-
-def _check_plain(advisor: Any) -> None:
-    """Refuse an `async` method where nothing is awaited: what it does would silently not be done."""
-    for method in ("on_chunk", "on_event"):
-        if overrides(advisor, Advisor, method) and inspect.iscoroutinefunction(getattr(advisor, method)):
-            raise AdvisorChainError(f"{method} of {type(advisor).__name__} must be a plain method: drop `async`")
 
 
 def _check_answer(model: ChatModel, response: ChatResponse) -> None:

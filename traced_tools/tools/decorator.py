@@ -32,6 +32,7 @@ def tool(
     retry_on: RetryOn = _TRANSIENT,
     sequential: bool = False,
     requires_approval: bool = False,
+    repeatable: bool = False,
     capture: bool = True,
     input_schema: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
@@ -50,6 +51,7 @@ def tool(
     retry_on: RetryOn = _TRANSIENT,
     sequential: bool = False,
     requires_approval: bool = False,
+    repeatable: bool = False,
     capture: bool = True,
     input_schema: Mapping[str, Any] | None = None,
 ) -> F | Callable[[F], F]:
@@ -66,6 +68,7 @@ def tool(
         retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`.
         sequential: the tool runs alone, after the calls asked for before it and before those asked for after it.
         requires_approval: the tool may not run until somebody approves of the call.
+        repeatable: the tool may be called with the same arguments any number of times in a run.
         capture: False keeps arguments and results out of telemetry even where content is captured.
         input_schema: JSON Schema of the arguments, instead of the one the annotations make.
 
@@ -82,6 +85,7 @@ def tool(
         retry_on=retry_on,  # type: ignore[arg-type]  # a single class becomes a tuple
         sequential=sequential,
         requires_approval=requires_approval,
+        repeatable=repeatable,
         capture=capture,
     )
     said = Mark(name, description, input_schema, metadata, result_converter)

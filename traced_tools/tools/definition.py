@@ -44,6 +44,8 @@ class ToolMetadata(Value):
         sequential: the tool runs alone: calls asked for before it end first, those after it wait.
         requires_approval: the tool may not run until somebody approves of the call, as the driver of a run can
             (`ExecuteTools.approve`); a call that nobody has approved is denied.
+        repeatable: the tool may be called with the same arguments any number of times, as one that waits for something
+            to happen; `LoopLimits(max_repeated_calls=...)` does not count its calls.
         capture: False keeps arguments, results, reasons and exception texts out of captured content.
     """
 
@@ -56,6 +58,7 @@ class ToolMetadata(Value):
     retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
     sequential: bool = False
     requires_approval: bool = False
+    repeatable: bool = False
     capture: bool = True
 
     @field_validator("retry_on", mode="before")

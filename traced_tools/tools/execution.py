@@ -30,6 +30,7 @@ from traced_tools.telemetry.tool_calls import ToolScope
 from traced_tools.telemetry.words import Decision
 from traced_tools.tools.arguments import unwrapped
 from traced_tools.tools.context import ToolContext
+from traced_tools.tools.conversation import NOT_RUN
 from traced_tools.tools.conversion import Collected
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
 from traced_tools.tools.result import ToolResult
@@ -118,7 +119,7 @@ def denied_result(call_id: str, name: str, reason: str, code: str | None, by: st
     expect("reason", reason, str, "a str")
     expect("code", code, (str, type(None)), "a str or None")
     check_by(by)
-    text = f"The call was not run: {reason}"
+    text = f"{NOT_RUN}{reason}"
     return ToolResult(call_id, name, text, decision="denied", reason_code=code, by=by)
 
 
@@ -239,7 +240,7 @@ class ToolExecution:
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         if self._tool.metadata.requires_approval and self._approved is None:
-            text = "The call was not run: somebody has to approve of it, and nobody has."
+            text = f"{NOT_RUN}somebody has to approve of it, and nobody has."
             return ToolResult(self._id, self._call.name, text, decision="denied", reason_code="approval_required")
         try:
             self._bind(self._call.arguments)

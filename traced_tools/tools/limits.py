@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from hashlib import blake2b
+from typing import Literal, Protocol
 
 from traced_tools._checks import expect, expect_positive
-from traced_tools.messages import ToolCall, Usage, UsageSum
+from traced_tools.messages import ImagePart, Message, ToolCall, Usage, UsageSum
 from traced_tools.telemetry.words import StopReason
 from traced_tools.tools.arguments import unwrapped
+from traced_tools.tools.conversation import NOT_RUN, exchanges_of_run
 
 _COUNTS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens")
 
@@ -25,7 +27,8 @@ class LoopLimits:
         max_iterations: passes of the loop, each a model call and its tools.
         max_tool_calls: tool calls the model may ask for.
         max_calls_per_tool: of these, for any one tool.
-        max_repeated_calls: how often the same tool may be called with the same arguments.
+        max_repeated_calls: how often the same tool may be called with the same arguments while its result stays the
+            same. Identical calls of one answer count as one, and tools with `repeatable=True` do not count.
         max_tokens: input and output tokens, as far as the provider reports them.
         max_seconds: time since the run began.
         max_calls_of: for single tools by name, instead of `max_calls_per_tool`; None for no limit of their own.
@@ -69,6 +72,21 @@ def _expect_count(argument: str, value: object) -> None:
 
 DEFAULT_LIMITS = LoopLimits()
 
+Identity = tuple[str, str]
+"""What identical calls share: the tool's name and its arguments in one form."""
+
+
+class Seen(Protocol):
+    """A result as the model sees it."""
+
+    @property
+    def content(self) -> str:
+        """What the model reads."""
+
+    @property
+    def images(self) -> Sequence[ImagePart]:
+        """The images it sees beside that."""
+
 
 class LimitTally:
     """Counts one run against its limits.
@@ -85,7 +103,8 @@ class LimitTally:
         self._started = time.monotonic()
         self._calls = 0
         self._per_tool: Counter[str] = Counter()
-        self._repeats: Counter[tuple[str, str]] = Counter()
+        self._repeats: Counter[Identity] = Counter()
+        self._last_results: dict[Identity, bytes] = {}
         self._canonical: dict[str, str] = {}
 
     @property
@@ -94,12 +113,21 @@ class LimitTally:
         seconds = self.limits.max_seconds
         return None if seconds is None else self._started + seconds
 
-    def admit(self, call: ToolCall) -> StopReason | None:
-        """Count a requested call; return the limit it breaks, or None when it may run."""
+    def admit(
+        self, call: ToolCall, *, counted: set[Identity] | None = None, repeatable: bool = False
+    ) -> StopReason | None:
+        """Count a requested call; return the limit it breaks, or None when it may run.
+
+        Args:
+            call: what the model asked for.
+            counted: the calls of the same answer so far; an identical one does not count as a repetition.
+            repeatable: whether the tool may be called with the same arguments any number of times.
+        """
         limits = self.limits
         self._calls += 1
         self._per_tool[call.name] += 1
-        if limits.max_repeated_calls is not None and self._repeated(call) > limits.max_repeated_calls:
+        most_repeated = None if repeatable else limits.max_repeated_calls
+        if most_repeated is not None and self._repeated(call, counted) > most_repeated:
             return self._break("repeated_call", call.name)
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
@@ -108,13 +136,50 @@ class LimitTally:
             return self._break("max_tool_calls")
         return None
 
-    def _repeated(self, call: ToolCall) -> int:
+    def _repeated(self, call: ToolCall, counted: set[Identity] | None) -> int:
+        identity = self._identity(call)
+        if counted is None or identity not in counted:
+            self._repeats[identity] += 1
+        if counted is not None:
+            counted.add(identity)
+        return self._repeats[identity]
+
+    def _identity(self, call: ToolCall) -> Identity:
         written = call.arguments
         if written not in self._canonical:
             self._canonical[written] = _canonical(written)
-        key = (call.name, self._canonical[written])
-        self._repeats[key] += 1
-        return self._repeats[key]
+        return call.name, self._canonical[written]
+
+    def returned(self, call: ToolCall, result: Seen) -> None:
+        """Record what a call that ran gave; identical calls are counted anew from a result that differs from the last.
+
+        Of the result only a digest is kept.
+        """
+        if self.limits.max_repeated_calls is None:
+            return
+        identity, digest = self._identity(call), _digest(result)
+        if self._last_results.get(identity, digest) != digest:
+            self._repeats[identity] = 1
+        self._last_results[identity] = digest
+
+    def count(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
+        """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
+
+        Args:
+            messages: a conversation that was sent.
+            repeatable: the names of the tools that may be called with the same arguments any number of times.
+        """
+        passes = 0
+        for calls, results in exchanges_of_run(messages):
+            passes += 1
+            counted: set[Identity] = set()
+            for call in calls:
+                self.admit(call, counted=counted, repeatable=call.name in repeatable)
+            for call, result in zip(calls, results, strict=True):
+                if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
+                    self.returned(call, result)
+        self.broken = self.broken_by = None  # those calls are over
+        return passes
 
     def spend(self, used: UsageSum) -> StopReason | None:
         """Return the budget (tokens used so far, time) that is used up, or None."""
@@ -140,6 +205,13 @@ class LimitTally:
 
 def _tokens(usage: Usage | None) -> int:
     return 0 if usage is None else usage.total_tokens or 0
+
+
+def _digest(result: Seen) -> bytes:
+    digest = blake2b(result.content.encode("utf-8", "surrogatepass"), digest_size=16)
+    for image in result.images:
+        digest.update(image.data or (image.url or "").encode("utf-8", "surrogatepass"))
+    return digest.digest()
 
 
 def _canonical(arguments: str) -> str:

@@ -6,29 +6,38 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from time import perf_counter, perf_counter_ns
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from traced_tools._checks import expect, expect_each, expect_whole
+from traced_tools._checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools._flow import Flow, acall, call
 from traced_tools._steps import Batch, perform
 from traced_tools._workers import WorkerPool, using
-from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage
+from traced_tools.errors import LoopLimitExceeded
+from traced_tools.events.stream import Watchers
+from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage, Usage
+from traced_tools.models.base import ChatResponse
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.words import Decision, StopReason
+from traced_tools.tools.advice import advising_tools, check_advisors, watching
 from traced_tools.tools.callback import ToolCallback
+from traced_tools.tools.conversation import NOT_RUN, completed
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
-from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
+from traced_tools.tools.limits import DEFAULT_LIMITS, Identity, LoopLimits
 from traced_tools.tools.naming import wire_name
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
+if TYPE_CHECKING:
+    from traced_tools.advisors.base import Advisor
+
+_NOTHING: Final[Mapping[str, str | None]] = {}
 _LIMIT_TEXT = {
     "max_tool_calls": "this conversation's limit of tool calls is reached",
     "max_calls_per_tool": "the limit of calls to this tool is reached",
-    "repeated_call": "the same call was made before, with the same result to be expected",
+    "repeated_call": "the same call was made before, and its result has not changed since",
     "max_iterations": "the limit of rounds is reached",
     "token_budget": "the token budget is used up",
     "deadline": "the time is over",
@@ -211,6 +220,7 @@ class ToolCallingManager:
         *,
         iteration: int = 0,
         spent: StopReason | None = None,
+        approved: Mapping[str, str | None] = _NOTHING,
     ) -> ToolExecutionResult:
         """Run the calls of `response`, as a flow.
 
@@ -221,6 +231,7 @@ class ToolCallingManager:
             tools: the tools of the request.
             iteration: the pass of the loop, 0 outside one.
             spent: the budget that is used up, if one is: all calls are then refused.
+            approved: the ids of the calls that are approved, each with the person or service that approved.
 
         Raises:
             ValueError: when the answer asks for no tool.
@@ -242,15 +253,20 @@ class ToolCallingManager:
             max_concurrency=self._max_concurrency,
             most_characters=None if may_be_direct else most,
         )
+        for call_id, by in approved.items():
+            step.approve(call_id, by=by)
         began = perf_counter_ns()
         try:
             with nullcontext() if self._workers is None else using(self._workers):
-                results = await self._admitted(step, run, spent)
+                results = await self._admitted(step, run, tools, spent)
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
+        for asked, result in zip(calls, results, strict=False):  # a driver may resume the step with any list
+            if (result.outcome is not None or result.decision == "answered") and not _is_repeatable(tools, asked):
+                run.tally.returned(asked, result)
         history = (*messages, message, ToolMessage([result.part() for result in results]))
         return ToolExecutionResult(history, is_direct, results)
 
@@ -272,14 +288,16 @@ class ToolCallingManager:
                 found.append(tool)
         return ToolSet(found)
 
-    def _admitted(self, step: ExecuteTools, run: RunContext, spent: StopReason | None) -> ExecuteTools:
+    def _admitted(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
+        counted: set[Identity] = set()
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
-            limit = spent or run.tally.admit(asked)
+            repeatable = _is_repeatable(tools, asked)
+            limit = spent or run.tally.admit(asked, counted=counted, repeatable=repeatable)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
-                text = f"The call was not run: {_LIMIT_TEXT[limit]}. Answer with what you have."
+                text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."
                 step.refuse(index, decision, text, code=limit)
         return step
 
@@ -293,20 +311,35 @@ class ToolCallingManager:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
+        advisors: Iterable[Advisor] = (),
+        approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
         """Run the calls of `response`, blocking, outside any loop.
+
+        Calls without an id get one, as in the loop; `conversation_history` of the result has it.
 
         Args:
             messages: the conversation that was sent, without the answer.
             response: the model's or the client's response.
             tools: what may stand in a prompt's `tools=`.
             tool_context: what tools may know of the caller.
-            limits: how many of the calls may run.
+            limits: how far the calls may go. Passes and calls since the last user message in `messages` count. The
+                tokens are those of `response`, and the time begins with this call. What breaks a limit is refused, and
+                with `on_limit="raise"` an error is raised once the other calls have run.
             tool_errors: what happens when a tool fails.
             telemetry: what to emit, and where to.
+            advisors: advisors whose `advise_tool` and `on_event` are used, in the order of `order`; `advise` is not.
+            approved: the ids of the calls that are approved. A mapping also names the person or service that approved:
+                `{"call_1": "ana"}`.
+
+        Raises:
+            TypeError, ValueError: for an argument that cannot be used, or a response without calls.
+            KeyError: if no call of `response` has an id in `approved`.
+            LoopLimitExceeded: for a broken limit with `on_limit="raise"`; `.result` has what the calls gave.
+            ToolExecutionError: when a tool failed and the error policy says that it must be raised.
         """
-        run = RunContext(tool_context=tool_context, limits=limits, tool_errors=tool_errors, telemetry=telemetry)
-        return call(self._by_hand(run, messages, response, tools))
+        settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
+        return call(self._by_hand(messages, response, tools, advisors, approved, settings))
 
     async def aexecute_tool_calls(
         self,
@@ -318,26 +351,80 @@ class ToolCallingManager:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
+        advisors: Iterable[Advisor] = (),
+        approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
         """Run the calls of `response` on asyncio, outside any loop; as `execute_tool_calls`."""
-        run = RunContext(tool_context=tool_context, limits=limits, tool_errors=tool_errors, telemetry=telemetry)
-        return await acall(self._by_hand(run, messages, response, tools))
+        settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
+        return await acall(self._by_hand(messages, response, tools, advisors, approved, settings))
 
     def _by_hand(
-        self, run: RunContext, messages: Iterable[Message], response: Answer, tools: object
+        self,
+        messages: Iterable[Message],
+        response: Answer,
+        tools: object,
+        advisors: Iterable[Advisor],
+        approved: Iterable[str] | Mapping[str, str | None],
+        settings: Mapping[str, Any],
     ) -> Flow[ToolExecutionResult]:
-        expect("tool_errors", run.tool_errors, ToolErrors, "a ToolErrors")
-        expect("limits", run.limits, LoopLimits, "a LoopLimits")
+        expect("tool_errors", settings["tool_errors"], ToolErrors, "a ToolErrors")
+        expect("limits", settings["limits"], LoopLimits, "a LoopLimits")
+        expect("messages", messages, Iterable, "a sequence of messages")
         messages = tuple(messages)
         expect_each("messages", messages, MESSAGE_TYPES, "messages")
         expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")
-        return self._executed(run, messages, response, ToolSelection(tools, self._resolver))
+        expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
+        advisors = tuple(advisors)
+        check_advisors(advisors)
+        advisors = sorted(advisors, key=lambda advisor: advisor.order)
+        run = RunContext(
+            **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
+            tool_advisors=advising_tools(advisors),
+            watchers=Watchers(tuple(each.on_event for each in watching(advisors))),
+        )
+        return self._executed(
+            run, completed(messages), response, ToolSelection(tools, self._resolver), approvals(approved)
+        )
 
     async def _executed(
-        self, run: RunContext, messages: Sequence[Message], response: Answer, tools: ToolSelection
+        self,
+        run: RunContext,
+        messages: tuple[Message, ...],
+        response: Answer,
+        selection: ToolSelection,
+        approved: Mapping[str, str | None],
     ) -> ToolExecutionResult:
         run.telemetry.make_current()
-        return await self.execute(run, messages, response, await tools.tool_set())
+        tools = await selection.tool_set()
+        repeatable = {each.definition.name for each in tools if each.metadata.repeatable}
+        run.totals.iterations = run.tally.count(messages, repeatable) + 1
+        usage = getattr(response, "usage", None)
+        run.totals.usage.add(usage if isinstance(usage, Usage) else None)
+        answer = ChatResponse(response.message).with_call_ids()
+        spent = run.tally.begin(run.totals.iterations, run.totals.usage)
+        with run.events.of_iteration(0) as watch:
+            watch.requested(len(answer.tool_calls))
+            result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)
+        if run.tally.broken is not None and run.limits.on_limit == "raise":
+            given: Any = response
+            raise LoopLimitExceeded(run.tally.broken, given, run.tally.broken_by, result)
+        return result
+
+
+def approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """Return who approved of which call, by its id; raises `TypeError` for something else."""
+    accepted = "ids of calls, or a mapping of ids to the person or service that approved"
+    if isinstance(approved, str):
+        raise TypeError(f"approved must be {accepted}, not a str; pass [call.id] for a single call")
+    expect("approved", approved, Iterable, accepted)
+    found = approved if isinstance(approved, Mapping) else dict.fromkeys(approved)
+    expect_each("approved", found, str, accepted)
+    return dict(found)
+
+
+def _is_repeatable(tools: ToolSet, asked: ToolCall) -> bool:
+    tool = tools.by_name.get(asked.name)
+    return tool is not None and tool.metadata.repeatable
 
 
 def _returns_directly(tool: ToolCallback | None) -> bool:
