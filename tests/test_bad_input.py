@@ -13,7 +13,10 @@ from traced_tools import (
     ChatClient,
     ChatOptions,
     FunctionToolCallback,
+    ImagePart,
     LoopLimits,
+    SystemMessage,
+    TextPart,
     ToolCall,
     ToolCallingAdvisor,
     ToolCallingManager,
@@ -72,6 +75,38 @@ def test_a_wrong_argument_is_named_with_what_is_accepted(attempt: Callable[[], o
     with pytest.raises((TypeError, ValueError)) as caught:
         attempt()
     assert says in str(caught.value)
+
+
+CLIENT = ChatClient(Odd())
+BLANK = "must not be blank"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "says"),
+    [
+        (lambda: CLIENT.prompt(""), f"user {BLANK}: it needs a text or an image"),
+        (lambda: CLIENT.prompt(" \n\t"), f"user {BLANK}"),
+        (lambda: CLIENT.prompt([]), f"user {BLANK}"),
+        (lambda: CLIENT.prompt([TextPart(""), TextPart(" ")]), f"user {BLANK}"),
+        (lambda: CLIENT.prompt(UserMessage("")), f"user {BLANK}"),
+        (lambda: CLIENT.prompt("x", system=""), f"system {BLANK}: it needs a text; leave it out"),
+        (lambda: CLIENT.prompt("x", system="  "), f"system {BLANK}"),
+        (lambda: CLIENT.prompt("x", messages=[UserMessage("x"), UserMessage()]), f"messages[1] {BLANK}"),
+        (lambda: CLIENT.prompt("x", messages=[SystemMessage("")]), f"messages[0] {BLANK}"),
+        (lambda: ChatClient(Odd(), system=""), f"system {BLANK}"),
+        (lambda: CLIENT.replace(system=" "), f"system {BLANK}"),
+    ],
+)
+def test_what_says_nothing_is_refused_before_it_is_sent(attempt: Callable[[], object], says: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        attempt()
+    assert says in str(caught.value)
+
+
+def test_an_image_needs_no_text_beside_it() -> None:
+    image = ImagePart(url="https://example.invalid/a.png")
+    assert CLIENT.prompt([image]).messages == (UserMessage([image]),)
+    assert CLIENT.prompt([TextPart(""), image], messages=[AssistantMessage()]).messages[0] == AssistantMessage()
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import is_
 from typing import Any
 
 from traced_tools._checks import checked_mapping, expect, expect_each
@@ -23,6 +24,7 @@ from traced_tools.telemetry.spans import agent_scope
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
+from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
@@ -137,9 +139,10 @@ class ChatClient:
         """Assemble a request; nothing is sent before one of its `call`, `acall`, `stream`, `astream`, `start`.
 
         Args:
-            user: what the user says: a text, parts, or a message.
-            messages: the conversation so far; sent after `system`, unless it begins with that, and before `user`.
-            system: instructions, instead of the client's.
+            user: what the user says: a text, parts, or a message; not blank.
+            messages: the conversation so far; sent after `system`, unless it begins with that, and before `user`. A
+                call without a result gets one that says it was not run.
+            system: instructions, instead of the client's; not blank.
             tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s (asked when a run
                 begins), and names that the client's resolver knows, nested at will; instead of the client's.
             advisors: further advisors.
@@ -251,10 +254,17 @@ class ChatClientRequestSpec:
                 response = replace(response, stop_reason="advisor")  # no model was asked
             scope.ended(response.stop_reason, response)
             watch.ended(response.stop_reason, response)
-        return replace(response, usage=run.totals.usage.total)
+        return replace(response, usage=run.totals.usage.total, tool_results=_all_results(response, run))
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
+
+
+def _all_results(response: ChatClientResponse, run: RunContext) -> tuple[ToolResult, ...]:
+    """Return all results of the run, or those of `response` if an advisor has put others in their place."""
+    given, made = response.tool_results, run.results
+    is_start = len(given) < len(made) and all(map(is_, given, made))
+    return tuple(made) if is_start else given
 
 
 def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
@@ -270,6 +280,8 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     middle = tuple(messages)
     expect_each("messages", middle, MESSAGE_TYPES, "a SystemMessage, UserMessage, AssistantMessage or ToolMessage")
     # a conversation that is gone on with begins with the words it was sent with
+    for index, message in enumerate(middle):
+        _check_says_something(f"messages[{index}]", message)
     before = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
     conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
@@ -278,12 +290,22 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
 
 
 def _user_message(user: UserContent) -> UserMessage:
-    if isinstance(user, UserMessage):
-        return user
-    expect("user", user, (str, list, tuple), "a str, a UserMessage, or a list of TextPart and ImagePart")
-    if not isinstance(user, str):
-        expect_each("user", user, (TextPart, ImagePart), "a TextPart or an ImagePart")
-    return UserMessage(user)
+    if not isinstance(user, UserMessage):
+        expect("user", user, (str, list, tuple), "a str, a UserMessage, or a list of TextPart and ImagePart")
+        if not isinstance(user, str):
+            expect_each("user", user, (TextPart, ImagePart), "a TextPart or an ImagePart")
+        user = UserMessage(user)
+    _check_says_something("user", user)
+    return user
+
+
+def _check_says_something(argument: str, message: Message) -> None:
+    """Raise `ValueError` for a blank message of the user or the system, which providers refuse."""
+    if isinstance(message, UserMessage):
+        if not any(isinstance(part, ImagePart) or part.text.strip() for part in message.parts):
+            raise ValueError(f"{argument} must not be blank: it needs a text or an image")
+    elif isinstance(message, SystemMessage) and not message.text.strip():
+        raise ValueError(f"{argument} must not be blank: it needs a text; leave it out for no instructions")
 
 
 def _advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
@@ -295,6 +317,8 @@ def _advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
 
 def _check_settings(system: object, options: object, limits: object, tool_errors: object) -> None:
     expect("system", system, (str, type(None)), "a str or None")
+    if isinstance(system, str):
+        _check_says_something("system", SystemMessage(system))
     expect("options", options, (ChatOptions, type(None)), "a ChatOptions or None")
     expect("limits", limits, (LoopLimits, type(None)), "a LoopLimits or None")
     expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")

@@ -6,6 +6,7 @@ have no meaning here: a chain holds no state of a run, and `call_next` is the re
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,8 +101,41 @@ def test_an_advisor_outside_the_loop_can_run_the_loop_again(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "one", ToolCall("add", {"a": 2, "b": 2}), "two"])
     response = run(ChatClient(model, tools=[add], advisors=[Twice()]).prompt("?"), mode)
     assert response.content == "two"
-    assert [each.content for each in response.tool_results] == ["4"]
+    assert [each.content for each in response.tool_results] == ["2", "4"]
     assert model.requests[2].messages == (UserMessage("?"),)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kept", ["first", "own"])
+def test_the_response_has_the_results_of_the_whole_run_whichever_answer_an_advisor_returns(
+    mode: str, kept: str
+) -> None:
+    class Twice(Advisor):
+        name, order = "twice", 100
+
+        async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+            first = await call_next(request)
+            assert [each.content for each in first.tool_results] == ["2"]
+            await call_next(request)
+            return first if kept == "first" else ChatClientResponse(request.run, first.chat_response)
+
+    model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "one", ToolCall("add", {"a": 2, "b": 2}), "two"])
+    response = run(ChatClient(model, tools=[add], advisors=[Twice()]).prompt("?"), mode)
+    assert response.content == "one"
+    assert [each.content for each in response.tool_results] == ["2", "4"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_results_that_an_advisor_puts_in_their_place_stay(mode: str) -> None:
+    class Redacting(BaseAdvisor):
+        name, order = "redacting", 100
+
+        def after(self, response: ChatClientResponse) -> ChatClientResponse:
+            return response.replace(tool_results=tuple(replace(each, content="-") for each in response.tool_results))
+
+    model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "one"])
+    response = run(ChatClient(model, tools=[add], advisors=[Redacting()]).prompt("?"), mode)
+    assert [each.content for each in response.tool_results] == ["-"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -18,6 +18,7 @@ from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.events.types import (
     Event,
     IterationFinished,
+    IterationStarted,
     ModelResponded,
     RunFinished,
     RunStarted,
@@ -152,8 +153,9 @@ class AuditAdvisor(Advisor):
     def on_event(self, event: Event) -> None:
         """Take note of what becomes of calls, and hand it to the trail without waiting."""
         run = self._runs.get(event.run_id)
-        if run is None and isinstance(event, RunStarted):
+        if run is None and isinstance(event, RunStarted | IterationStarted):
             run = self._runs[event.run_id] = _Run()
+            run.by_hand = isinstance(event, IterationStarted)
         if run is not None and event.sequence > run.sequence:  # the same advisor may stand in a chain twice
             run.sequence = event.sequence
             self._take(run, event)
@@ -173,6 +175,9 @@ class AuditAdvisor(Advisor):
                     self._forget(run, event.run_id)
             case IterationFinished():
                 self._sweep(run, event.iteration)
+                if run.by_hand:
+                    run.ended = True
+                    self._forget(run, event.run_id)
             case RunFinished():
                 self._end(run, event)
 
@@ -216,9 +221,9 @@ class AuditAdvisor(Advisor):
 
 
 class _Run:
-    """What is known of a run under way."""
+    """What is known of a run under way; by hand it is a single pass."""
 
-    __slots__ = ("calls", "ended", "inside", "model", "provider", "response_id", "sequence")
+    __slots__ = ("by_hand", "calls", "ended", "inside", "model", "provider", "response_id", "sequence")
 
     def __init__(self) -> None:
         self.sequence = 0
@@ -228,6 +233,7 @@ class _Run:
         self.calls: dict[tuple[int, int], _Asked] = {}
         self.inside = False
         self.ended = False
+        self.by_hand = False
 
     def answered(self, event: ModelResponded) -> None:
         """Take note of whose answer the next calls are of."""

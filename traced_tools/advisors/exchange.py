@@ -13,6 +13,7 @@ from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.telemetry.names import CANCELLED
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.words import StopReason
+from traced_tools.tools.conversation import completed
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -25,7 +26,7 @@ class ChatClientRequest:
     """One pass through the chain.
 
     Attributes:
-        messages: the conversation to send.
+        messages: the conversation to send. A call in it without a result gets one that says it was not run.
         tools: the tools the model may call; any sequence of `ToolCallback`s is accepted.
         options: how the model is asked.
         context: what advisors tell each other, the caller's `params` to begin with; it comes back on the response.
@@ -41,8 +42,9 @@ class ChatClientRequest:
     run: RunContext = field(default_factory=RunContext)
 
     def __post_init__(self) -> None:
-        if type(self.messages) is not tuple:
-            object.__setattr__(self, "messages", tuple(self.messages))
+        if self.messages is not self.run.complete:  # which a replaced copy mostly has
+            self.run.complete = completed(tuple(self.messages))
+            object.__setattr__(self, "messages", self.run.complete)
         if type(self.tools) is not ToolSet:
             object.__setattr__(self, "tools", ToolSet(self.tools))
 

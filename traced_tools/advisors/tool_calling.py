@@ -15,7 +15,7 @@ from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.telemetry.spans import iteration_scope
 from traced_tools.telemetry.words import Hook, StopReason
 from traced_tools.tools.manager import ToolCallingManager
-from traced_tools.tools.result import ToolExecutionResult, ToolResult
+from traced_tools.tools.result import ToolExecutionResult
 from traced_tools.tools.toolset import NO_TOOLS
 
 T = TypeVar("T")
@@ -120,7 +120,6 @@ class _Loop:
         self._history: tuple[Message, ...] = request.messages
         self._messages: Sequence[Message] = request.messages
         self._response: ChatClientResponse | None = None
-        self._results: tuple[ToolResult, ...] = ()
         self._usage = UsageSum()
 
     async def hook(self, name: Hook, value: T) -> T:
@@ -170,7 +169,7 @@ class _Loop:
                 spent=broken or run.tally.spend(run.totals.usage),
             )
             self._history = result.conversation_history
-            self._results += tuple(result.results)
+            run.results.extend(result.results)
             messages = advisor.next_instructions(self._request, response, result)
             self._messages = await messages if hasattr(messages, "__await__") else messages
             return result
@@ -225,7 +224,7 @@ class _Loop:
             messages=self._conversation(),
             usage=self._usage.total,
             stop_reason=stop_reason,
-            tool_results=self._results,
+            tool_results=tuple(self._run.results),
         )
 
     def _conversation(self) -> tuple[Message, ...]:

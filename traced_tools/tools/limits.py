@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Literal, Protocol
 
 from traced_tools._checks import expect, expect_positive
@@ -104,7 +103,7 @@ class LimitTally:
         self._calls = 0
         self._per_tool: Counter[str] = Counter()
         self._repeats: Counter[Identity] = Counter()
-        self._last_results: dict[Identity, bytes] = {}
+        self._last_results: dict[Identity, int] = {}
         self._canonical: dict[str, str] = {}
 
     @property
@@ -158,9 +157,9 @@ class LimitTally:
         if self.limits.max_repeated_calls is None:
             return
         identity, digest = self._identity(call), _digest(result)
-        if self._last_results.get(identity, digest) != digest:
+        if self._last_results.setdefault(identity, digest) != digest:
             self._repeats[identity] = 1
-        self._last_results[identity] = digest
+            self._last_results[identity] = digest
 
     def count(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
         """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
@@ -207,11 +206,11 @@ def _tokens(usage: Usage | None) -> int:
     return 0 if usage is None else usage.total_tokens or 0
 
 
-def _digest(result: Seen) -> bytes:
-    digest = blake2b(result.content.encode("utf-8", "surrogatepass"), digest_size=16)
-    for image in result.images:
-        digest.update(image.data or (image.url or "").encode("utf-8", "surrogatepass"))
-    return digest.digest()
+def _digest(result: Seen) -> int:
+    """Return a number of 64 bits that stands for a result; Python's own hash is keyed and costs next to nothing."""
+    if not result.images:
+        return hash(result.content)
+    return hash((result.content, *((image.data, image.url) for image in result.images)))
 
 
 def _canonical(arguments: str) -> str:

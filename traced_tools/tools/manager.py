@@ -268,6 +268,8 @@ class ToolCallingManager:
             if (result.outcome is not None or result.decision == "answered") and not _is_repeatable(tools, asked):
                 run.tally.returned(asked, result)
         history = (*messages, message, ToolMessage([result.part() for result in results]))
+        if messages is run.complete:  # so that nobody has to look through the history again
+            run.complete = history
         return ToolExecutionResult(history, is_direct, results)
 
     async def _completed(

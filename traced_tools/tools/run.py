@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from traced_tools._ids import time_ordered_id
 from traced_tools.events.stream import NOBODY, RunEvents, Watchers
-from traced_tools.messages import UsageSum
+from traced_tools.messages import Message, UsageSum
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
@@ -16,6 +16,7 @@ from traced_tools.tools.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
+    from traced_tools.tools.result import ToolResult
     from traced_tools.tools.selection import ToolCallbackResolver
 
 
@@ -42,15 +43,21 @@ class RunContext:
         tool_advisors: the advisors around each tool call, outermost first.
         watchers: who is told of the events of the run.
         resolver_fallback: where a tool is looked up that the model names and the request does not carry.
+
+    Attributes:
+        complete: the last conversation that was found to have a result for each call.
+        results: what became of each call that a loop has run so far.
     """
 
     __slots__ = (
         "agent",
+        "complete",
         "conversation_id",
         "events",
         "id",
         "limits",
         "resolver_fallback",
+        "results",
         "streamed",
         "tally",
         "telemetry",
@@ -89,6 +96,8 @@ class RunContext:
         self.tally = LimitTally(limits)
         self.totals = Totals()
         self.streamed: set[int] = set()
+        self.complete: tuple[Message, ...] | None = None
+        self.results: list[ToolResult] = []
         self.trace_id: str | None = None
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
