@@ -15,13 +15,14 @@ from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvis
 from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
-from traced_tools.messages import MESSAGE_TYPES, ImagePart, Message, SystemMessage, TextPart, UserMessage
+from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, ImagePart, Message, SystemMessage, TextPart, UserMessage
 from traced_tools.models.base import ChatModel
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.spans import agent_scope
 from traced_tools.tools.advice import check_advisors
+from traced_tools.tools.conversation import completed
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.result import ToolResult
@@ -232,7 +233,9 @@ class ChatClientRequestSpec:
 
     def _request(self) -> ChatClientRequest:
         context = dict(self.context)  # each run its own: advisors may write in it
-        return ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, self.new_run())
+        run = self.new_run()
+        run.complete = self.messages
+        return ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, run)
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
@@ -278,7 +281,7 @@ def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCall
 def _conversation(system: str | None, messages: Iterable[Message], user: UserContent | None) -> tuple[Message, ...]:
     expect("messages", messages, Iterable, "a sequence of messages")
     middle = tuple(messages)
-    expect_each("messages", middle, MESSAGE_TYPES, "a SystemMessage, UserMessage, AssistantMessage or ToolMessage")
+    expect_each("messages", middle, MESSAGE_TYPES, ANY_MESSAGE)
     # a conversation that is gone on with begins with the words it was sent with
     for index, message in enumerate(middle):
         _check_says_something(f"messages[{index}]", message)
@@ -286,7 +289,7 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
         raise ValueError("prompt needs something to send: give user=, messages= or system=")
-    return conversation
+    return completed(conversation)
 
 
 def _user_message(user: UserContent) -> UserMessage:

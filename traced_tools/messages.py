@@ -278,6 +278,7 @@ class ToolMessage(Value):
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 MESSAGE_TYPES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+ANY_MESSAGE = "a SystemMessage, UserMessage, AssistantMessage or ToolMessage"
 
 _CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
     tuple[

@@ -35,7 +35,7 @@ class AdvisorChain:
         self.tool_advisors = advising_tools(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
-            each.on_chunk for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
+            (each.name, each.on_chunk) for each in reversed(self.advisors) if overrides(each, Advisor, "on_chunk")
         )
         self._entries: tuple[AdviseNext, ...] = (
             *(partial(self._advise, index) for index in range(len(self._around))),
@@ -59,6 +59,8 @@ class AdvisorChain:
         return await self._entries[0](request)
 
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
+        if not isinstance(request, ChatClientRequest):
+            raise self._no_request(index, request)
         advisor, telemetry = self._around[index], request.run.telemetry
         with hook_scope(telemetry, "advise", advisor, request.iteration, clock=telemetry.clock):
             response: Any = advisor.advise(request, self._entries[index + 1])
@@ -71,7 +73,16 @@ class AdvisorChain:
             )
         return response
 
+    def _no_request(self, index: int, given: object) -> TypeError:
+        """Return the error for what the advisor before `index` has passed on."""
+        return TypeError(
+            f"advise of {self._around[index - 1].name} must pass a ChatClientRequest to call_next, "
+            f"not {type(given).__name__}"
+        )
+
     async def _ask(self, request: ChatClientRequest) -> ChatClientResponse:
+        if not isinstance(request, ChatClientRequest):
+            raise self._no_request(len(self._around), request)
         run, model = request.run, self.model
         with chat_scope(run.telemetry, model, request) as scope:
             observe = partial(run.events.deltas, request.iteration, request.tools) if run.events.wants_deltas else None
@@ -98,10 +109,14 @@ class AdvisorChain:
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
         if delta.visible_text:
             request.run.streamed.add(request.iteration)
-        for on_chunk in self._on_chunk:
-            seen = on_chunk(chunk)
+        for name, on_chunk in self._on_chunk:
+            seen: Any = on_chunk(chunk)
             if seen is None:
                 return None
+            if not isinstance(seen, ChatClientResponse):
+                raise TypeError(
+                    f"on_chunk of {name} must return a ChatClientResponse or None, not {type(seen).__name__}"
+                )
             chunk = seen
         return chunk
 

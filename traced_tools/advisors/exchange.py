@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from traced_tools._checks import expect_each
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import AssistantMessage, FinishReason, Message, ToolCall, Usage
+from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMessage, FinishReason, Message, ToolCall, Usage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.telemetry.names import CANCELLED
@@ -43,7 +44,9 @@ class ChatClientRequest:
 
     def __post_init__(self) -> None:
         if self.messages is not self.run.complete:  # which a replaced copy mostly has
-            self.run.complete = completed(tuple(self.messages))
+            messages = tuple(self.messages)
+            expect_each("messages", messages, MESSAGE_TYPES, ANY_MESSAGE)
+            self.run.complete = completed(messages)
             object.__setattr__(self, "messages", self.run.complete)
         if type(self.tools) is not ToolSet:
             object.__setattr__(self, "tools", ToolSet(self.tools))

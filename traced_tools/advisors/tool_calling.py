@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from traced_tools._checks import expect, expect_callable, expect_whole
+from traced_tools._steps import is_async
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import AssistantMessage, Message, SystemMessage, TextPart, UsageSum
+from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, SystemMessage, TextPart, UsageSum
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.telemetry.spans import iteration_scope
 from traced_tools.telemetry.words import Hook, StopReason
@@ -51,6 +52,8 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         expect_whole("order", order, -sys.maxsize)
         expect("keep_history", keep_history, bool, "True or False")
         expect_callable("is_tool_call", is_tool_call)
+        if is_tool_call is not None and is_async(is_tool_call):
+            raise TypeError("is_tool_call must be a plain function: nothing awaits it; drop `async`")
         self.manager = ToolCallingManager() if manager is None else manager
         self.order = order
         self.keep_history = keep_history
@@ -118,7 +121,7 @@ class _Loop:
         self._request = request
         self._run = request.run
         self._history: tuple[Message, ...] = request.messages
-        self._messages: Sequence[Message] = request.messages
+        self._messages: tuple[Message, ...] = request.messages
         self._response: ChatClientResponse | None = None
         self._usage = UsageSum()
 
@@ -171,11 +174,13 @@ class _Loop:
             self._history = result.conversation_history
             run.results.extend(result.results)
             messages = advisor.next_instructions(self._request, response, result)
-            self._messages = await messages if hasattr(messages, "__await__") else messages
+            if hasattr(messages, "__await__"):
+                messages = await messages
+            self._messages = messages if messages is self._history else _checked_messages(messages, advisor.name)
             return result
 
     def _next_request(self, iteration: int, *, withheld: bool) -> ChatClientRequest:
-        request = self._request.replace(messages=tuple(self._messages), iteration=iteration)
+        request = self._request.replace(messages=self._messages, iteration=iteration)
         if not withheld:
             return request
         options = request.options.replace(tool_choice=None, parallel_tool_calls=None)
@@ -234,6 +239,18 @@ class _Loop:
             return self._history
         answer = response.chat_response.message
         return self._history if any(each is answer for each in self._history[-2:]) else (*self._history, answer)
+
+
+def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
+    """Return what `next_instructions` returned as messages; raises `TypeError` for something else."""
+    must = f"next_instructions of {advisor} must return a sequence of messages"
+    if not isinstance(messages, Iterable) or isinstance(messages, (str, *MESSAGE_TYPES)):
+        raise TypeError(f"{must}, not {type(messages).__name__}")
+    found = tuple(messages)
+    for index, each in enumerate(found):
+        if not isinstance(each, MESSAGE_TYPES):
+            raise TypeError(f"{must}; item {index} is of type {type(each).__name__}")
+    return found
 
 
 def _has_tool_calls(response: ChatClientResponse) -> bool:

@@ -308,6 +308,11 @@ class ToolExecution:
         advisor = advisors[index]
 
         async def call_next(given: ToolInvocation) -> ToolResult:
+            if not isinstance(given, ToolInvocation):
+                kind = type(given).__name__
+                raise TypeError(f"advise_tool of {advisor.name} must pass a ToolInvocation to call_next, not {kind}")
+            if (given.id, given.name) != (self._id, self._call.name):
+                raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
             if given.arguments != invocation.arguments:
                 try:
                     given = self._validated(given, scope)

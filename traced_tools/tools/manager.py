@@ -14,7 +14,7 @@ from traced_tools._steps import Batch, perform
 from traced_tools._workers import WorkerPool, using
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.events.stream import Watchers
-from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage, Usage
+from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage, Usage
 from traced_tools.models.base import ChatResponse
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.words import Decision, StopReason
@@ -373,7 +373,7 @@ class ToolCallingManager:
         expect("limits", settings["limits"], LoopLimits, "a LoopLimits")
         expect("messages", messages, Iterable, "a sequence of messages")
         messages = tuple(messages)
-        expect_each("messages", messages, MESSAGE_TYPES, "messages")
+        expect_each("messages", messages, MESSAGE_TYPES, ANY_MESSAGE)
         expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")
         expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
         advisors = tuple(advisors)
