@@ -217,7 +217,7 @@ def test_a_nullable_field_keeps_its_null(kind: str) -> None:
     assert with_null.repairs == ()
     run(
         "call",
-        ChatClient(ScriptedChatModel([ToolCall("note", '{"text": "x", "tag": null}'), ""]), tools=[tool]).prompt(""),
+        ChatClient(ScriptedChatModel([ToolCall("note", '{"text": "x", "tag": null}'), ""]), tools=[tool]).prompt("?"),
     )
     assert tags == [None]
 

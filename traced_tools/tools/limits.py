@@ -154,9 +154,9 @@ class LimitTally:
 
         Of the result only a digest is kept.
         """
-        if self.limits.max_repeated_calls is None:
-            return
-        identity, digest = self._identity(call), _digest(result)
+        if not self._repeats or (identity := self._identity(call)) not in self._repeats:
+            return  # the limit is off, or the tool is repeatable
+        digest = _digest(result)
         if self._last_results.setdefault(identity, digest) != digest:
             self._repeats[identity] = 1
             self._last_results[identity] = digest

@@ -265,7 +265,7 @@ class ToolCallingManager:
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
         for asked, result in zip(calls, results, strict=False):  # a driver may resume the step with any list
-            if (result.outcome is not None or result.decision == "answered") and not _is_repeatable(tools, asked):
+            if result.outcome is not None or result.decision == "answered":
                 run.tally.returned(asked, result)
         history = (*messages, message, ToolMessage([result.part() for result in results]))
         if messages is run.complete:  # so that nobody has to look through the history again
