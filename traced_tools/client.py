@@ -22,7 +22,7 @@ from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.spans import agent_scope
 from traced_tools.tools.advice import check_advisors
-from traced_tools.tools.conversation import completed
+from traced_tools.tools.conversation import with_results
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.result import ToolResult
@@ -289,7 +289,7 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
         raise ValueError("prompt needs something to send: give user=, messages= or system=")
-    return completed(conversation)
+    return with_results(conversation)
 
 
 def _user_message(user: UserContent) -> UserMessage:

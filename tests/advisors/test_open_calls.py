@@ -26,7 +26,7 @@ from traced_tools import (
 )
 from traced_tools.models import AnthropicChatModel, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
-from traced_tools.tools.conversation import completed
+from traced_tools.tools.conversation import with_results
 
 NOT_RUN = "The call was not run: the conversation went on without its result."
 
@@ -158,7 +158,7 @@ MESSAGES = st.one_of(
 @relaxed
 @given(st.lists(MESSAGES, max_size=8).map(tuple))
 def test_whatever_the_conversation_each_call_has_its_result_and_nothing_is_lost(messages: tuple[Message, ...]) -> None:
-    found = completed(messages)
+    found = with_results(messages)
     for index, message in enumerate(found):
         if isinstance(message, AssistantMessage) and message.tool_calls:
             given = [
@@ -172,7 +172,7 @@ def test_whatever_the_conversation_each_call_has_its_result_and_nothing_is_lost(
                     assert call.id in given
                     given.remove(call.id)
             assert len(given) >= sum(not call.id for call in message.tool_calls)
-    assert completed(found) is found
+    assert with_results(found) is found
     assert [each for each in found if not isinstance(each, ToolMessage)] == [
         each for each in messages if not isinstance(each, ToolMessage)
     ]

@@ -175,6 +175,7 @@ def test_a_conversation_by_hand_goes_on_in_a_client(how: str) -> None:
     client = ChatClient(model, tools=[add])
     asked = client.prompt("?", tool_calling=False).call()
     done = executed(how, QUESTION, response=asked, tools=[add])
+    assert executed(how, asked.messages, response=asked, tools=[add]).conversation_history == done.conversation_history
     answer = client.prompt(messages=done.conversation_history).call()
     assert answer.content == "two"
     assert model.requests[1].messages == done.conversation_history

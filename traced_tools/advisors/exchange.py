@@ -14,7 +14,7 @@ from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.telemetry.names import CANCELLED
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.words import StopReason
-from traced_tools.tools.conversation import completed
+from traced_tools.tools.conversation import with_results
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
@@ -44,10 +44,11 @@ class ChatClientRequest:
 
     def __post_init__(self) -> None:
         if self.messages is not self.run.complete:  # which a replaced copy mostly has
-            messages = tuple(self.messages)
-            expect_each("messages", messages, MESSAGE_TYPES, ANY_MESSAGE)
-            self.run.complete = completed(messages)
-            object.__setattr__(self, "messages", self.run.complete)
+            given = tuple(self.messages)
+            expect_each("messages", given, MESSAGE_TYPES, ANY_MESSAGE)
+            messages = with_results(given)
+            object.__setattr__(self, "messages", messages)
+            self.run.complete = messages
         if type(self.tools) is not ToolSet:
             object.__setattr__(self, "tools", ToolSet(self.tools))
 

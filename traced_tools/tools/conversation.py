@@ -16,7 +16,7 @@ Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]
 """The calls of an answer and the result of each; None for a call without one."""
 
 
-def completed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the conversation with a result for each call; for a call without one, a result that it was not run.
 
     Providers refuse a conversation with a call that has no result. Results count if they come directly after the calls.

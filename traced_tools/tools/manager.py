@@ -20,7 +20,7 @@ from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.words import Decision, StopReason
 from traced_tools.tools.advice import advising_tools, check_advisors, watching
 from traced_tools.tools.callback import ToolCallback
-from traced_tools.tools.conversation import NOT_RUN, completed
+from traced_tools.tools.conversation import NOT_RUN, with_results
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.limits import DEFAULT_LIMITS, Identity, LoopLimits
@@ -375,6 +375,8 @@ class ToolCallingManager:
         messages = tuple(messages)
         expect_each("messages", messages, MESSAGE_TYPES, ANY_MESSAGE)
         expect("response.message", getattr(response, "message", None), AssistantMessage, "an AssistantMessage")
+        if messages[-1:] == (response.message,):  # `response.messages`, which end with the answer
+            messages = messages[:-1]
         expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
         advisors = tuple(advisors)
         check_advisors(advisors)
@@ -385,7 +387,7 @@ class ToolCallingManager:
             watchers=Watchers(tuple(each.on_event for each in watching(advisors))),
         )
         return self._executed(
-            run, completed(messages), response, ToolSelection(tools, self._resolver), approvals(approved)
+            run, with_results(messages), response, ToolSelection(tools, self._resolver), _approvals(approved)
         )
 
     async def _executed(
@@ -413,7 +415,7 @@ class ToolCallingManager:
         return result
 
 
-def approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[str, str | None]:
+def _approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Return who approved of which call, by its id; raises `TypeError` for something else."""
     accepted = "ids of calls, or a mapping of ids to the person or service that approved"
     if isinstance(approved, str):
