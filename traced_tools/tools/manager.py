@@ -295,7 +295,7 @@ class ToolCallingManager:
         counted: set[Identity] = set()
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
-            repeatable = _is_repeatable(tools, asked)
+            repeatable = _is_repeatable(tools.by_name.get(asked.name))
             limit = spent or run.tally.admit(asked, counted=counted, repeatable=repeatable)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
@@ -400,7 +400,7 @@ class ToolCallingManager:
     ) -> ToolExecutionResult:
         run.telemetry.make_current()
         tools = await selection.tool_set()
-        repeatable = {each.definition.name for each in tools if each.metadata.repeatable}
+        repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
         run.totals.iterations = run.tally.count(messages, repeatable) + 1
         usage = getattr(response, "usage", None)
         run.totals.usage.add(usage if isinstance(usage, Usage) else None)
@@ -426,9 +426,8 @@ def _approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[st
     return dict(found)
 
 
-def _is_repeatable(tools: ToolSet, asked: ToolCall) -> bool:
-    tool = tools.by_name.get(asked.name)
-    return tool is not None and tool.metadata.repeatable
+def _is_repeatable(tool: ToolCallback | None) -> bool:
+    return tool is not None and getattr(tool.metadata, "repeatable", False) is True  # metadata may be of an own class
 
 
 def _returns_directly(tool: ToolCallback | None) -> bool:
