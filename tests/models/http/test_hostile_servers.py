@@ -159,6 +159,15 @@ def test_a_client_that_follows_redirects_does_not_take_the_key_elsewhere(kind: A
 
 
 @each_mode
+@pytest.mark.parametrize("location", ["mailto:a", "http://xn--/", "http://[::1"])
+def test_a_redirect_to_what_is_no_address_is_an_invalid_response(mode: str, location: str) -> None:
+    with ReplayServer([Reply(status=302, headers={"Location": location})]) as server:
+        with pytest.raises(InvalidResponse, match="address that the server redirects to") as caught:
+            ask(mode, server.url)
+    assert caught.value.__context__ is None
+
+
+@each_mode
 def test_a_password_in_the_address_is_sent_and_not_logged(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with ReplayServer([reply(mode, body(mode))]) as server:

@@ -10,7 +10,7 @@ import ssl
 import threading
 from collections.abc import AsyncGenerator
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 import httpx
@@ -154,6 +154,28 @@ def _checked_proxy(address: str) -> httpx.Proxy:
     if proxy.url.scheme.startswith("socks") and importlib.util.find_spec("socksio") is None:
         raise ConfigurationError("a SOCKS proxy needs another package: pip install 'httpx[socks]'")
     return proxy
+
+
+OURS: Final = "traced_tools"
+"""The extension of an `httpx.Request` that marks a request of a model."""
+
+
+def ignore_set_cookie(client: httpx.Client | httpx.AsyncClient) -> None:
+    """Keep `Set-Cookie` headers of answers to a model's requests out of the cookies of `client`.
+
+    A cookie would tie the calls of all users of a model together, and one that is not ASCII would break every later
+    call. httpx has no setting for it, and a client that the caller passes keeps its cookies for its other requests.
+    """
+    cookies = client.cookies
+    if "extract_cookies" in vars(cookies):
+        return
+    extract = cookies.extract_cookies
+
+    def extract_cookies(response: httpx.Response) -> None:
+        if OURS not in response.request.extensions:
+            extract(response)
+
+    vars(cookies)["extract_cookies"] = extract_cookies
 
 
 def _one_sided(missing: str, what: str) -> ConfigurationError:

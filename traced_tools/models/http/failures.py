@@ -38,7 +38,14 @@ def _unwrapped() -> Iterator[type[Exception]]:
 
 
 _UNWRAPPED: tuple[type[Exception], ...] = tuple(_unwrapped())
-FAILURES: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.StreamError, SSEError, UnicodeDecodeError, *_UNWRAPPED)
+FAILURES: tuple[type[Exception], ...] = (
+    httpx.HTTPError,
+    httpx.StreamError,
+    httpx.InvalidURL,
+    SSEError,
+    UnicodeError,
+    *_UNWRAPPED,
+)
 """What is raised while httpx sends and reads."""
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.WriteError)
@@ -61,10 +68,15 @@ def failure_in(error: Exception, provider: str, address: str, timeouts: Timeouts
         return InvalidResponse("a stream was asked for and something else came", provider=provider)
     if _CLOSED.match(str(error)) or _is_reset(error):  # mostly a kept connection that the server has just closed
         return ModelError("the server closed the connection", provider=provider, retryable=True)
-    if isinstance(error, httpx.RemoteProtocolError):
-        return InvalidResponse("what came back is no HTTP answer", provider=provider)
     if isinstance(error, httpx.DecodingError | UnicodeDecodeError):
         return InvalidResponse("the answer's bytes cannot be decoded", provider=provider)
+    if isinstance(error, UnicodeEncodeError):  # headers are checked when the model is made
+        return InvalidRequest("a cookie of the httpx client is not ASCII", provider=provider)
+    if isinstance(error, httpx.InvalidURL | UnicodeError) or str(error).startswith("Invalid URL in location"):
+        problem = "the address that the server redirects to, or that of the proxy, is not valid"
+        return InvalidResponse(problem, provider=provider)
+    if isinstance(error, httpx.RemoteProtocolError):
+        return InvalidResponse("what came back is no HTTP answer", provider=provider)
     problem = f"the connection to {address} failed ({_cause(error)})"
     return ModelError(problem, provider=provider, retryable=unsent)
 

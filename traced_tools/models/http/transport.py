@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from traced_tools._flow import Step, acall, call
 from traced_tools._steps import Pause
 from traced_tools.errors import ConfigurationError, ModelError
-from traced_tools.models.http.clients import Clients
+from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
 from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
 from traced_tools.models.http.framing import Answer, Framing
 from traced_tools.models.http.options import HttpOptions, check_options, retries_of, timeouts_of
@@ -130,10 +130,16 @@ class HttpTransport:
         self, client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any], deadline: float | None
     ) -> httpx.Request:
         """Return the request that carries `body`, and the current span as its parent."""
+        ignore_set_cookie(client)
         headers = {"content-type": "application/json", **self._headers}
         _PROPAGATOR.inject(headers)
         return client.build_request(
-            "POST", self._base + path, content=_json(body), headers=headers, timeout=self._timeout(deadline)
+            "POST",
+            self._base + path,
+            content=_json(body),
+            headers=headers,
+            timeout=self._timeout(deadline),
+            extensions={OURS: True},
         )
 
     def _timeout(self, deadline: float | None) -> httpx.Timeout:
