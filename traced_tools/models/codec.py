@@ -19,7 +19,12 @@ class ChunkDecoder(Protocol):
         """Whether the provider has said its last word; what goes wrong on the connection after it costs nothing."""
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
-        """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
+        """Return the chunks an event's data stands for, none for one that says nothing.
+
+        Raises:
+            InvalidResponse: if the event cannot be understood.
+            ValueError: if a value in it cannot become a part of a message; the model raises `InvalidResponse` for it.
+        """
 
     def end(self) -> None:
         """Take note that no event follows; raises `InvalidResponse` if the answer is not complete."""
@@ -41,7 +46,7 @@ class Codec(Protocol):
         """Return the JSON body that asks `request`; raises `ConfigurationError` for what the provider does not have."""
 
     def decode(self, body: bytes) -> ChatResponse:
-        """Return the answer a whole body stands for; raises `InvalidResponse`."""
+        """Return the answer a whole body stands for; raises as `ChunkDecoder.chunks`."""
 
     def decoder(self) -> ChunkDecoder:
         """Return a decoder for one streamed answer."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import TypeVar
 
+from traced_tools.errors import InvalidResponse
 from traced_tools.messages import AssistantMessage, AssistantPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import CallIds, ChatChunk, ChatResponse, ToolCallDelta
+from traced_tools.models.wire import MOST_ITEMS
 
 
 @dataclass(slots=True)
@@ -59,9 +61,13 @@ class ChunkFold:
     Parts keep the order in which they began. Pieces of text join the text before them, as pieces of reasoning do; a
     whole `ReasoningPart` without text is the seal that ends the reasoning before it. A chunk that restarts the answer
     discards all chunks before it.
+
+    Args:
+        provider: for errors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, provider: str | None = None) -> None:
+        self._provider = provider
         self._restart()
 
     def _restart(self) -> None:
@@ -77,7 +83,11 @@ class ChunkFold:
         self._model: str | None = None
 
     def add(self, chunk: ChatChunk) -> None:
-        """Take in the next chunk; of usage, ids and reasons the last word counts."""
+        """Take in the next chunk; of usage, ids and reasons the last word counts.
+
+        Raises:
+            InvalidResponse: for more than `MOST_ITEMS` parts; pieces that join the text before them are no parts.
+        """
         if chunk.restarts:
             self._restart()
         if chunk.reasoning:
@@ -104,8 +114,13 @@ class ChunkFold:
         if isinstance(last, kind):
             return last
         opened = kind()
-        self._parts.append(opened)
+        self._begin(opened)
         return opened
+
+    def _begin(self, part: AssistantPart | _OpenText | _OpenReasoning | _OpenCall) -> None:
+        if len(self._parts) >= MOST_ITEMS:
+            raise InvalidResponse(f"the answer has more than {MOST_ITEMS} parts", provider=self._provider)
+        self._parts.append(part)
 
     def _add_piece(self, delta: ToolCallDelta) -> _OpenCall:
         """Add to the call of the delta's index, or to the last; another id than that call's begins another call."""
@@ -113,7 +128,7 @@ class ChunkFold:
         if call is None or (delta.id and call.given_id and delta.id != call.given_id):
             call = self._calls[delta.index] = self._calls[None] = _OpenCall(self._begun, self._ids.of(delta.id))
             self._begun += 1
-            self._parts.append(call)
+            self._begin(call)
         call.add(delta)
         return call
 
@@ -125,7 +140,7 @@ class ChunkFold:
         if isinstance(last, _OpenReasoning) and isinstance(part, ReasoningPart) and not part.text:
             self._parts[-1] = last.part(part)
         else:
-            self._parts.append(part)
+            self._begin(part)
         return part
 
     def response(self) -> ChatResponse:

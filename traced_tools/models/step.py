@@ -59,7 +59,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
 
     def stream(self) -> Iterator[C]:
         """Ask, blocking, and give what the consumer sees of each chunk."""
-        self._fold = ChunkFold()
+        self._fold = ChunkFold(self.model.provider)
         self._clock.streaming()
         chunks = self.model.stream(self.request)
         try:
@@ -73,7 +73,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
 
     async def astream(self) -> AsyncIterator[C]:
         """Ask on asyncio and give what the consumer sees of each chunk."""
-        self._fold = ChunkFold()
+        self._fold = ChunkFold(self.model.provider)
         self._clock.streaming()
         chunks = self.model.astream(self.request)
         try:

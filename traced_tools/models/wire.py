@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from traced_tools.errors import InvalidResponse
 from traced_tools.messages import AssistantPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 
+D = TypeVar("D")
+R = TypeVar("R")
 W = TypeVar("W", bound="Body")
 Said = tuple[str, str, tuple[AssistantPart, ...]]
 """What is said at once: a piece of text, a piece of reasoning, and parts that are whole."""
 _NOTHING: Said = ("", "", ())
+
+MOST_ITEMS: Final = 10_000
+"""The most items of a body or an event, and the most parts of the message it becomes.
+
+An item is an element of an array, or an object or array in an object. Read, it takes hundreds of times the memory of
+its JSON text.
+"""
+_UNCOUNTED = re.compile("logprobs|token_ids")
+"""Fields that may hold several values for each token; no codec reads them."""
+
+FAIL_FAST: Final[Any] = Field(fail_fast=True)
+"""Stops at the first element that is wrong: otherwise, an array of wrong elements becomes as many errors."""
 
 
 class Wire(BaseModel):
@@ -34,8 +49,36 @@ class Body(Wire):
     error: Any = None
 
 
+class Unreadable(ValueError):
+    """What a provider sent cannot be read; the text gives the reason and quotes nothing."""
+
+
+def understood(decode: Callable[[D], R], data: D, provider: str) -> R:
+    """Return what `decode` returns for `data`; raises `InvalidResponse` if our own types refuse a value in it."""
+    try:
+        return decode(data)
+    except ValidationError as error:
+        problem = _problem(error)
+    except Unreadable as error:
+        problem = str(error)
+    except (ValueError, RecursionError) as error:
+        problem = type(error).__name__
+    raise InvalidResponse(f"the answer cannot be understood: {problem}", provider=provider)
+
+
 def read(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
-    """Return `body` as `kind`; raises `InvalidResponse` that says what is wrong and where, and quotes nothing."""
+    """Return `body` as `kind`.
+
+    Raises:
+        InvalidResponse: says what is wrong and where, and quotes nothing; also for more than `MOST_ITEMS` items.
+    """
+    if len(body) > MOST_ITEMS and _has_too_many_items(body):
+        raise InvalidResponse(f"{what} has more than {MOST_ITEMS} items", provider=provider)
+    return read_uncounted(kind, body, what, provider)
+
+
+def read_uncounted(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
+    """Return `body` as `kind`, as `read` does, however many items it has."""
     try:
         found = kind.model_validate_json(body)
     except ValidationError as error:
@@ -123,6 +166,42 @@ def as_chunks(
 def written(value: object) -> str:
     """Return a decoded JSON value as JSON text."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def as_it_came(value: object) -> str:
+    """Return a decoded JSON value as JSON text that can be sent back; raises `Unreadable` for a value that cannot."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        pass
+    raise Unreadable("a part that goes back unread has a number that is not finite or too long")
+
+
+def _has_too_many_items(body: str | bytes) -> bool:
+    """Return whether `body` has more than `MOST_ITEMS` items."""
+    text = body if isinstance(body, bytes) else body.encode("utf-8", "replace")
+    if text.count(b",") + text.count(b"{") + 2 * text.count(b"[") <= MOST_ITEMS:  # there cannot be as many
+        return False
+    try:
+        unseen = [from_json(text)]
+    except ValueError:
+        return False  # what is wrong is found when the body is read
+    items = 0
+    while unseen:
+        value = unseen.pop()
+        if isinstance(value, dict):
+            inside = [
+                each for name, each in value.items() if isinstance(each, dict | list) and not _UNCOUNTED.search(name)
+            ]
+        elif isinstance(value, list):
+            inside = value
+        else:
+            continue
+        items += len(inside)
+        if items > MOST_ITEMS:
+            return True
+        unseen += inside
+    return False
 
 
 def _problem(error: ValidationError) -> str:

@@ -65,7 +65,7 @@ from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import read
+from traced_tools.models.wire import MOST_ITEMS, read
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.dialects import one_object
@@ -214,6 +214,8 @@ class AnthropicChunkDecoder:
                 self._start()
                 return ChatChunk(id=head.id, model=head.model, usage=self._usage(head.usage), restarts=restarts)
             case BlockStart(index=index, content_block=block):
+                if len(self._open) >= MOST_ITEMS:
+                    raise InvalidResponse(f"more than {MOST_ITEMS} blocks are open", provider=_PROVIDER)
                 place = next(self._places)
                 self._open[index], self._last = (place, block), index
                 return block.begin(place)

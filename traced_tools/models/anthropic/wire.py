@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag
 from traced_tools.messages import ProviderPart, ReasoningPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 from traced_tools.models.encoding import without_none
-from traced_tools.models.wire import Body, Wire, written
+from traced_tools.models.wire import Body, Wire, as_it_came, written
 
 NOTHING = ChatChunk()
 CALL_FIELDS = ("caller", "toolset_name")
@@ -61,6 +61,7 @@ class ThinkingBlock(Wire):
 
     thinking: str | None = None
     signature: str | None = None
+    _signature: list[str] = PrivateAttr(default_factory=list)
 
     def begin(self, index: int) -> ChatChunk:
         """Return the chunk of the block's beginning."""
@@ -68,12 +69,14 @@ class ThinkingBlock(Wire):
 
     def add(self, index: int, delta: Delta) -> ChatChunk:
         """Grow by `delta` and return its chunk."""
-        self.signature = (self.signature or "") + (delta.signature or "")
+        if delta.signature:
+            self._signature.append(delta.signature)
         return ChatChunk(reasoning=delta.thinking or "")
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: the seal."""
-        return ChatChunk(parts=(ReasoningPart("", signature=self.signature or None),))
+        signature = "".join([self.signature or "", *self._signature])
+        return ChatChunk(parts=(ReasoningPart("", signature=signature or None),))
 
 
 class ToolUseBlock(Wire):
@@ -116,6 +119,7 @@ class OtherBlock(Wire):
 
     type: str
     _input: list[str] = PrivateAttr(default_factory=list)
+    _texts: dict[str, list[str]] = PrivateAttr(default_factory=dict)
 
     def begin(self, index: int) -> ChatChunk:
         """Return the chunk of the block's beginning."""
@@ -125,14 +129,16 @@ class OtherBlock(Wire):
         """Grow by `delta`: input is JSON in pieces, any other piece of text belongs to the field of its name."""
         fields = self.model_extra or {}
         for name, piece in delta.model_dump(exclude={"type", "partial_json"}, exclude_none=True).items():
-            if isinstance(piece, str) and isinstance(fields.get(name, ""), str | None):
-                fields[name] = (fields.get(name) or "") + piece
-        self._input.append(delta.partial_json or "")
+            if isinstance(piece, str) and isinstance(text := fields.get(name), str | None):
+                self._texts.setdefault(name, [text or ""]).append(piece)
+        if delta.partial_json:
+            self._input.append(delta.partial_json)
         return NOTHING
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: all of it."""
-        return ChatChunk(parts=(ProviderPart(written({**self.model_dump(), **self._whole_input()})),))
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        return ChatChunk(parts=(ProviderPart(as_it_came({**self.model_dump(), **texts, **self._whole_input()})),))
 
     def _whole_input(self) -> dict[str, Any]:
         try:

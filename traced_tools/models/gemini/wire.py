@@ -11,7 +11,7 @@ from pydantic import ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
 from traced_tools.messages import Usage, sum_known
-from traced_tools.models.wire import Body, Wire, written
+from traced_tools.models.wire import Body, Wire, as_it_came
 
 _CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
@@ -103,7 +103,7 @@ class Part(Wire):
 
     def as_it_came(self) -> str:
         """Return the part as JSON text."""
-        return written(self.model_dump(by_alias=True, exclude_unset=True))
+        return as_it_came(self.model_dump(by_alias=True, exclude_unset=True))
 
 
 class Content(Wire):

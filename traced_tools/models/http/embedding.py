@@ -12,8 +12,9 @@ from traced_tools._checks import expect, expect_whole
 from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
 from traced_tools.models.http.model import HttpModel
 from traced_tools.models.http.transport import HttpTransport
+from traced_tools.models.wire import FAIL_FAST
 
-Numbers = tuple[Annotated[float, Field(strict=True, allow_inf_nan=False)], ...]
+Numbers = Annotated[tuple[Annotated[float, Field(strict=True, allow_inf_nan=False)], ...], FAIL_FAST]
 """A vector as JSON: finite numbers, and nothing that could be read as one."""
 
 
@@ -49,8 +50,8 @@ class HttpEmbeddingModel(HttpModel, EmbeddingModel):
 
     def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
         """Embed one batch of texts, blocking; raises `ModelError`."""
-        return self.decode(self._transport.call(self.path, self.encode(texts)))
+        return self._transport.call(self.path, self.encode(texts), self.decode)
 
     async def acall(self, texts: tuple[str, ...]) -> EmbeddingResponse:
         """Embed one batch of texts on asyncio; raises `ModelError`."""
-        return self.decode(await self._transport.acall(self.path, self.encode(texts)))
+        return await self._transport.acall(self.path, self.encode(texts), self.decode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any, Final, Protocol, cast
 
@@ -16,6 +16,10 @@ from traced_tools.errors import InvalidResponse, ModelTimeout
 
 MOST_BYTES: Final = 256 * 2**20
 """The size of an answer above which it is given up: no memory is large enough for a server that never stops."""
+MOST_REFUSAL_BYTES: Final = 2**20
+"""The same for the body of a refusal, of which only a code is read."""
+_SLICE = 2**16
+"""The most bytes of text to cut into events at once; a compressed piece may expand to a thousand times its size."""
 
 
 class Answer:
@@ -25,15 +29,19 @@ class Answer:
         response: whose head has arrived.
         deadline: by `time.monotonic`; None for no other limit than that of each piece.
         provider: for errors.
+        most_bytes: the size; None for `MOST_BYTES`.
     """
 
-    def __init__(self, response: httpx.Response, deadline: float | None, provider: str) -> None:
+    def __init__(
+        self, response: httpx.Response, deadline: float | None, provider: str, most_bytes: int | None = None
+    ) -> None:
         _check_compression(response.headers, provider)
+        most = MOST_BYTES if most_bytes is None else most_bytes
         is_compressed = "content-encoding" in response.headers
-        response.stream = _Arriving(response.stream, _Limit(deadline, provider) if is_compressed else None)
+        response.stream = _Arriving(response.stream, _Limit(deadline, provider, most) if is_compressed else None)
         self.headers = response.headers
         self._response = response
-        self._counted = _Limit(deadline, provider).counted
+        self._counted = _Limit(deadline, provider, most).counted
 
     def pieces(self) -> Iterator[bytes]:
         """Give the body, piece by piece."""
@@ -49,15 +57,24 @@ class Answer:
         """Give the body as text, piece by piece."""
         decoder = _utf8()
         for piece in self._response.iter_bytes():
-            if text := decoder.decode(self._counted(piece)):
-                yield text
+            for part in _sliced(self._counted(piece)):
+                if text := decoder.decode(part):
+                    yield text
 
     async def aiter_text(self) -> AsyncGenerator[str]:
         """Give the body as text, piece by piece."""
         decoder = _utf8()
         async for piece in self._response.aiter_bytes():
-            if text := decoder.decode(self._counted(piece)):
-                yield text
+            for part in _sliced(self._counted(piece)):
+                if text := decoder.decode(part):
+                    yield text
+
+
+def _sliced(piece: bytes) -> Iterable[bytes]:
+    """Return `piece` in slices of a size that reading from a connection gives."""
+    if len(piece) <= _SLICE:
+        return (piece,)
+    return (piece[start : start + _SLICE] for start in range(0, len(piece), _SLICE))
 
 
 class _Arriving(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -89,19 +106,25 @@ async def _counted(stream: Any, limit: _Limit) -> AsyncIterator[bytes]:
 class _Limit:
     """Counts bytes until they are too many for an answer, or too late."""
 
-    def __init__(self, deadline: float | None, provider: str) -> None:
+    def __init__(self, deadline: float | None, provider: str, most: int) -> None:
         self._deadline = deadline
         self._provider = provider
+        self._most = most
         self._size = 0
 
     def counted(self, piece: bytes) -> bytes:
         """Return `piece`; raises `InvalidResponse` or `ModelTimeout`."""
         self._size += len(piece)
-        if self._size > MOST_BYTES:
-            raise InvalidResponse(f"the answer is larger than {MOST_BYTES} bytes", provider=self._provider)
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise ModelTimeout("the answer was not complete in time (total)", provider=self._provider)
+        if self._size > self._most:
+            raise InvalidResponse(f"the answer is larger than {self._most} bytes", provider=self._provider)
+        check_deadline(self._deadline, self._provider)
         return piece
+
+
+def check_deadline(deadline: float | None, provider: str) -> None:
+    """Raise `ModelTimeout` if `deadline` is over."""
+    if deadline is not None and time.monotonic() > deadline:
+        raise ModelTimeout("the answer was not complete in time (total)", provider=provider)
 
 
 def _check_compression(headers: httpx.Headers, provider: str) -> None:

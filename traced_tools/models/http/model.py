@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from traced_tools._checks import expect
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
-from traced_tools.models.codec import Codec
+from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.names import WireNames
-from traced_tools.models.wire import Characters, whole_characters
+from traced_tools.models.wire import Characters, understood, whole_characters
 
 
 class HttpModel:
@@ -72,14 +73,12 @@ class HttpChatModel(HttpModel, ChatModel):
     def call(self, request: ChatRequest) -> ChatResponse:
         """Answer `request`, blocking; raises `ModelError`."""
         names = self._names(request)
-        path, body = self._sent(names, stream=False)
-        return self._answer(names, self._transport.call(path, body))
+        return self._transport.call(*self._sent(names, stream=False), partial(self._answer, names))
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Answer `request` on asyncio; raises `ModelError`."""
         names = self._names(request)
-        path, body = self._sent(names, stream=False)
-        return self._answer(names, await self._transport.acall(path, body))
+        return await self._transport.acall(*self._sent(names, stream=False), partial(self._answer, names))
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
         """Answer `request` in chunks; raises `ModelError`."""
@@ -87,7 +86,7 @@ class HttpChatModel(HttpModel, ChatModel):
         events = self._transport.stream(*self._sent(names, stream=True), self._codec.framing)
         try:
             for data in events:
-                for chunk in decoder.chunks(characters.whole(data)):
+                for chunk in self._chunks(decoder, characters.whole(data)):
                     yield names.chunk(chunk)
         except ModelError:
             if not decoder.done:
@@ -102,7 +101,7 @@ class HttpChatModel(HttpModel, ChatModel):
         events = self._transport.astream(*self._sent(names, stream=True), self._codec.framing)
         try:
             async for data in events:
-                for chunk in decoder.chunks(characters.whole(data)):
+                for chunk in self._chunks(decoder, characters.whole(data)):
                     yield names.chunk(chunk)
         except ModelError:
             if not decoder.done:
@@ -110,6 +109,9 @@ class HttpChatModel(HttpModel, ChatModel):
         finally:
             await events.aclose()
         decoder.end()
+
+    def _chunks(self, decoder: ChunkDecoder, data: str) -> list[ChatChunk]:
+        return understood(lambda event: list(decoder.chunks(event)), data, self.provider)
 
     def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
         response = self._codec.decode(whole_characters(body))

@@ -24,8 +24,9 @@ class Timeouts:
     Args:
         connect: for a connection, one from the pool included; None for no limit, as of the others.
         read: for the answer to begin, and for each further piece of it.
-        total: for the whole answer, retries included. It is looked at when a piece of the body arrives, so a call may
-            outlast it by one wait of `read`, and by a head that trickles in.
+        total: for the whole answer, retries and decoding included. It is checked when a piece of the body arrives,
+            between the events of a stream and after decoding, so a call may outlast it by one wait of `read`, by
+            decoding one body or event, and by a head that trickles in.
     """
 
     connect: float | None = 10.0

@@ -22,8 +22,9 @@ from traced_tools._steps import Pause
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
 from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
-from traced_tools.models.http.framing import Answer, Framing
+from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, check_deadline
 from traced_tools.models.http.options import HttpOptions, check_options, retries_of, timeouts_of
+from traced_tools.models.wire import understood
 from traced_tools.telemetry import names
 
 T = TypeVar("T")
@@ -60,28 +61,44 @@ class HttpTransport:
         self._timeouts = timeouts_of(options)
         self._retries = retries_of(options)
 
-    def call(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """Send `body`, blocking, and return the answer's; raises `ModelError`."""
-        return b"".join(self._read(path, body, Answer.pieces))
+    def call(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
+        """Send `body`, blocking, and return what `decode` returns for the answer's; raises `ModelError`."""
+        deadline = self._deadline()
+        answer = b"".join(self._read(path, body, Answer.pieces, deadline))
+        return self._decoded(decode, answer, deadline)
 
-    async def acall(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """Send `body` on asyncio and return the answer's; raises `ModelError`."""
-        return b"".join([piece async for piece in self._aread(path, body, Answer.apieces)])
+    async def acall(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
+        """Send `body` on asyncio and return what `decode` returns for the answer's; raises `ModelError`."""
+        deadline = self._deadline()
+        answer = b"".join([piece async for piece in self._aread(path, body, Answer.apieces, deadline)])
+        return self._decoded(decode, answer, deadline)
 
     def stream(self, path: str, body: Mapping[str, Any], framing: Framing) -> Generator[str]:
         """Send `body`, blocking, and give the data of each event as it arrives; raises `ModelError`."""
-        return self._read(path, body, framing.events)
+        return self._read(path, body, framing.events, self._deadline())
 
     def astream(self, path: str, body: Mapping[str, Any], framing: Framing) -> AsyncGenerator[str]:
         """Send `body` on asyncio and give the data of each event as it arrives; raises `ModelError`."""
-        return self._aread(path, body, framing.aevents)
+        return self._aread(path, body, framing.aevents, self._deadline())
 
-    def _read(self, path: str, body: Mapping[str, Any], pieces: Callable[[Answer], Iterator[T]]) -> Generator[T]:
-        deadline = self._deadline()
+    def _decoded(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
+        decoded = understood(decode, answer, self.provider)
+        check_deadline(deadline, self.provider)
+        return decoded
+
+    def _read(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        pieces: Callable[[Answer], Iterator[T]],
+        deadline: float | None,
+    ) -> Generator[T]:
         response = call(self._sent(path, body, deadline))
         failure = None
         try:
-            yield from pieces(Answer(response, deadline, self.provider))
+            for piece in pieces(Answer(response, deadline, self.provider)):
+                check_deadline(deadline, self.provider)  # a piece of the body may hold many events
+                yield piece
         except FAILURES as error:
             failure = cut_in(error, self.provider, self.address, self._timeouts)
         finally:
@@ -90,14 +107,18 @@ class HttpTransport:
             raise failure
 
     async def _aread(
-        self, path: str, body: Mapping[str, Any], pieces: Callable[[Answer], AsyncGenerator[T]]
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        pieces: Callable[[Answer], AsyncGenerator[T]],
+        deadline: float | None,
     ) -> AsyncGenerator[T]:
-        deadline = self._deadline()
         response = await acall(self._sent(path, body, deadline))
         failure = None
         try:
             async with aclosing(pieces(Answer(response, deadline, self.provider))) as arriving:
                 async for piece in arriving:
+                    check_deadline(deadline, self.provider)
                     yield piece
         except FAILURES as error:
             failure = cut_in(error, self.provider, self.address, self._timeouts)
@@ -188,7 +209,7 @@ class _Send(Step[httpx.Response]):
         raise refusal(response, said, self._transport.provider)
 
     def _answer(self, response: httpx.Response) -> Answer:
-        return Answer(response, self._deadline, self._transport.provider)
+        return Answer(response, self._deadline, self._transport.provider, MOST_REFUSAL_BYTES)
 
 
 def _merged(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -6,14 +6,14 @@ Format: https://github.com/ollama/ollama/blob/main/docs/api.md#generate-embeddin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from traced_tools.messages import Usage
 from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.ollama.chat import ollama_transport
-from traced_tools.models.wire import Body, read
+from traced_tools.models.wire import FAIL_FAST, Body, read_uncounted
 
 
 class OllamaEmbeddingModel(HttpEmbeddingModel):
@@ -52,7 +52,7 @@ class OllamaEmbeddingModel(HttpEmbeddingModel):
 
     def decode(self, body: bytes) -> EmbeddingResponse:
         """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_Embeddings, body, "the answer", self.provider)
+        answer = read_uncounted(_Embeddings, body, "the answer", self.provider)
         usage = None if answer.prompt_eval_count is None else Usage(input_tokens=answer.prompt_eval_count)
         return EmbeddingResponse(answer.embeddings, usage=usage, model=answer.model)
 
@@ -60,6 +60,6 @@ class OllamaEmbeddingModel(HttpEmbeddingModel):
 class _Embeddings(Body):
     """An answer."""
 
-    embeddings: tuple[Numbers, ...]
+    embeddings: Annotated[tuple[Numbers, ...], FAIL_FAST]
     model: str | None = None
     prompt_eval_count: int | None = None

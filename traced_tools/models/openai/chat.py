@@ -6,7 +6,6 @@ claims: some give no finish reason, some put usage on a chunk of its own, some s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from itertools import count
@@ -34,7 +33,7 @@ from traced_tools.models.openai.common import (
     sent_schema,
 )
 from traced_tools.models.openai.servers import Server, server_of
-from traced_tools.models.wire import as_chunks
+from traced_tools.models.wire import MOST_ITEMS, as_chunks, as_it_came
 from traced_tools.options import ChatOptions
 from traced_tools.tools.definition import ToolDefinition
 
@@ -265,6 +264,9 @@ class OpenAIChunkDecoder:
     def _add_details(self, details: Iterable[Mapping[str, Any]]) -> None:
         for detail in details:
             if not self._details or not self._details[-1].goes_on_in(detail):
+                if len(self._details) >= MOST_ITEMS:
+                    problem = f"the stream has more than {MOST_ITEMS} details of reasoning"
+                    raise InvalidResponse(problem, provider=self._provider)
                 self._details.append(_Detail())
             self._details[-1].add(detail)
 
@@ -311,7 +313,7 @@ class _Detail:
     def part(self) -> ProviderPart:
         """Return the whole; its fields are sorted, so that it is the same whichever way it came."""
         texts = {name: text.getvalue() for name, text in self._texts.items()}
-        return ProviderPart(json.dumps({**self._fields, **texts}, ensure_ascii=False, sort_keys=True))
+        return ProviderPart(as_it_came(dict(sorted({**self._fields, **texts}.items()))))
 
 
 def _message(answer: Answer, *, is_cut_off: bool) -> AssistantMessage:

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from traced_tools.errors import InvalidResponse
 from traced_tools.messages import ImagePart, ProviderPart, Usage
-from traced_tools.models.wire import Body, Said, Wire, code_of, read, written
+from traced_tools.models.wire import Body, Said, Wire, as_it_came, code_of, read, written
 
 
 class Function(Wire):
@@ -83,7 +83,7 @@ class Piece(Wire):
             return "", "", (ImagePart(url=url),)
         if self.text or self.refusal or self.type == "text":
             return self.text or self.refusal or "", "", ()
-        return "", "", (ProviderPart(written(self.model_dump(exclude_unset=True))),)
+        return "", "", (ProviderPart(as_it_came(self.model_dump(exclude_unset=True))),)
 
     def _thoughts(self) -> str:
         if isinstance(self.thinking, tuple):

@@ -14,7 +14,7 @@ from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 from traced_tools.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
 from traced_tools.models.openai.common import CUSTOM, custom_arguments
-from traced_tools.models.wire import Body, Wire, written
+from traced_tools.models.wire import Body, Wire, as_it_came, written
 
 
 class Item(Wire):
@@ -33,7 +33,7 @@ class Item(Wire):
 
     def parts(self) -> Iterator[AssistantPart]:
         """Give the whole item."""
-        yield ProviderPart(written(self.raw))
+        yield ProviderPart(as_it_came(self.raw))
 
     def rest(self) -> Iterator[AssistantPart]:
         """Give what is left to say of an item whose text has been streamed."""
@@ -66,7 +66,7 @@ class Message(Item):
     def rest(self) -> Iterator[AssistantPart]:
         """Give the record."""
         if fields := self.fields("id", "phase"):
-            yield ProviderPart(written({"type": "message", **fields}))
+            yield ProviderPart(as_it_came({"type": "message", **fields}))
 
 
 class FunctionCall(Item):
@@ -85,7 +85,7 @@ class FunctionCall(Item):
     def signature(self) -> str | None:
         """What else it is, as JSON text."""
         fields = self.fields("id", "namespace")
-        return written(fields) if fields else None
+        return as_it_came(fields) if fields else None
 
     def delta(self, index: int | None, arguments: str = "") -> ToolCallDelta:
         """Return a piece of this call, the `index`th item."""
