@@ -5,21 +5,23 @@ from __future__ import annotations
 import copy
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures import exchanges, wire_cases
 from tests.helpers import relaxed
-from tests.models import recorded
+from tests.models import loops, recorded
 from tests.models.samples import SAMPLES, Answer, Sample
-from tests.support import in_time
-from traced_tools import InvalidResponse, ModelError
-from traced_tools.models import ChatResponse
+from tests.support import MODES, in_time
+from traced_tools import ChatClient, InvalidResponse, ModelError, ToolMessage, ToolResultPart
+from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.models.http import framing
+from traced_tools.testing import ReplayServer, Reply
 
 wild = settings(relaxed, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 """A slow machine is no fault of a codec's."""
@@ -224,3 +226,194 @@ def test_a_recorded_stream_that_is_damaged_is_an_answer_or_an_invalid_response(c
     sample = PROVIDERS[MODELS[case.split("--")[0]]]
     body = data.draw(damage(exchanges(case)[0].body))
     check(ask(sample, body, streamed=True))
+
+
+# A sweep: each value in each place of an answer, whole and streamed.
+
+SECRET = "the secret words"
+IN_STREAMS = ("7", f'"{SECRET}"', "1e400")
+TELLING = (*IN_STREAMS, "null", '""', "[]", "{}", "NaN", '"image/ b"')
+ALL_VALUES = (
+    *TELLING,
+    *("true", "-1", "0.5", "1" * 400, "1" * 5_000, "-Infinity", '"\\u0000"', '"\\ud83d"', '"%%%%"', '"AAAA"'),
+    *("[" * 190 + "]" * 190, "[1]", "[null]", "[{}]", '[""]', '{"a": NaN}', '{"type": "text"}', '{"index": 1e400}'),
+)
+
+
+def rich(kind: str) -> Any:
+    """Return a whole answer with the parts that the samples do not have."""
+    return {
+        "OpenAIChatModel": {
+            "choices": [
+                {
+                    "message": {
+                        "content": [
+                            {"type": "text", "text": "a"},
+                            {"type": "thinking", "thinking": [{"type": "text", "text": "b"}]},
+                            {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                            {"type": "other", "score": 0.5},
+                        ],
+                        "images": [{"image_url": {"url": "http://127.0.0.1/a.png"}}],
+                        "reasoning_details": [{"type": "reasoning.text", "text": "c", "index": 0}],
+                        "function_call": {"name": "f", "arguments": {"a": 1}},
+                    },
+                    "finish_reason": "stop",
+                }
+            ]
+        },
+        "OpenAIResponsesModel": {
+            "status": "completed",
+            "output": [
+                {"type": "image_generation_call", "id": "i", "result": "AAAA", "output_format": "png"},
+                {"type": "web_search_call", "id": "w", "action": {"score": 0.5}},
+                {"type": "reasoning", "id": "r", "content": [{"type": "reasoning_text", "text": "a"}]},
+                {"type": "message", "id": "m", "phase": "final", "content": [{"refusal": "b"}]},
+                {"type": "function_call", "id": "f", "namespace": "n", "call_id": "c", "name": "f", "arguments": {}},
+            ],
+        },
+        "AnthropicChatModel": {
+            "content": [
+                {"type": "redacted_thinking", "data": "a"},
+                {"type": "server_tool_use", "id": "s", "name": "search", "input": {"score": 0.5}},
+                {"type": "text", "text": "b", "citations": [{"start": 0}]},
+            ],
+            "stop_reason": "end_turn",
+        },
+        "GeminiChatModel": {
+            "candidates": [
+                {
+                    "content": {
+                        "parts": [
+                            {"inlineData": {"mimeType": "image/png", "data": "AAAA"}, "thoughtSignature": "s"},
+                            {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}},
+                            {"executableCode": {"code": "1", "score": 0.5}},
+                            {"text": "", "thought": True, "thoughtSignature": "s"},
+                            {"functionCall": {"name": "f", "args": {"a": 1}, "id": "i"}},
+                        ]
+                    },
+                    "finishReason": "STOP",
+                }
+            ],
+            "promptFeedback": {"blockReason": "OTHER"},
+        },
+        "OllamaChatModel": {
+            "message": {"images": ["iVBORw0KGgo="], "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
+            "done": True,
+            "done_reason": "stop",
+        },
+    }[kind]
+
+
+def altered(value: Any, json_values: Sequence[str]) -> Iterator[bytes]:
+    """Give `value` as JSON with each of `json_values` in each place, and without what is there."""
+    for path in places(value):
+        *holders, last = path
+        changed = copy.deepcopy(value)
+        holder = changed
+        for key in holders:
+            holder = holder[key]
+        holder[last] = "@here@"
+        text = json.dumps(changed)
+        for json_value in json_values:
+            yield text.replace('"@here@"', json_value).encode()
+        del holder[last]
+        yield json.dumps(changed).encode()
+
+
+class Asking:
+    """A model and the answer that it gets next."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.body = b""
+        self.streamed = False
+        self._closing = sample.body(sample.closing, streamed=False)
+        self._content_type = sample.content_type
+        client = httpx.Client(transport=httpx.MockTransport(self._answer))
+        self._model = sample.model_at("http://127.0.0.1", client=client)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        content_type = self._content_type if self.streamed else "application/json"
+        return httpx.Response(200, headers={"Content-Type": content_type}, content=self.body)
+
+    def check(self, body: bytes, *, streamed: bool) -> None:
+        """Check that an answer is a `ModelError` that quotes nothing, or a message that can be sent back."""
+        self.body, self.streamed = body, streamed
+        try:
+            response = recorded.folded(self._model) if streamed else self._model.call(recorded.REQUEST)
+        except ModelError as error:
+            assert isinstance(error, InvalidResponse)
+            assert error.provider == self._model.provider
+            assert SECRET not in str(error)
+            assert error.__context__ is None
+            return
+        results = [ToolResultPart(call_id=call.id or "c", name=call.name, content="1") for call in response.tool_calls]
+        self.body, self.streamed = self._closing, False
+        self._model.call(ChatRequest((*recorded.REQUEST.messages, response.message, ToolMessage(results))))
+
+
+def sweep(sample: Sample, json_values: Sequence[str], in_streams: Sequence[str]) -> None:
+    asking = Asking(sample)
+    for whole in (sample.asking.whole, rich(repr(sample))):
+        for body in altered(whole, json_values):
+            asking.check(body, streamed=False)
+    framed = b"%s\n" if sample.content_type == "application/x-ndjson" else b"data: %s\n\n"
+    events = [(event if isinstance(event, str) else json.dumps(event)).encode() for event in sample.asking.events]
+    for number, event in enumerate(sample.asking.events):
+        asking.check(b"".join(framed % each for each in events[:number]), streamed=True)
+        if not isinstance(event, str):
+            for changed in altered(event, in_streams):
+                stream = [*events[:number], changed, *events[number + 1 :]]
+                asking.check(b"".join(framed % each for each in stream), streamed=True)
+
+
+@every_sample
+def test_a_telling_value_in_any_place_is_an_answer_that_goes_back_or_an_invalid_response(sample: Sample) -> None:
+    sweep(sample, TELLING, IN_STREAMS)
+
+
+@pytest.mark.slow
+@every_sample
+def test_any_value_in_any_place_is_an_answer_that_goes_back_or_an_invalid_response(sample: Sample) -> None:
+    sweep(sample, ALL_VALUES, ALL_VALUES)
+
+
+# Values that our own types refuse, or that no request could send back: the answer is refused before a tool runs.
+
+ODD = {
+    "an image type": (
+        '{"inlineData": {"mimeType": "image/ b", "data": "AAAA"}}',
+        "media_type: string_pattern_mismatch",
+    ),
+    "a number that is not finite": (
+        '{"executableCode": {"score": 1e400}}',
+        "a part that goes back unread has a number that is not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", ODD)
+def test_an_answer_that_could_not_go_back_is_refused_before_its_calls_run(mode: str, what: str) -> None:
+    part, cause = ODD[what]
+    parts = ["@here@", {"functionCall": {"name": "weather", "args": {}}}]
+    body = json.dumps({"candidates": [{"content": {"parts": parts}}]}).replace('"@here@"', part)
+    ran: list[str] = []
+
+    def weather() -> str:
+        """Return the weather."""
+        ran.append("weather")
+        return "rain"
+
+    framed = f"data: {body}\n\n" if "stream" in mode else body
+    content_type = "text/event-stream" if "stream" in mode else "application/json"
+    with ReplayServer([Reply(framed.encode(), content_type=content_type)]) as server:
+        model = PROVIDERS["GeminiChatModel"].model_at(server.url)
+        with pytest.raises(InvalidResponse, match=f"cannot be understood: {cause}"):
+            loops.run(mode, ChatClient(model, tools=[weather]).prompt("hi"), model)
+    assert ran == []
+
+
+def test_the_type_of_a_generated_image_may_be_odd_and_is_then_an_invalid_response() -> None:
+    item = {"type": "image_generation_call", "result": "AAAA", "output_format": ""}
+    found = ask(SAMPLES[1], json.dumps({"status": "completed", "output": [item]}).encode(), streamed=False)
+    assert "media_type: string_pattern_mismatch" in str(found)
