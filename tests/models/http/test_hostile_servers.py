@@ -77,6 +77,16 @@ def test_what_decompresses_to_nothing_counts_as_well(mode: str, monkeypatch: pyt
 
 
 @each_mode
+def test_an_answer_that_expands_far_is_refused(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing, "MOST_EXPANDED", 100_000)
+    small, large = body(mode) + b"\n" * 50_000, body(mode) + b"\n" * 1_000_000
+    with ReplayServer([reply(mode, gzip.compress(each), content_encoding="gzip") for each in (small, large)]) as server:
+        assert ask(mode, server.url) == "fine"
+        with pytest.raises(InvalidResponse, match="more than 100 times as large"):
+            ask(mode, server.url)
+
+
+@each_mode
 def test_what_decompresses_to_nothing_is_in_time_or_too_late(mode: str) -> None:
     gzipped = zlib.compressobj(wbits=31)
     begun = gzipped.compress(b" ") + gzipped.flush(zlib.Z_SYNC_FLUSH)

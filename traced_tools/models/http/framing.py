@@ -18,6 +18,9 @@ MOST_BYTES: Final = 256 * 2**20
 """The size of an answer above which it is given up: no memory is large enough for a server that never stops."""
 MOST_REFUSAL_BYTES: Final = 2**20
 """The same for the body of a refusal, of which only a code is read."""
+MOST_EXPANDED: Final = 16 * 2**20
+"""The bytes above which a compressed answer may not be more than 100 times as large as it came."""
+_EXPANSION = 100
 _SLICE = 2**16
 """The most bytes of text to cut into events at once; a compressed piece may expand to a thousand times its size."""
 
@@ -37,11 +40,11 @@ class Answer:
     ) -> None:
         _check_compression(response.headers, provider)
         most = MOST_BYTES if most_bytes is None else most_bytes
-        is_compressed = "content-encoding" in response.headers
-        response.stream = _Arriving(response.stream, _Limit(deadline, provider, most) if is_compressed else None)
+        arriving = _Limit(deadline, provider, most) if "content-encoding" in response.headers else None
+        response.stream = _Arriving(response.stream, arriving)
         self.headers = response.headers
         self._response = response
-        self._counted = _Limit(deadline, provider, most).counted
+        self._counted = _Limit(deadline, provider, most, arriving).counted
 
     def pieces(self) -> Iterator[bytes]:
         """Give the body, piece by piece."""
@@ -106,10 +109,11 @@ async def _counted(stream: Any, limit: _Limit) -> AsyncIterator[bytes]:
 class _Limit:
     """Counts bytes until they are too many for an answer, or too late."""
 
-    def __init__(self, deadline: float | None, provider: str, most: int) -> None:
+    def __init__(self, deadline: float | None, provider: str, most: int, compressed: _Limit | None = None) -> None:
         self._deadline = deadline
         self._provider = provider
         self._most = most
+        self._compressed = compressed
         self._size = 0
 
     def counted(self, piece: bytes) -> bytes:
@@ -117,6 +121,9 @@ class _Limit:
         self._size += len(piece)
         if self._size > self._most:
             raise InvalidResponse(f"the answer is larger than {self._most} bytes", provider=self._provider)
+        if self._compressed and self._size > max(MOST_EXPANDED, _EXPANSION * self._compressed._size):
+            problem = f"the answer is more than {_EXPANSION} times as large as it was compressed"
+            raise InvalidResponse(problem, provider=self._provider)
         check_deadline(self._deadline, self._provider)
         return piece
 
