@@ -66,19 +66,21 @@ def understood(decode: Callable[[D], R], data: D, provider: str) -> R:
     raise InvalidResponse(f"the answer cannot be understood: {problem}", provider=provider)
 
 
-def read(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
+def read(kind: type[W], body: str | bytes, what: str, provider: str, *, count_items: bool = True) -> W:
     """Return `body` as `kind`.
 
+    Args:
+        kind: what to return.
+        body: JSON text.
+        what: names the body in errors.
+        provider: for errors.
+        count_items: refuse more than `MOST_ITEMS` items; False for vectors.
+
     Raises:
-        InvalidResponse: says what is wrong and where, and quotes nothing; also for more than `MOST_ITEMS` items.
+        InvalidResponse: says what is wrong and where, and quotes nothing.
     """
-    if len(body) > MOST_ITEMS and _has_too_many_items(body):
+    if len(body) > MOST_ITEMS and count_items and _has_too_many_items(body):
         raise InvalidResponse(f"{what} has more than {MOST_ITEMS} items", provider=provider)
-    return read_uncounted(kind, body, what, provider)
-
-
-def read_uncounted(kind: type[W], body: str | bytes, what: str, provider: str) -> W:
-    """Return `body` as `kind`, as `read` does, however many items it has."""
     try:
         found = kind.model_validate_json(body)
     except ValidationError as error:

@@ -7,12 +7,14 @@ import codecs
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import httpx
 from httpx_sse import EventSource, SSEError
 
 from traced_tools.errors import InvalidResponse, ModelTimeout
+
+T = TypeVar("T")
 
 MOST_BYTES: Final = 256 * 2**20
 """The size of an answer above which it is given up: no memory is large enough for a server that never stops."""
@@ -124,14 +126,14 @@ class _Limit:
         if self._compressed and self._size > max(MOST_EXPANDED, _EXPANSION * self._compressed._size):
             problem = f"the answer is more than {_EXPANSION} times as large as it was compressed"
             raise InvalidResponse(problem, provider=self._provider)
-        check_deadline(self._deadline, self._provider)
-        return piece
+        return piece if self._deadline is None else in_time(self._deadline, self._provider, piece)
 
 
-def check_deadline(deadline: float | None, provider: str) -> None:
-    """Raise `ModelTimeout` if `deadline` is over."""
-    if deadline is not None and time.monotonic() > deadline:
+def in_time(deadline: float, provider: str, value: T) -> T:
+    """Return `value`; raises `ModelTimeout` if `deadline` is over."""
+    if time.monotonic() > deadline:
         raise ModelTimeout("the answer was not complete in time (total)", provider=provider)
+    return value
 
 
 def _check_compression(headers: httpx.Headers, provider: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -82,11 +82,12 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
         """Answer `request` in chunks; raises `ModelError`."""
-        names, decoder, characters = self._names(request), self._codec.decoder(), Characters()
+        names, decoder = self._names(request), self._codec.decoder()
+        chunks_of = self._chunks_by(decoder)
         events = self._transport.stream(*self._sent(names, stream=True), self._codec.framing)
         try:
             for data in events:
-                for chunk in self._chunks(decoder, characters.whole(data)):
+                for chunk in chunks_of(data):
                     yield names.chunk(chunk)
         except ModelError:
             if not decoder.done:
@@ -97,11 +98,12 @@ class HttpChatModel(HttpModel, ChatModel):
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
-        names, decoder, characters = self._names(request), self._codec.decoder(), Characters()
+        names, decoder = self._names(request), self._codec.decoder()
+        chunks_of = self._chunks_by(decoder)
         events = self._transport.astream(*self._sent(names, stream=True), self._codec.framing)
         try:
             async for data in events:
-                for chunk in self._chunks(decoder, characters.whole(data)):
+                for chunk in chunks_of(data):
                     yield names.chunk(chunk)
         except ModelError:
             if not decoder.done:
@@ -110,8 +112,14 @@ class HttpChatModel(HttpModel, ChatModel):
             await events.aclose()
         decoder.end()
 
-    def _chunks(self, decoder: ChunkDecoder, data: str) -> list[ChatChunk]:
-        return understood(lambda event: list(decoder.chunks(event)), data, self.provider)
+    def _chunks_by(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
+        """Return the function that returns the chunks of an event; raises `InvalidResponse`."""
+        characters = Characters()
+
+        def decode(data: str) -> list[ChatChunk]:
+            return list(decoder.chunks(characters.whole(data)))
+
+        return partial(understood, decode, provider=self.provider)
 
     def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
         response = self._codec.decode(whole_characters(body))

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -22,7 +23,7 @@ from traced_tools._steps import Pause
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
 from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
-from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, check_deadline
+from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, in_time
 from traced_tools.models.http.options import HttpOptions, check_options, retries_of, timeouts_of
 from traced_tools.models.wire import understood
 from traced_tools.telemetry import names
@@ -83,8 +84,7 @@ class HttpTransport:
 
     def _decoded(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
         decoded = understood(decode, answer, self.provider)
-        check_deadline(deadline, self.provider)
-        return decoded
+        return decoded if deadline is None else in_time(deadline, self.provider, decoded)
 
     def _read(
         self,
@@ -96,9 +96,9 @@ class HttpTransport:
         response = call(self._sent(path, body, deadline))
         failure = None
         try:
-            for piece in pieces(Answer(response, deadline, self.provider)):
-                check_deadline(deadline, self.provider)  # a piece of the body may hold many events
-                yield piece
+            arriving = pieces(Answer(response, deadline, self.provider))
+            # one piece of the body may hold many events, so the deadline is checked before each
+            yield from arriving if deadline is None else map(partial(in_time, deadline, self.provider), arriving)
         except FAILURES as error:
             failure = cut_in(error, self.provider, self.address, self._timeouts)
         finally:
@@ -118,8 +118,7 @@ class HttpTransport:
         try:
             async with aclosing(pieces(Answer(response, deadline, self.provider))) as arriving:
                 async for piece in arriving:
-                    check_deadline(deadline, self.provider)
-                    yield piece
+                    yield piece if deadline is None else in_time(deadline, self.provider, piece)
         except FAILURES as error:
             failure = cut_in(error, self.provider, self.address, self._timeouts)
         finally:

@@ -21,7 +21,7 @@ from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_wire import Used
 from traced_tools.models.openai.common import address_of, headers_of
 from traced_tools.models.openai.servers import known_server, server_of
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, read_uncounted
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, read
 
 
 class OpenAIEmbeddingModel(HttpEmbeddingModel):
@@ -77,7 +77,7 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
 
     def decode(self, body: bytes) -> EmbeddingResponse:
         """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read_uncounted(_Embeddings, body, "the answer", self.provider)
+        answer = read(_Embeddings, body, "the answer", self.provider, count_items=False)
         usage = None if answer.usage is None else answer.usage.usage()
         return EmbeddingResponse(self._in_order(answer.data), usage=usage, model=answer.model)
 
