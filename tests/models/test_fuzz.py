@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,8 +19,8 @@ from tests.helpers import relaxed
 from tests.models import loops, recorded
 from tests.models.samples import SAMPLES, Answer, Sample
 from tests.support import MODES, in_time
-from traced_tools import ChatClient, InvalidResponse, ModelError, ToolMessage, ToolResultPart
-from traced_tools.models import ChatRequest, ChatResponse
+from traced_tools import ChatClient, InvalidResponse, ModelError, RateLimited, ToolMessage, ToolResultPart
+from traced_tools.models import ChatRequest, ChatResponse, OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.models.http import framing
 from traced_tools.testing import ReplayServer, Reply
 
@@ -375,6 +376,49 @@ def test_a_telling_value_in_any_place_is_an_answer_that_goes_back_or_an_invalid_
 @every_sample
 def test_any_value_in_any_place_is_an_answer_that_goes_back_or_an_invalid_response(sample: Sample) -> None:
     sweep(sample, ALL_VALUES, ALL_VALUES)
+
+
+def answering_with(body: bytes, status: int = 200) -> httpx.Client:
+    return recorded.answering(lambda _: httpx.Response(status, content=body))
+
+
+EMBEDDINGS: tuple[tuple[Any, Any], ...] = (
+    (
+        OpenAIEmbeddingModel,
+        {
+            "data": [{"index": 0, "embedding": [0.5, 1]}, {"index": 1, "embedding": "AACAPwAAgD8="}],
+            "model": "m",
+            "usage": {"prompt_tokens": 1},
+        },
+    ),
+    (OllamaEmbeddingModel, {"embeddings": [[0.5, 1], [1, 0.5]], "model": "m", "prompt_eval_count": 1}),
+)
+
+
+@pytest.mark.parametrize(("kind", "whole"), EMBEDDINGS, ids=["openai", "ollama"])
+def test_any_value_in_any_place_of_embeddings_is_an_answer_or_an_invalid_response(kind: Any, whole: Any) -> None:
+    for body in altered(whole, ALL_VALUES):
+        with answering_with(body) as client:
+            model = kind("m", base_url="http://127.0.0.1", client=client)
+            try:
+                vectors = model.embed(["a", "b"]).embeddings
+                assert all(math.isfinite(number) for vector in vectors for number in vector)
+            except InvalidResponse as error:
+                assert SECRET not in str(error)
+                assert error.__context__ is None
+
+
+def test_any_value_in_any_place_of_a_refusal_is_a_model_error_that_quotes_nothing() -> None:
+    refusal = {
+        "error": {"message": SECRET, "code": "c", "type": "t", "status": "s", "details": [{"retryDelay": "1s"}]},
+        "detail": [{"type": "t", "msg": SECRET}],
+        "request_id": "r",
+    }
+    for body in altered(refusal, (*ALL_VALUES, "[" * 990 + "]" * 990)):
+        with answering_with(body, 429) as client, pytest.raises(RateLimited) as caught:
+            SAMPLES[0].model_at("http://127.0.0.1", client=client).call(recorded.REQUEST)
+        assert SECRET not in str(caught.value)
+        assert caught.value.__context__ is None
 
 
 # Values that our own types refuse, or that no request could send back: the answer is refused before a tool runs.

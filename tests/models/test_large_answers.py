@@ -111,10 +111,11 @@ def test_memory_for_embeddings_is_bounded_by_a_multiple_of_the_body() -> None:
         assert peak_of(embed) < 60 * len(body)
 
 
-def test_log_probabilities_and_token_ids_are_no_items() -> None:
+def test_log_probabilities_token_ids_and_repeated_tools_are_no_items() -> None:
     values = [{"token": "a", "logprob": -1.0, "bytes": [97]}] * MANY
     choice = {"message": {"content": "Hi."}, "logprobs": {"content": values}, "token_ids": list(range(MANY))}
-    assert answered(SAMPLES[0], json.dumps({"choices": [choice]}).encode()).message.text == "Hi."
+    body = json.dumps({"choices": [choice], "tools": values}).encode()
+    assert answered(SAMPLES[0], body).message.text == "Hi."
 
 
 def test_text_is_no_item_whatever_is_in_it() -> None:

@@ -27,8 +27,8 @@ MOST_ITEMS: Final = 10_000
 An item is an element of an array, or an object or array in an object. Read, it takes hundreds of times the memory of
 its JSON text.
 """
-_UNCOUNTED = re.compile("logprobs|token_ids")
-"""Fields that may hold several values for each token; no codec reads them."""
+_UNCOUNTED = re.compile("logprobs|token_ids|^tools$")
+"""Fields that no codec reads: several values for each token, and schemas of tools, which OpenAI repeats."""
 
 FAIL_FAST: Final[Any] = Field(fail_fast=True)
 """Stops at the first element that is wrong: otherwise, an array of wrong elements becomes as many errors."""

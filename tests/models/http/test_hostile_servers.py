@@ -139,6 +139,28 @@ def test_what_is_no_http_is_called_so(mode: str) -> None:
         ask(mode, server.url)
 
 
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+GARBLED = {
+    "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+    "a length of thousands of digits": HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n{}",
+    "a chunk without a size": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "an endless head": HEAD + b"A: b\r\n" * 50_000 + b"\r\n",
+    "a protocol that was not asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: a\r\n\r\n",
+    "a body that is no gzip": HEAD + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\njunk",
+    "NULs": HEAD + b"Content-Length: 9\r\n\r\ndata: \0\n\n",
+    "nothing but a retry that is no number": HEAD + b"Content-Length: 6007\r\n\r\nretry: " + b"9" * 6_000,
+    "a charset that is no text's": HEAD.replace(b"stream", b"stream; charset=base64") + b"\r\ndata: {}\n\n",
+}
+
+
+@each_mode
+@pytest.mark.parametrize("what", GARBLED)
+def test_a_garbled_answer_is_an_invalid_response(mode: str, what: str) -> None:
+    with ReplayServer([GARBLED[what]]) as server, pytest.raises(InvalidResponse) as caught:
+        ask(mode, server.url)
+    assert caught.value.__context__ is None
+
+
 @pytest.mark.parametrize(
     ("module", "name"),
     [("h2.exceptions", "ProtocolError"), ("socksio.exceptions", "ProtocolError"), ("ssl", "SSLError")],
