@@ -201,7 +201,9 @@ def test_a_validator_that_fails_in_its_own_way_is_the_tools_failure() -> None:
 @given(VALUES.map(json.dumps) | st.text())
 @pytest.mark.parametrize("mode", ["call", "acall"])
 def test_whatever_a_model_asks_for_it_gets_an_answer(mode: str, text: str) -> None:
-    calls = [ToolCall(name, text) for name in ("nothing", "odd", "any_types", "any_value", "note", "invented", text or "x")]
+    calls = [
+        ToolCall(name, text) for name in ("nothing", "odd", "any_types", "any_value", "note", "invented", text or "x")
+    ]
     model = ScriptedChatModel([calls, "done"])
     response = run(mode, ChatClient(model, tools=[nothing, odd, any_types, any_value, note("own")]).prompt("?"))
     assert response.content == "done"
