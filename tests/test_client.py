@@ -325,6 +325,80 @@ def test_what_an_advisor_does_to_the_context_stays_in_its_run(mode: str) -> None
     assert seen == [{"a": 1}, {"a": 1}]
 
 
+def test_requests_and_responses_made_by_hand_have_a_context_of_their_own() -> None:
+    one, other = (ChatClientRequest([UserMessage("?")]) for _ in range(2))
+    assert one.context is not other.context
+    assert ChatClientResponse(one.run).context is not ChatClientResponse(one.run).context
+
+
+class Remembering(Advisor):
+    """Answers by itself, and keeps what it learned in the response's context, where it looks first."""
+
+    name, order = "remembering", 100
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        response = ChatClientResponse(request.run)
+        self.seen.append(dict(response.context))
+        context: Any = response.context
+        context["user"] = "ann"
+        return response
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_context_of_a_response_is_empty_in_the_next_run(mode: str) -> None:
+    advisor = Remembering()
+    client = ChatClient(ScriptedChatModel([]), advisors=[advisor])
+    responses = [run(client.prompt("?"), mode) for _ in range(2)]
+    assert advisor.seen == [{}, {}]
+    assert [dict(response.context) for response in responses] == [{"user": "ann"}] * 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_advisor_changes_deep_inside_the_params_stays_in_its_run(mode: str) -> None:
+    seen: list[str] = []
+
+    class Scribble(Advisor):
+        name, order = "scribble", 100
+
+        async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+            context: Any = request.context
+            seen.append(repr(context["notes"]))
+            context["notes"]["list"][0].append("scribbled")
+            context["notes"]["pair"][0].add("scribbled")
+            return await call_next(request)
+
+    notes: dict[str, Any] = {"list": [[]], "pair": (set(), 1)}
+    notes["itself"] = notes
+    client, own = ChatClient(ScriptedChatModel(["x", "y"]), advisors=[Scribble()]), object()
+    spec = client.prompt("?", params={"notes": notes, "own": own})
+    responses = [run(spec, mode) for _ in range(2)]
+    assert seen == ["{'list': [[]], 'pair': (set(), 1), 'itself': {...}}"] * 2
+    assert notes["list"] == [[]]
+    assert all(response.context["own"] is own for response in responses)  # what is no container is not copied
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_advisor_adds_to_the_tool_context_stays_in_its_run(mode: str) -> None:
+    class Scribble(Advisor):
+        name, order = "scribble", 100
+
+        async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+            context: Any = request.run.tool_context
+            context[f"run{len(context)}"] = True
+            return await call_next(request)
+
+    def known(context: ToolContext) -> str:
+        """Say what is known."""
+        return ",".join(context)
+
+    model = ScriptedChatModel([ToolCall("known"), "x"] * 2)
+    spec = ChatClient(model, tools=[known], advisors=[Scribble()]).prompt("?", tool_context={"user": "ann"})
+    assert [run(spec, mode).tool_results[0].content for _ in range(2)] == ["user,run1"] * 2
+
+
 def test_nothing_is_sent_before_a_request_is_run() -> None:
     model = ScriptedChatModel(["x"])
     spec = ChatClient(model).prompt("?")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
+import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping, MutableSequence, MutableSet
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import traced_tools
 from traced_tools.telemetry import names
 
+MUTABLE = (MutableMapping, MutableSequence, MutableSet)
 ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.models", "traced_tools.testing")
@@ -297,3 +301,33 @@ def test_importing_the_package_alone_imports_none_of_its_modules_but_the_lazy_on
     code = "import traced_tools, sys; print('\\n'.join(m for m in sys.modules if m.startswith('traced_tools.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["traced_tools._lazy"]
+
+
+def _functions_of(owner: Any) -> Iterator[Any]:
+    yield from (each for each in vars(owner).values() if inspect.isfunction(each))
+
+
+def _shared_defaults(module: Any) -> Iterator[str]:
+    """Yield each default of `module` that all callers or all instances would share and can change."""
+    owned = [each for each in vars(module).values() if getattr(each, "__module__", None) == module.__name__]
+    classes = [each for each in owned if inspect.isclass(each)]
+    for function in (each for owner in (module, *classes) for each in _functions_of(owner)):
+        if function.__module__ == module.__name__ and not function.__name__.startswith("_forget"):
+            for parameter in inspect.signature(function).parameters.values():
+                if isinstance(parameter.default, MUTABLE):
+                    yield f"{function.__qualname__}({parameter.name}=)"
+    for each in classes:
+        fields = dataclasses.fields(each) if dataclasses.is_dataclass(each) else ()
+        makers = {field.name: field.default_factory for field in fields}
+        makers |= {name: field.default_factory for name, field in getattr(each, "model_fields", {}).items()}
+        for name, make in makers.items():
+            if make not in (None, dataclasses.MISSING) and isinstance(make(), MUTABLE) and make() is make():
+                yield f"{each.__qualname__}.{name}"
+        for name in vars(each).get("__annotations__", ()):
+            if isinstance(vars(each).get(name), MUTABLE):
+                yield f"{each.__qualname__}.{name}"
+
+
+def test_no_default_is_shared_and_can_be_changed() -> None:
+    modules = [importlib.import_module(f"traced_tools.{dotted(path)}".rstrip(".")) for path in MODULES]
+    assert [f"{module.__name__}: {each}" for module in modules for each in _shared_defaults(module)] == []

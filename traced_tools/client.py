@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 from traced_tools._checks import checked_mapping, expect, expect_each
 from traced_tools._flow import acall, call
@@ -30,6 +30,7 @@ from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
 
+T = TypeVar("T")
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 
 
@@ -153,7 +154,8 @@ class ChatClient:
             tool_calling: False leaves the loop out: a response may then ask for tools that the caller runs.
             limits: how far the run may go, instead of the client's.
             tool_errors: what happens when a tool fails, instead of the client's.
-            params: what advisors are told, as `request.context`.
+            params: what advisors read as `request.context`. Each run gets a copy, and a copy of each `dict`, `list`,
+                `set` and `tuple` in it; other objects are shared between runs.
 
         Raises:
             TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
@@ -170,7 +172,7 @@ class ChatClient:
             messages=_conversation(own["system"] if system is None else system, messages, user),
             tools=self._tools if tools is None else ToolSelection(tools, own["resolver"]),
             options=(own["options"] or NO_OPTIONS).merged(options),
-            context=checked_mapping("params", params),
+            context=_copied(checked_mapping("params", params)),
             new_run=partial(
                 RunContext,
                 agent=own["name"],
@@ -232,10 +234,10 @@ class ChatClientRequestSpec:
         return ChatRun(partial(self._run, self._request()))
 
     def _request(self) -> ChatClientRequest:
-        context = dict(self.context)  # each run its own: advisors may write in it
         run = self.new_run()
         run.complete = self.messages
-        return ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, run)
+        # each run has its own context, because advisors may write to it
+        return ChatClientRequest(self.messages, NO_TOOLS, self.options, _copied(self.context), 0, run)
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
@@ -325,3 +327,23 @@ def _check_settings(system: object, options: object, limits: object, tool_errors
     expect("options", options, (ChatOptions, type(None)), "a ChatOptions or None")
     expect("limits", limits, (LoopLimits, type(None)), "a LoopLimits or None")
     expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")
+
+
+def _copied(value: T, copies: dict[int, Any] | None = None) -> T:
+    """Return `value` with a copy of each plain container in it; `copies`, by id, ends the recursion of a cycle."""
+    copies = {} if copies is None else copies
+    known: Any = copies.get(id(value))
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    copy_of: Any = value
+    if type(value) is dict:
+        copies[id(value)] = copy_of = {}
+        copy_of.update((key, _copied(each, copies)) for key, each in value.items())
+    elif type(value) is list:
+        copies[id(value)] = copy_of = []
+        copy_of.extend(_copied(each, copies) for each in value)
+    elif type(value) is tuple:
+        copy_of = tuple(_copied(each, copies) for each in value)
+    elif type(value) is set:
+        copies[id(value)] = copy_of = set(value)
+    return copy_of  # type: ignore[no-any-return]

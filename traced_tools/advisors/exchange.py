@@ -19,8 +19,6 @@ from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
-_EMPTY: Mapping[str, Any] = {}
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientRequest:
@@ -38,7 +36,7 @@ class ChatClientRequest:
     messages: tuple[Message, ...]
     tools: ToolSet = NO_TOOLS
     options: ChatOptions = NO_OPTIONS
-    context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    context: Mapping[str, Any] = field(default_factory=dict)
     iteration: int = 0
     run: RunContext = field(default_factory=RunContext)
 
@@ -103,7 +101,7 @@ class ChatClientResponse:
     usage: Usage | None = None
     stop_reason: StopReason = "answered"
     tool_results: tuple[ToolResult, ...] = ()
-    context: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    context: Mapping[str, Any] = field(default_factory=dict)
     iteration: int = 0
     offered: ToolSet = NO_TOOLS
     delta: ChatChunk | None = None

@@ -84,7 +84,7 @@ class RunContext:
         self.id = time_ordered_id()
         self.agent = agent
         self.conversation_id = conversation_id
-        self.tool_context = tool_context or {}
+        self.tool_context = dict(tool_context or {})  # its own: several runs may be made of one mapping
         self.limits = limits
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
