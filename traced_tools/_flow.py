@@ -98,14 +98,16 @@ class Execution(Generic[T]):
     """A flow under way: its context, the step it waits for, and in the end its result.
 
     Args:
-        flow: the flow, or better a function that makes it.
+        flow: the flow, or better a function that makes it when the execution starts: the context is then the one of
+            whoever starts it, and not of whoever makes the execution.
     """
 
-    __slots__ = ("__weakref__", "_flow", "_running", "context", "finished", "result", "started", "step")
+    __slots__ = ("__weakref__", "_flow", "_make", "_running", "context", "finished", "result", "started", "step")
 
     def __init__(self, flow: Flow[T] | Callable[[], Flow[T]]) -> None:
-        # a flow made here is younger than `self`, and the garbage collector finalises the oldest first: us
-        self._flow: Flow[T] = flow() if callable(flow) else flow
+        self._make = flow if callable(flow) else None
+        if not callable(flow):
+            self._flow: Flow[T] = flow
         self._running = False
         self.context = copy_context()
         self.started = False
@@ -129,6 +131,8 @@ class Execution(Generic[T]):
     def start(self) -> None:
         """Let the flow run to its first step, unless it has begun already."""
         if not self.started:
+            if self._make is not None:
+                self._flow, self.context = self._make(), copy_context()
             self.resume()
 
     def _advance(self, action: Callable[[Any], Any], value: Any) -> None:
@@ -150,6 +154,9 @@ class Execution(Generic[T]):
 
     def discard(self) -> None:
         """End the flow without performing anything any more."""
+        if not self.started and self._make is not None:
+            self.started = self.finished = True
+            return
         for _ in range(100):  # a flow that awaits in each of many nested `finally` blocks is thrown out of each
             if self.finished or self._running:
                 return

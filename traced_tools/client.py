@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import is_
-from typing import Any, TypeVar
+from typing import Any
 
 from traced_tools._checks import checked_mapping, expect, expect_each
-from traced_tools._flow import acall, call
+from traced_tools._flow import Flow, acall, call
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
@@ -30,7 +30,6 @@ from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
 
-T = TypeVar("T")
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 
 
@@ -213,31 +212,38 @@ class ChatClientRequestSpec:
 
     def call(self) -> ChatClientResponse:
         """Run, blocking, and return the answer."""
-        return call(self._run(self._request()))
+        return call(self._begin())
 
     async def acall(self) -> ChatClientResponse:
         """Run on asyncio and return the answer."""
-        return await acall(self._run(self._request()))
+        return await acall(self._begin())
 
     def stream(self) -> ChatStream:
-        """Run, blocking, and give the answer in chunks as they arrive."""
-        request = self._request()
-        return ChatStream(partial(self._run, request), self.chain, request)
+        """Run, blocking, and give the answer in chunks as they arrive.
+
+        The run begins when the first chunk is asked for, in the context of whoever asks.
+        """
+        return ChatStream(partial(self._begin, streaming=True))
 
     def astream(self) -> AsyncChatStream:
-        """Run on asyncio and give the answer in chunks as they arrive."""
-        request = self._request()
-        return AsyncChatStream(partial(self._run, request), self.chain, request)
+        """Run on asyncio and give the answer in chunks as they arrive; begins as `stream` does."""
+        return AsyncChatStream(partial(self._begin, streaming=True))
 
     def start(self) -> ChatRun:
-        """Return the run with the caller as its driver: nothing happens but what the caller performs."""
-        return ChatRun(partial(self._run, self._request()))
+        """Return the run with the caller as its driver: nothing happens but what the caller performs.
 
-    def _request(self) -> ChatClientRequest:
+        The run begins when the first step is asked for, in the context of whoever asks.
+        """
+        return ChatRun(self._begin)
+
+    def _begin(self, *, streaming: bool = False) -> Flow[ChatClientResponse]:
+        """Return the flow of a new run."""
         run = self.new_run()
         run.complete = self.messages
-        # each run has its own context, because advisors may write to it
-        return ChatClientRequest(self.messages, NO_TOOLS, self.options, _copied(self.context), 0, run)
+        if streaming:
+            run.delivery = self.chain.new_delivery()
+        context = _copied(self.context) if self.context else {}  # its own, because advisors may write to it
+        return self._run(ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, run))
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
@@ -329,21 +335,21 @@ def _check_settings(system: object, options: object, limits: object, tool_errors
     expect("tool_errors", tool_errors, (ToolErrors, type(None)), "a ToolErrors or None")
 
 
-def _copied(value: T, copies: dict[int, Any] | None = None) -> T:
+def _copied(value: Any, copies: dict[int, Any] | None = None) -> Any:
     """Return `value` with a copy of each plain container in it; `copies`, by id, ends the recursion of a cycle."""
     copies = {} if copies is None else copies
-    known: Any = copies.get(id(value))
-    if known is not None:
-        return known  # type: ignore[no-any-return]
-    copy_of: Any = value
+    if id(value) in copies:
+        return copies[id(value)]
+    if type(value) is tuple:
+        return tuple(_copied(each, copies) for each in value)
+    if type(value) is set:
+        return copies.setdefault(id(value), set(value))
+    if type(value) is list:
+        elements = copies[id(value)] = []
+        elements.extend(_copied(each, copies) for each in value)
+        return elements
     if type(value) is dict:
-        copies[id(value)] = copy_of = {}
-        copy_of.update((key, _copied(each, copies)) for key, each in value.items())
-    elif type(value) is list:
-        copies[id(value)] = copy_of = []
-        copy_of.extend(_copied(each, copies) for each in value)
-    elif type(value) is tuple:
-        copy_of = tuple(_copied(each, copies) for each in value)
-    elif type(value) is set:
-        copies[id(value)] = copy_of = set(value)
-    return copy_of  # type: ignore[no-any-return]
+        items = copies[id(value)] = {}
+        items.update((key, _copied(each, copies)) for key, each in value.items())
+        return items
+    return value

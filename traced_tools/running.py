@@ -8,65 +8,40 @@ from typing import Any, Self
 
 from traced_tools._flow import Execution, Flow, Foreign, Step, aadvance, advance
 from traced_tools._streams import AsyncStream, Stream
-from traced_tools.advisors.chain import AdvisorChain
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.models.base import ChatChunk
+from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.models.step import CallModel
 from traced_tools.tools.manager import ExecuteTools
 
 RunFlow = Callable[[], Flow[ChatClientResponse]]
 
 
-class _Closing:
-    """What both kinds of stream share: the aggregate at the end, and the chunk for an answer that no chunk held."""
-
-    def __init__(self, chain: AdvisorChain, request: ChatClientRequest) -> None:
-        self._chain = chain
-        self._request = request
-        self._response: ChatClientResponse | None = None
-
-    @property
-    def response(self) -> ChatClientResponse:
-        """The aggregated response; raises `RuntimeError` before the stream has been read to its end."""
-        if self._response is None:
-            raise RuntimeError("the stream has not been read to its end, so there is no aggregated response yet")
-        return self._response
-
-    def _end(self, response: ChatClientResponse) -> ChatClientResponse | None:
-        """Keep the aggregate; return a chunk of its text if the model streamed none of it, as in a direct result."""
-        if self._response is not None:
-            return None
-        self._response = response
-        if not response.content or response.iteration in self._request.run.streamed:
-            return None
-        last = self._request.replace(iteration=response.iteration)
-        return self._chain.deliver(last, ChatChunk(text=response.content))
+def _response(stream: Stream[ChatClientResponse] | AsyncStream[ChatClientResponse]) -> ChatClientResponse:
+    if not stream.returned:
+        raise RuntimeError("the stream has not been read to its end, so there is no aggregated response yet")
+    response: ChatClientResponse = stream.result
+    return response
 
 
-class ChatStream(_Closing):
+class ChatStream:
     """The chunks of a run, as they arrive; iterate over it, best in a `with` block.
 
     Leaving the block early closes the model's stream and ends every span. `.text` of a chunk is what arrived.
     `.response` is the aggregate, after the last chunk.
     """
 
-    def __init__(self, flow: RunFlow, chain: AdvisorChain, request: ChatClientRequest) -> None:
-        super().__init__(chain, request)
+    def __init__(self, flow: RunFlow) -> None:
         self._stream: Stream[ChatClientResponse] = Stream(flow)
+
+    @property
+    def response(self) -> ChatClientResponse:
+        """The aggregated response; raises `RuntimeError` before the stream has been read to its end."""
+        return _response(self._stream)
 
     def __iter__(self) -> Iterator[ChatClientResponse]:
         return self
 
     def __next__(self) -> ChatClientResponse:
-        try:
-            return next(self._stream)
-        except StopIteration:
-            if not self._stream.returned:
-                raise
-            last = self._end(self._stream.result)
-            if last is None:
-                raise
-            return last
+        return next(self._stream)
 
     def close(self) -> None:
         """Leave the stream."""
@@ -81,29 +56,25 @@ class ChatStream(_Closing):
         self.close()
 
 
-class AsyncChatStream(_Closing):
+class AsyncChatStream:
     """The chunks of a run on asyncio, as they arrive; iterate over it, best in an `async with` block.
 
     Leaving the block early closes the model's stream and ends every span. Chunks may be pulled from different tasks.
     """
 
-    def __init__(self, flow: RunFlow, chain: AdvisorChain, request: ChatClientRequest) -> None:
-        super().__init__(chain, request)
+    def __init__(self, flow: RunFlow) -> None:
         self._stream: AsyncStream[ChatClientResponse] = AsyncStream(flow)
+
+    @property
+    def response(self) -> ChatClientResponse:
+        """The aggregated response; raises `RuntimeError` before the stream has been read to its end."""
+        return _response(self._stream)
 
     def __aiter__(self) -> AsyncIterator[ChatClientResponse]:
         return self
 
     async def __anext__(self) -> ChatClientResponse:
-        try:
-            return await anext(self._stream)
-        except StopAsyncIteration:
-            if not self._stream.returned:
-                raise
-            last = self._end(self._stream.result)
-            if last is None:
-                raise
-            return last
+        return await anext(self._stream)
 
     async def aclose(self) -> None:
         """Leave the stream."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
+import pytest
 from opentelemetry import trace
 
 from tests.support import PATIENCE, Telemetry, arun, patiently, run, span_id, trace_id
@@ -14,6 +19,7 @@ from traced_tools import (
     ChatClient,
     ChatClientRequest,
     ChatClientResponse,
+    LoopLimits,
     ToolCall,
     ToolInvocation,
     ToolResult,
@@ -22,6 +28,7 @@ from traced_tools import (
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.messages import AssistantMessage
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
+from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
@@ -76,6 +83,7 @@ def test_the_consumer_of_an_async_stream_never_sees_a_span(telemetry: Telemetry)
 
 def test_the_consumers_own_span_stays_current_between_chunks(telemetry: Telemetry) -> None:
     stream = looking(telemetry).prompt("?").stream()
+    next(stream)
     with telemetry.tracer.start_as_current_span("rendering"):
         for _ in stream:
             assert current_name() == "rendering"
@@ -103,8 +111,8 @@ def test_each_chunk_may_be_pulled_from_another_task(telemetry: Telemetry) -> Non
         assert "".join(texts) == "let me lookit is all there"
         assert stream.response.content == "it is all there"
         assert {each.content for each in stream.response.tool_results} == {
-            "execute_tool look for nobody",
-            "execute_tool alook for nobody",
+            "execute_tool look for puller 0",
+            "execute_tool alook for puller 0",
         }
 
     asyncio.run(patiently(main()))
@@ -185,6 +193,56 @@ def test_the_callers_own_span_is_the_parent_of_the_run(mode: str, telemetry: Tel
     assert len({trace_id(span) for span in telemetry.spans}) == 1
     assert no_span()
     telemetry.check_each_ended_once()
+
+
+def read(stream: ChatStream) -> str:
+    return next(stream).run_id
+
+
+def aread(stream: AsyncChatStream) -> str:
+    async def main() -> str:
+        async with stream:
+            return (await anext(stream)).run_id
+
+    return asyncio.run(patiently(main()))
+
+
+def step(started: ChatRun) -> None:
+    started.next()
+
+
+@pytest.mark.parametrize(("way", "begin"), [("stream", read), ("astream", aread), ("start", step)])
+def test_a_run_begins_in_the_context_in_which_its_first_chunk_or_step_is_asked_for(
+    way: str, begin: Callable[[Any], object], telemetry: Telemetry
+) -> None:
+    advisor = Watching()
+    client = looking(telemetry, advisor)
+    token = WHO.set("the maker")
+    try:
+        with telemetry.tracer.start_as_current_span("making"):
+            under_way = getattr(client.prompt("?"), way)()
+        WHO.set("the reader")
+        with telemetry.tracer.start_as_current_span("reading"):
+            if way == "stream":
+                under_way.__enter__()  # entering a block reads nothing yet
+            begin(under_way)
+            if way != "astream":
+                under_way.close()
+    finally:
+        WHO.reset(token)
+    assert telemetry.parent(telemetry.one("invoke_agent")) == "reading"
+    assert advisor.seen[0] == "in the reader"
+    telemetry.check_each_ended_once()
+
+
+def test_a_stream_that_is_read_late_has_its_full_time() -> None:
+    client = ChatClient(ScriptedChatModel([ToolCall("look"), "x"]), tools=[look], limits=LoopLimits(max_seconds=1000))
+    now = [0.0]
+    with mock.patch("traced_tools.tools.limits.time", SimpleNamespace(monotonic=lambda: now[0])):
+        stream = client.prompt("?").stream()
+        now[0] = 2000.0
+        assert "".join(chunk.text for chunk in stream) == "x"
+    assert stream.response.stop_reason == "answered"
 
 
 def test_the_model_and_the_tools_see_their_own_span_as_the_current_one(mode: str, telemetry: Telemetry) -> None:

@@ -36,7 +36,10 @@ class Advisor(ToolAdvice):
         return await call_next(request)
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
-        """Take each chunk of a stream on its way out; return it, another one, or None to drop it."""
+        """Take each chunk of a stream on its way out; return it, another one, or None to hold it back.
+
+        Text of the answer that was held back leaves the advisor when its `advise` returns, as one chunk.
+        """
         return chunk
 
 

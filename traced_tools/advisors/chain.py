@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
 from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor
+from traced_tools.advisors.delivery import Delivery, Release
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.events.stream import Watchers
@@ -41,6 +43,7 @@ class AdvisorChain:
             *(partial(self._advise, index) for index in range(len(self._around))),
             self._ask,
         )
+        self._stages = self._stages_of_entries()
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
         inside = watching(self.advisors[place:])
@@ -58,10 +61,26 @@ class AdvisorChain:
         """Pass `request` through the whole chain."""
         return await self._entries[0](request)
 
+    def _stages_of_entries(self) -> tuple[tuple[int, int], ...]:
+        """Return, for each entry, the stages where text reaches and leaves it: how many `on_chunk`s it has passed."""
+        stages, passed = [(0, 0)], 0
+        for advisor in reversed(self.advisors):
+            reached = passed
+            passed += overrides(advisor, Advisor, "on_chunk")
+            if overrides(advisor, Advisor, "advise"):
+                stages.insert(0, (reached, passed))
+        return tuple(stages)
+
+    def new_delivery(self) -> Delivery:
+        """Return the record of what a streamed run delivers."""
+        return Delivery(self._stages)
+
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
         if not isinstance(request, ChatClientRequest):
             raise self._no_request(index, request)
-        advisor, telemetry = self._around[index], request.run.telemetry
+        advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
+        if delivery is not None:
+            delivery.entered(index)
         with hook_scope(telemetry, "advise", advisor, request.iteration, clock=telemetry.clock):
             response: Any = advisor.advise(request, self._entries[index + 1])
             if hasattr(response, "__await__"):
@@ -71,7 +90,26 @@ class AdvisorChain:
                 f"advise of {advisor.name} must return a ChatClientResponse, not {type(response).__name__}; "
                 "return what `await call_next(request)` gave"
             )
-        return response
+        if request.iteration and response.iteration != request.iteration:  # such as one that was kept from another run
+            response = response.replace(iteration=request.iteration)
+        answer: ChatClientResponse = response
+        if delivery is not None:
+            await self._complete(delivery, index, request, answer)
+        return answer
+
+    async def _complete(
+        self, delivery: Delivery, index: int, request: ChatClientRequest, response: ChatClientResponse
+    ) -> None:
+        """Deliver the text of an entry's answer that no chunk has held, to the advisors outside it and the reader."""
+        delivery.answered(index, response)
+        if text := delivery.missing(index, response):
+            delivery.passed.append(response.iteration)
+            last = request.replace(iteration=response.iteration, context=response.context)
+            began, clock = perf_counter_ns(), request.run.telemetry.clock
+            try:
+                await Release(partial(self.deliver, last, ChatChunk(text=text), self._stages[index][1]))
+            finally:  # the reader's time is none of the advisors'
+                clock.elsewhere += perf_counter_ns() - began
 
     def _no_request(self, index: int, given: object) -> TypeError:
         """Return the error for what the advisor before `index` has passed on."""
@@ -84,6 +122,9 @@ class AdvisorChain:
         if not isinstance(request, ChatClientRequest):
             raise self._no_request(len(self._around), request)
         run, model = request.run, self.model
+        if run.delivery is not None:
+            run.delivery.entered(len(self._around))
+            run.delivery.passed.append(request.iteration)
         with chat_scope(run.telemetry, model, request) as scope:
             observe = partial(run.events.deltas, request.iteration, request.tools) if run.events.wants_deltas else None
             watch = run.events.of_model_call(model, request, request.iteration)
@@ -94,7 +135,7 @@ class AdvisorChain:
             run.totals.usage.add(response.usage)
             watch.answered(response)
             _check_answer(model, response)
-        return ChatClientResponse(
+        answer = ChatClientResponse(
             run,
             response,
             (*request.messages, response.message),
@@ -103,22 +144,39 @@ class AdvisorChain:
             iteration=request.iteration,
             offered=request.tools,
         )
+        if run.delivery is not None:
+            await self._complete(run.delivery, len(self._around), request, answer)
+        return answer
 
-    def deliver(self, request: ChatClientRequest, delta: ChatChunk) -> ChatClientResponse | None:
-        """Return what the consumer of a stream sees of `delta`, after each advisor's `on_chunk`, innermost first."""
+    def deliver(self, request: ChatClientRequest, delta: ChatChunk, stage: int = 0) -> ChatClientResponse | None:
+        """Return what the consumer of a stream sees of `delta`, after each advisor's `on_chunk`, innermost first.
+
+        Args:
+            request: the request it answers.
+            delta: what arrived.
+            stage: how many of the innermost `on_chunk`s it does not pass, since it comes from an advisor outside them.
+        """
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
-        if delta.visible_text:
-            request.run.streamed.add(request.iteration)
-        for name, on_chunk in self._on_chunk:
-            seen: Any = on_chunk(chunk)
-            if seen is None:
-                return None
-            if not isinstance(seen, ChatClientResponse):
-                raise TypeError(
-                    f"on_chunk of {name} must return a ChatClientResponse or None, not {type(seen).__name__}"
-                )
-            chunk = seen
-        return chunk
+        delivery, text = request.run.delivery, delta.visible_text
+        changes: list[tuple[int, str]] = []
+        for reached, (name, on_chunk) in enumerate(self._on_chunk[stage:], stage + 1):
+            shown: Any = on_chunk(chunk)
+            if shown is None:
+                changes.append((reached, ""))
+                break
+            if shown is not chunk:
+                if not isinstance(shown, ChatClientResponse):
+                    raise TypeError(
+                        f"on_chunk of {name} must return a ChatClientResponse or None, not {type(shown).__name__}"
+                    )
+                changes.append((reached, shown.text))
+                chunk = shown
+        else:
+            shown = chunk
+        if delivery is not None and (text or changes):
+            delivery.passed.append((stage, text, changes) if changes or stage else text)
+        seen: ChatClientResponse | None = shown
+        return seen
 
 
 def _check_answer(model: ChatModel, response: ChatResponse) -> None:

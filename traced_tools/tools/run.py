@@ -16,6 +16,7 @@ from traced_tools.tools.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
+    from traced_tools.advisors.delivery import Delivery
     from traced_tools.tools.result import ToolResult
     from traced_tools.tools.selection import ToolCallbackResolver
 
@@ -53,12 +54,12 @@ class RunContext:
         "agent",
         "complete",
         "conversation_id",
+        "delivery",
         "events",
         "id",
         "limits",
         "resolver_fallback",
         "results",
-        "streamed",
         "tally",
         "telemetry",
         "tool_advisors",
@@ -84,7 +85,7 @@ class RunContext:
         self.id = time_ordered_id()
         self.agent = agent
         self.conversation_id = conversation_id
-        self.tool_context = dict(tool_context or {})  # its own: several runs may be made of one mapping
+        self.tool_context = {**tool_context} if tool_context else {}  # its own: several runs may be made of one mapping
         self.limits = limits
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
@@ -95,9 +96,9 @@ class RunContext:
         self.events = RunEvents(self.telemetry, watchers)
         self.tally = LimitTally(limits)
         self.totals = Totals()
-        self.streamed: set[int] = set()
         self.complete: tuple[Message, ...] | None = None
         self.results: list[ToolResult] = []
+        self.delivery: Delivery | None = None
         self.trace_id: str | None = None
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:

@@ -1,0 +1,364 @@
+"""What the reader of a stream gets: the whole text of the response, whatever advisors hold back, change or answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support import Telemetry, patiently
+from traced_tools import (
+    Advisor,
+    AssistantMessage,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    ImagePart,
+    LoopLimits,
+    ModelError,
+    TextPart,
+    ToolCall,
+    ToolCallingAdvisor,
+    tool,
+)
+from traced_tools.advisors.base import AdviseNext
+from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
+from traced_tools.running import AsyncChatStream, ChatStream
+from traced_tools.testing import ScriptedChatModel
+
+Read = Callable[[ChatClient], tuple[list[ChatClientResponse], ChatClientResponse]]
+
+
+def blocking(client: ChatClient) -> tuple[list[ChatClientResponse], ChatClientResponse]:
+    stream: ChatStream = client.prompt("?").stream()
+    return list(stream), stream.response
+
+
+def on_asyncio(client: ChatClient) -> tuple[list[ChatClientResponse], ChatClientResponse]:
+    async def main() -> tuple[list[ChatClientResponse], ChatClientResponse]:
+        stream: AsyncChatStream = client.prompt("?").astream()
+        return [chunk async for chunk in stream], stream.response
+
+    return asyncio.run(patiently(main()))
+
+
+@pytest.fixture(params=[blocking, on_asyncio], ids=["stream", "astream"])
+def read(request: pytest.FixtureRequest) -> Read:
+    way: Read = request.param
+    return way
+
+
+def text_of(chunks: list[ChatClientResponse], iteration: int | None = None) -> str:
+    return "".join(chunk.text for chunk in chunks if iteration in (None, chunk.iteration))
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+SUM = ToolCall("add", {"a": 1, "b": 2})
+
+
+class Guard(Advisor):
+    """Lets `shown` chunks of each pass out, holds the rest back, and hands back what `decide` makes of the answer."""
+
+    name = "guard"
+
+    def __init__(self, order: int = 100, shown: int = 0, decide: Callable[[str], str] = lambda text: text) -> None:
+        self.order = order
+        self.seen: list[str] = []
+        self._shown = shown
+        self._decide = decide
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
+        self.seen.append(chunk.text)
+        return chunk if len(self.seen) <= self._shown else None
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        response = await call_next(request)
+        text = self._decide(response.content)
+        if text == response.content or response.tool_calls:
+            return response
+        return response.replace(chat_response=ChatResponse(AssistantMessage(text)))
+
+
+class Watcher(Advisor):
+    """Records the text of each chunk that passes."""
+
+    def __init__(self, name: str, order: int) -> None:
+        self.name = name
+        self.order = order
+        self.text = ""
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
+        self.text += chunk.text
+        return chunk
+
+
+ORDERS = pytest.mark.parametrize("order", [100, 400], ids=["outside the loop", "inside the loop"])
+ANSWER = "It is three, I think."
+
+
+def refused(text: str) -> str:
+    return "I may not say."
+
+
+@ORDERS
+@pytest.mark.parametrize("decide", [str, refused, lambda text: f"{text} Ask again."], ids=["as is", "other", "more"])
+@pytest.mark.parametrize("shown", [0, 2, 99])
+def test_the_reader_of_a_guarded_answer_has_the_text_of_the_response(
+    order: int, shown: int, decide: Callable[[str], str], read: Read
+) -> None:
+    guard, outer, inner = Guard(order, shown, decide), Watcher("outer", order - 1), Watcher("inner", order + 1)
+    client = ChatClient(ScriptedChatModel([SUM, ANSWER]), tools=[add], advisors=[guard, outer, inner])
+    chunks, response = read(client)
+    held_too_late = decide is refused and shown > 0  # what is out stays out; the answer follows it whole
+    assert response.content == decide(ANSWER)
+    assert text_of(chunks).endswith(response.content)
+    assert (text_of(chunks) == response.content) is not held_too_late
+    assert outer.text == text_of(chunks)
+    assert inner.text == "".join(guard.seen) == ANSWER  # they see what the model streams and no text twice
+
+
+@ORDERS
+def test_a_guard_holds_back_one_pass_of_several(order: int, read: Read) -> None:
+    guard = Guard(order, shown=3)
+    client = ChatClient(ScriptedChatModel([["Let me add.", SUM], ANSWER]), tools=[add], advisors=[guard])
+    chunks, response = read(client)
+    assert guard.seen[:3] == ["Let ", "me ", "add."]
+    assert text_of(chunks, 1) == "Let me add."
+    assert text_of(chunks, 2) == response.content == ANSWER
+
+
+def test_guards_around_one_another_release_the_answer_one_after_the_other(read: Read) -> None:
+    inner, outer = Guard(400), Guard(100, decide=lambda text: text.upper())
+    outer.name = "outer_guard"
+    chunks, response = read(ChatClient(ScriptedChatModel([SUM, ANSWER]), tools=[add], advisors=[inner, outer]))
+    assert outer.seen == [ANSWER]
+    assert [chunk.text for chunk in chunks] == [response.content] == [ANSWER.upper()]
+
+
+class Filter(Advisor):
+    """Changes chunks and hands no answer of its own back."""
+
+    name, order = "filter", 400
+
+    def __init__(self, change: Callable[[str], str]) -> None:
+        self._change = change
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
+        text = self._change(chunk.text)
+        return chunk.replace(delta=ChatChunk(text=text)) if text else None
+
+
+@pytest.mark.parametrize(
+    ("change", "out"),
+    [
+        pytest.param(str.upper, ANSWER.upper(), id="replaced"),
+        pytest.param(lambda text: "" if "think" in text else text, "It is three, I ", id="dropped in part"),
+        pytest.param(lambda text: "", "", id="dropped"),
+    ],
+)
+@pytest.mark.parametrize("with_guard", [False, True])
+def test_what_on_chunk_puts_in_place_of_a_text_counts_as_the_text(
+    change: Callable[[str], str], out: str, with_guard: bool, read: Read
+) -> None:
+    guards = [Guard(100, shown=99)] if with_guard else []
+    chunks, response = read(ChatClient(ScriptedChatModel([ANSWER]), advisors=[Filter(change), *guards]))
+    assert text_of(chunks) == out
+    assert response.content == ANSWER
+
+
+class Rewriter(Filter):
+    """Rewrites chunks, and has an `advise` that hands back what it gets."""
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        return await call_next(request)
+
+
+def test_a_text_that_was_rewritten_on_its_way_is_not_delivered_again(read: Read) -> None:
+    shouting = Rewriter(str.upper)
+    chunks, _ = read(ChatClient(ScriptedChatModel([ANSWER]), advisors=[shouting, Watcher("outer", 100)]))
+    assert text_of(chunks) == ANSWER.upper()
+
+
+class Answering(Advisor):
+    """Answers by itself from its `second` call on, or at once."""
+
+    name = "answering"
+
+    def __init__(self, order: int, kept: ChatClientResponse | None = None, *, first: bool = True) -> None:
+        self.order = order
+        self._kept = kept
+        self._asked = 0 if first else -1
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        self._asked += 1
+        if not self._asked:
+            return await call_next(request)
+        if self._kept is not None:
+            return self._kept.replace(run=request.run)
+        return ChatClientResponse(request.run, ChatResponse(AssistantMessage("kept")), request.messages)
+
+
+@pytest.mark.parametrize("order", [100, 400])
+def test_an_answer_without_the_model_passes_the_advisors_outside_the_one_that_gave_it(order: int, read: Read) -> None:
+    outer, inner = Watcher("outer", order - 1), Watcher("inner", order + 1)
+    chunks, response = read(ChatClient(ScriptedChatModel([]), advisors=[Answering(order), outer, inner]))
+    assert [chunk.text for chunk in chunks] == ["kept"] == [response.content]
+    assert (outer.text, inner.text) == ("kept", "")
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_an_answer_kept_from_another_run_is_delivered_in_the_pass_it_ends(stale: bool, read: Read) -> None:
+    kept = ChatClient(ScriptedChatModel(["kept"])).prompt("?").call() if stale else None
+    model = ScriptedChatModel([["Let me add.", SUM]])
+    guard, keeper = Guard(100, shown=3), Answering(400, kept, first=False)
+    chunks, response = read(ChatClient(model, tools=[add], advisors=[keeper, guard]))
+    assert (text_of(chunks, 1), text_of(chunks, 2)) == ("Let me add.", "kept")
+    assert (response.content, response.iteration) == ("kept", 2)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_direct_result_is_delivered_as_a_pass_of_its_own(guarded: bool, read: Read) -> None:
+    @tool(return_direct=True)
+    def total(a: int, b: int) -> list[TextPart | ImagePart]:
+        """Add two numbers."""
+        return [TextPart(str(a + b)), ImagePart(data=b"\x89PNG\r\n\x1a\n", media_type="image/png")]
+
+    model = ScriptedChatModel([["3, I guess.", ToolCall("total", {"a": 1, "b": 2})]])
+    chunks, response = read(ChatClient(model, tools=[total], advisors=[Guard(100)] if guarded else []))
+    assert response.stop_reason == "return_direct"
+    assert response.content == text_of(chunks, 2) == "3"
+    assert text_of(chunks, 1) == ("" if guarded else "3, I guess.")
+    assert any(isinstance(part, ImagePart) for part in response.message.parts)
+
+
+def test_an_answer_of_images_alone_has_no_closing_chunk(read: Read) -> None:
+    picture = ImagePart(data=b"\x89PNG\r\n\x1a\n", media_type="image/png")
+    guard = Guard(100)
+    chunks, response = read(
+        ChatClient(ScriptedChatModel([ChatResponse(AssistantMessage([picture]))]), advisors=[guard])
+    )
+    assert (chunks, response.message.parts) == ([], (picture,))
+
+
+class Twice(Advisor):
+    """Asks twice and returns the answer at `place`."""
+
+    name = "twice"
+
+    def __init__(self, order: int, place: int) -> None:
+        self.order = order
+        self._place = place
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        answers = []
+        for _ in range(2):
+            try:
+                answers.append(await call_next(request))
+            except ModelError:
+                continue
+        return answers[self._place]
+
+
+@ORDERS
+@pytest.mark.parametrize(
+    ("place", "shown", "text"),
+    [(-1, 99, "one two"), (0, 99, "one twoone "), (-1, 0, "two"), (0, 0, "one "), (-1, 1, "one two")],
+)
+def test_of_two_answers_the_reader_has_the_chosen_one_last(
+    order: int, place: int, shown: int, text: str, read: Read
+) -> None:
+    advisors = [Twice(order + 1, place), Guard(order, shown)]
+    chunks, response = read(ChatClient(ScriptedChatModel(["one ", "two"]), advisors=advisors))
+    assert text_of(chunks) == text
+    assert text.endswith(response.content)
+
+
+class Cut(ScriptedChatModel):
+    """Fails in the middle of its first answer."""
+
+    def __init__(self) -> None:
+        super().__init__(["whole"])
+        self._failed = False
+
+    def stream(self, request: ChatRequest) -> Any:
+        if not self._failed:
+            self._failed = True
+            yield ChatChunk(text="who")
+            raise ModelError("cut", provider="tests")
+        yield from super().stream(request)
+
+    async def astream(self, request: ChatRequest) -> Any:
+        for chunk in self.stream(request):
+            yield chunk
+
+
+@pytest.mark.parametrize("shown", [0, 1, 99])
+def test_after_an_answer_that_was_cut_off_the_reader_has_the_next_one_whole(shown: int, read: Read) -> None:
+    chunks, response = read(ChatClient(Cut(), advisors=[Twice(400, -1), Guard(100, shown)]))
+    assert response.content == "whole"
+    assert text_of(chunks) == ("whowhole" if shown == 99 else "whole")
+
+
+def test_a_guard_that_answers_for_a_model_that_fails_completes_what_is_out(read: Read) -> None:
+    class Sorry(Advisor):
+        name, order = "sorry", 400
+
+        async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+            try:
+                return await call_next(request)
+            except ModelError:
+                return ChatClientResponse(request.run, ChatResponse(AssistantMessage("who knows?")))
+
+    chunks, response = read(ChatClient(Cut(), advisors=[Sorry()]))
+    assert text_of(chunks) == response.content == "who knows?"
+
+
+class Concluding(ToolCallingAdvisor):
+    """A loop with words of its own at the end."""
+
+    def finalize(self, response: ChatClientResponse) -> ChatClientResponse:
+        if response.chat_response is None:
+            return response
+        message = AssistantMessage(f"{response.content} (checked)")
+        return response.replace(chat_response=response.chat_response.replace(message=message))
+
+
+@pytest.mark.parametrize("on_limit", ["conclude", "stop"])
+def test_the_last_words_of_a_loop_are_delivered(on_limit: Any, read: Read) -> None:
+    model = ScriptedChatModel([["Adding.", SUM], "Enough."])
+    limits = LoopLimits(max_iterations=1, on_limit=on_limit)
+    outer = Watcher("outer", 100)
+    chunks, response = read(
+        ChatClient(model, tools=[add], advisors=[outer], tool_calling_advisor=Concluding(), limits=limits)
+    )
+    iteration = 2 if on_limit == "conclude" else 1
+    assert text_of(chunks, iteration) == response.content
+    assert response.content.endswith(" (checked)")
+    assert outer.text == text_of(chunks)
+
+
+def test_leaving_a_stream_at_its_closing_chunk_ends_the_run_as_cancelled(telemetry: Telemetry) -> None:
+    client = ChatClient(ScriptedChatModel([ANSWER]), advisors=[Guard(100)], telemetry=telemetry.options)
+    with client.prompt("?").stream() as stream:
+        assert next(stream).text == ANSWER
+    telemetry.check_cancelled()
+
+
+def test_an_error_of_on_chunk_at_the_closing_chunk_fails_the_run(read: Read, telemetry: Telemetry) -> None:
+    class Broken(Advisor):
+        name, order = "broken", 50
+
+        def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse:
+            raise LookupError("mine")
+
+    client = ChatClient(ScriptedChatModel([ANSWER]), advisors=[Guard(100), Broken()], telemetry=telemetry.options)
+    with pytest.raises(LookupError, match="mine"):
+        read(client)
+    telemetry.check_each_ended_once()
+    telemetry.check_run("error", "LookupError")
