@@ -26,6 +26,9 @@ chunk only between two steps.
 *Awaiting something else.* What is not a step came from an asyncio library; under asyncio it is handed to the event
 loop. In a blocking run there is no loop to hand it to: `NeedsEventLoop` is thrown in at that line.
 
+*StopIteration.* In some kinds of coroutine it, or `StopAsyncIteration`, would look like a normal end. So in all modes a
+flow gets, and raises, a `RuntimeError` with the original as its cause, as Python itself does in most of them.
+
 *Leaving early.* A consumer that goes away has `Abandoned` thrown into the flow, whose `finally` blocks run and whose
 last steps are still performed; when nothing can be performed any more (garbage collection) they get `Abandoned` too.
 """
@@ -126,7 +129,7 @@ class Execution(Generic[T]):
 
     def fail(self, error: BaseException) -> None:
         """Throw `error` into the flow where it waits."""
-        self._advance(self._flow.throw, error)
+        self._advance(self._flow.throw, _passable(error))
 
     def start(self) -> None:
         """Let the flow run to its first step, unless it has begun already."""
@@ -148,6 +151,8 @@ class Execution(Generic[T]):
             self.finished, self.step = True, None
             if isinstance(error, RuntimeError):
                 _explain(error)
+            if isinstance(error, StopAsyncIteration):
+                raise _passable(error) from error
             raise
         finally:
             self._running = False
@@ -287,3 +292,28 @@ def _explain(error: RuntimeError) -> None:
         frames = traceback.walk_tb(error.__traceback__)
         frame, line = [each for each in frames if not each[0].f_globals.get("__name__", "").startswith("asyncio.")][-1]
         raise _needs_event_loop(None, f" at {frame.f_code.co_filename}:{line}") from error
+
+
+_CONVERTED = frozenset(
+    f"{kind} raised {error.__name__}"
+    for kind in ("generator", "coroutine", "async generator")
+    for error in (StopIteration, StopAsyncIteration)
+)
+
+
+def _passable(error: BaseException) -> BaseException:
+    """Return `error`, or the `RuntimeError` that Python makes of one that would end an iteration."""
+    if not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    kind = StopIteration if isinstance(error, StopIteration) else StopAsyncIteration
+    passable = RuntimeError(f"coroutine raised {kind.__name__}")
+    passable.__cause__ = error
+    return passable
+
+
+def as_raised(error: Exception) -> Exception:
+    """Return the error that ends an iteration and of which Python or a driver made a `RuntimeError`; else `error`."""
+    cause = error.__cause__
+    if isinstance(cause, StopIteration | StopAsyncIteration) and type(error) is RuntimeError:
+        return cause if str(error) in _CONVERTED else error
+    return error

@@ -228,7 +228,7 @@ def _readable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {_readable(key): _readable(item) for key, item in value.items()}
     if isinstance(value, _COLLECTIONS):
-        return tuple(map(_readable, value))
+        return tuple([_readable(each) for each in value])
     if hasattr(value, "__next__"):  # the first attempt has used it up
         raise _Unwritable(value)
     return value

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from traced_tools._attempt import Attempt
 from traced_tools._canonical import canonical_text
 from traced_tools._checks import expect
-from traced_tools._flow import Flow
+from traced_tools._flow import Flow, as_raised
 from traced_tools._steps import Pause
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.events.calls import CallWatch
@@ -386,7 +386,7 @@ class ToolExecution:
                 ran = await self._run_once(tool, bound.value, context, scope)
                 failure = ran.failure
         except Exception as error:
-            failure = error
+            failure = as_raised(error)
         except BaseException:
             self.cancel()
             raise
