@@ -40,6 +40,7 @@ import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from traced_tools._finalizing import finalizing
@@ -195,15 +196,19 @@ def drive(execution: Execution[T]) -> T:
 
 def advance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for, blocking, and resume the flow."""
+    performed(execution)()
+
+
+def performed(execution: Execution[Any]) -> Callable[[], None]:
+    """Perform the step a flow waits for, blocking; return what resumes the flow with its result or its error."""
     assert execution.step is not None
     try:
         result = execution.context.run(execution.step.run)
     except BaseException as error:
         failure = error
     else:
-        execution.resume(result)
-        return
-    fail_afterwards(execution, failure)
+        return partial(execution.resume, result)
+    return partial(fail_afterwards, execution, failure)
 
 
 def fail_afterwards(execution: Execution[Any], failure: BaseException) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
 from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
-from traced_tools._flow import Execution, Flow, Step, adrive, drive
+from traced_tools._flow import Execution, Flow, Step, adrive, advance, drive, performed
 from traced_tools._workers import awaiting_together, cancelled_from_inside, in_thread, run_all, run_async
+from traced_tools.errors import Abandoned
+
+GIVE_UP_WITHIN = 1.0
+"""Seconds that an interrupted batch waits for code of a flow, such as an advisor's, that runs in another thread."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -122,8 +127,13 @@ class Batch(Step[list[T]]):
             return [drive(Execution(only))]
         with awaiting_together(self.cancel):  # around the making, too: an execution keeps the context it is made in
             executions = [[Execution(flow) for flow in wave] for wave in waves]
+            beside = [[_Beside(each) for each in wave] for wave in executions]
             try:
-                outcomes = [run_all([partial(drive, each) for each in wave], self._limit) for wave in executions]
+                outcomes = [run_all([each.drive for each in wave], self._limit) for wave in beside]
+            except BaseException:  # an interrupt of this thread: nobody waits for the others any more
+                for each in chain.from_iterable(beside):
+                    each.give_up()
+                raise
             finally:
                 self._close_unbegun(executions)
         return _results(outcomes)
@@ -162,6 +172,53 @@ class Batch(Step[list[T]]):
             for task in tasks:
                 task.cancel()
             raise
+
+
+class _Beside:
+    """Drives a flow beside others, blocking, until the thread that waits for all of them gives it up.
+
+    A function that runs in another thread cannot be stopped. When its flow is given up, the flow ends at once in the
+    thread that gives it up, and what the function returns or raises later is dropped.
+    """
+
+    __slots__ = ("_execution", "_given_up", "_turn")
+
+    def __init__(self, execution: Execution[Any]) -> None:
+        self._execution = execution
+        self._given_up = False
+        self._turn = threading.Lock()  # held while the flow itself runs, but not while its step is performed
+
+    def drive(self) -> Any:
+        """Run the flow and return its result; raises `Abandoned` when it has been given up."""
+        execution = self._execution
+        go_on: Callable[[], None] = execution.start
+        while True:
+            with self._turn:
+                if self._given_up:
+                    self._end()
+                    raise Abandoned
+                go_on()
+                if execution.finished:
+                    return execution.result
+            go_on = performed(execution)
+
+    def give_up(self) -> None:
+        """End the flow, now or, if it runs at the moment and does not come to a step soon, in its own thread."""
+        self._given_up = True
+        if self._turn.acquire(timeout=GIVE_UP_WITHIN):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+
+    def _end(self) -> None:
+        execution = self._execution
+        if execution.started and not execution.finished:
+            execution.context = execution.context.copy()  # a thread that performs a step is still inside the other one
+            with suppress(Exception, Abandoned):  # what made the flow be given up is the error to raise
+                execution.fail(Abandoned())
+                while not execution.finished:
+                    advance(execution)
 
 
 def _only(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:

@@ -275,7 +275,7 @@ def test_what_a_watcher_raises_of_a_run_that_is_collected_disturbs_nobody() -> N
     assert lost.total == 1
 
 
-def test_a_tool_that_outlives_an_interrupted_run_is_told_to_end() -> None:
+def test_a_tool_that_outlives_an_interrupted_run_ends_as_cancelled_with_the_run() -> None:
     outside, inside = Watching(100), Watching()
     released, begun, over = threading.Event(), threading.Event(), threading.Event()
 
@@ -283,24 +283,23 @@ def test_a_tool_that_outlives_an_interrupted_run_is_told_to_end() -> None:
         """Wait."""
         begun.set()
         assert released.wait(PATIENCE)
+        over.set()
 
     def interrupt() -> None:
         """Interrupt."""
         assert begun.wait(PATIENCE)
         raise KeyboardInterrupt
 
-    def act(event: Event) -> None:
-        if isinstance(event, ToolFinished) and event.tool == "wait":
-            over.set()
-
-    inside = Watching(400, act)
     model = ScriptedChatModel([[ToolCall("interrupt"), ToolCall("wait")]])
     client = ChatClient(model, tools=[wait, interrupt], advisors=[outside, inside])
     with pytest.raises(KeyboardInterrupt):
         client.prompt("?").call()
     assert outside.types == ["run_started", "run_finished"]
+    told = list(inside.events)
     released.set()
     assert over.wait(PATIENCE)
-    check_sequence(inside.events)
-    (finished,) = [event for event in inside.of_call("call_1_2") if isinstance(event, ToolFinished)]
-    assert finished.outcome == "ok"  # it did end
+    assert inside.events == told
+    check_sequence(told)
+    for call_id, kind in [("call_1_1", "KeyboardInterrupt"), ("call_1_2", "cancelled")]:
+        (finished,) = [event for event in inside.of_call(call_id) if isinstance(event, ToolFinished)]
+        assert (finished.outcome, finished.error_type) == ("cancelled", kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from traced_tools.events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import identifier, person
-from traced_tools.telemetry.scope import error_type
+from traced_tools.telemetry.scope import error_type, unfinished
 from traced_tools.telemetry.shapes import from_json
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ class CallWatch:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._attempts and error is not None:
-            why = error_type(error)
-            outcome = "cancelled" if why == names.CANCELLED else "error"
-            self._tell(ToolFinished, {"outcome": outcome, "error_type": why, **self._ended()}, failing=True)
+            fields = {"outcome": unfinished(error), "error_type": error_type(error), **self._ended()}
+            self._tell(ToolFinished, fields, failing=True)
 
     def _ended(self) -> dict[str, Any]:
         attempts, self._attempts = self._attempts, 0

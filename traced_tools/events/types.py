@@ -185,7 +185,7 @@ class ToolStarted(ToolEvent):
 class ToolFinished(ToolEvent):
     """A tool that ran has ended; there is one for each that has started.
 
-    Of a blocking run that was interrupted, a tool that cannot be stopped ends later than the run.
+    A tool that cannot be stopped when its run is interrupted has ended as `cancelled`, although its thread goes on.
 
     Args:
         outcome: how.

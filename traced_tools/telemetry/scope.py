@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter_ns, time_ns
 from traceback import format_exception
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
@@ -51,6 +51,11 @@ def error_type(error: BaseException) -> str:
     except Exception:  # a class may do as it likes with its own name
         return names.OTHER
     return identifier(name)
+
+
+def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
+    """Return the outcome of a tool whose end the run did not wait for, by the error that ended the call."""
+    return "cancelled" if isinstance(error, (*_CANCELLATIONS, KeyboardInterrupt)) else "error"
 
 
 class SelfClock:

@@ -10,7 +10,7 @@ from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import bounded, identifier, person, reason_code
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
-from traced_tools.telemetry.scope import Attributes, Scope
+from traced_tools.telemetry.scope import Attributes, Scope, unfinished
 from traced_tools.telemetry.shapes import from_json
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ToolScope(Scope):
                 attributes[names.TOOL_RESULT_CUT] = True
         if self._executes:
             attributes[names.TOOL_ATTEMPTS] = self._attempts
-            attributes[names.TOOL_OUTCOME] = self._outcome or _unfinished(self.error_type)
+            attributes[names.TOOL_OUTCOME] = self._outcome or unfinished(self.failure)
         return attributes
 
     @property
@@ -273,7 +273,7 @@ class ToolScope(Scope):
 
     def _ended(self) -> Attributes:
         attributes = self._identity()
-        attributes[names.TOOL_OUTCOME] = self._outcome or _unfinished(self.error_type)
+        attributes[names.TOOL_OUTCOME] = self._outcome or unfinished(self.failure)
         attributes[names.TOOL_ATTEMPTS] = self._attempts
         if self._result is not None:
             attributes[names.TOOL_RESULT_SIZE] = self._result.size
@@ -295,8 +295,3 @@ class ToolScope(Scope):
             names.TOOL_CALL_RESULT: lambda: None if self._result is None else from_json(self._result.content),
             names.INTENT: lambda: self._intent,
         }
-
-
-def _unfinished(error_type: str | None) -> str:
-    """Return the outcome of a tool whose end nobody saw: the run was left or failed meanwhile."""
-    return "cancelled" if error_type == names.CANCELLED else "error"
