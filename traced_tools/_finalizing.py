@@ -1,45 +1,98 @@
-"""What the garbage collector sets off, and what must not be done then.
+"""Deferred work for finalizers.
 
-The collector may strike anywhere, also in a thread that holds a lock of somebody's. Who takes the same lock in a
-finalizer waits for itself. So what takes locks is put off until the next one comes by who is no finalizer.
+The garbage collector can run at any point, even in a thread that holds a lock. A finalizer that takes the same lock
+deadlocks. Work that takes locks is therefore queued with `put_off` and done outside a finalizer, by whatever comes
+first: a thread of an exporter of events, which is woken for it, a collection of metrics, a flush, the next run.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from typing import Any
+
+Actions = SimpleQueue[Callable[[], object]]  # whose `put` may be interrupted by itself
 
 _here = threading.local()
-_put_off: SimpleQueue[Callable[[], object]] = SimpleQueue()  # whose `put` may be interrupted by itself
+_measurements: Actions = SimpleQueue()
+_others: Actions = SimpleQueue()
+_wakers: list[Callable[[], object]] = []
 
 
 @contextmanager
 def finalizing() -> Iterator[None]:
-    """Tell those who are called inside that a finalizer calls them."""
-    before, _here.active = is_finalizing(), True
+    """Mark what runs in the block, in this thread, as called by a finalizer."""
+    _here.depth = _depth() + 1
     try:
         yield
     finally:
-        _here.active = before
+        _here.depth = _depth() - 1
+
+
+def _depth() -> int:
+    return getattr(_here, "depth", 0)
 
 
 def is_finalizing() -> bool:
-    """Whether a finalizer is at work in this thread."""
-    return getattr(_here, "active", False)
+    """Whether a finalizer or the garbage collector is at work in this thread."""
+    return _depth() > 0
 
 
-def put_off(action: Callable[[], object]) -> None:
-    """Have something done later, by whoever catches up first."""
-    _put_off.put(action)
+def _follow_collector(phase: str, _: Mapping[str, Any]) -> None:
+    """Mark what the collector runs: it also closes coroutines by itself, which calls no finalizer of this package."""
+    _here.depth = max(0, _depth() + (1 if phase == "start" else -1))
+
+
+gc.callbacks.append(_follow_collector)
+
+
+def put_off(action: Callable[[], object], *, is_measurement: bool = False) -> None:
+    """Queue `action` to be done outside the finalizer.
+
+    Args:
+        action: what to do.
+        is_measurement: whether it records a metric and does nothing else, so that it may be done while the metrics of
+            its provider are collected.
+    """
+    (_measurements if is_measurement else _others).put(action)
+    for wake in _wakers:
+        wake()
+
+
+def wake_by(wake: Callable[[], object]) -> None:
+    """Have `wake` called for each action that is put off, in the finalizer: it may take no lock."""
+    _wakers.append(wake)
 
 
 def catch_up() -> None:
     """Do what was put off."""
-    while not (_put_off.empty() or is_finalizing()):
+    catch_up_measurements()
+    _do_all(_others)
+
+
+def catch_up_measurements() -> None:
+    """Record the metrics that were put off."""
+    _do_all(_measurements)
+
+
+def _do_all(actions: Actions) -> None:
+    while not (actions.empty() or is_finalizing()):
         try:
-            action = _put_off.get_nowait()
-        except Empty:  # somebody else was faster
+            action = actions.get_nowait()
+        except Empty:  # another thread was faster
             return
         action()
+
+
+def _forget() -> None:
+    """Leave to the parent of a forked process what the parent has put off."""
+    global _measurements, _others
+    _measurements, _others = SimpleQueue(), SimpleQueue()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

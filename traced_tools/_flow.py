@@ -167,14 +167,36 @@ class Execution(Generic[T]):
             if self.finished or self._running:
                 return
             try:
-                self.fail(Abandoned())
+                if _is_torn(self._flow):
+                    self._close()
+                else:
+                    self.fail(Abandoned())
             except BaseException:
                 return
+
+    def _close(self) -> None:
+        """Close a flow of which the garbage collector has closed an inner part, through which nothing can be thrown."""
+        self._running = True
+        try:
+            with suppress(RuntimeError):  # it awaits something in a `finally` block, and can be thrown out of that
+                self.context.run(self._flow.close)
+        finally:
+            self._running = False
+            self.finished = getattr(self._flow, "cr_frame", None) is None
 
     def __del__(self) -> None:
         if not self.finished:
             with finalizing():
                 self.discard()
+
+
+def _is_torn(flow: Any) -> bool:
+    """Whether a coroutine awaits one that has been closed; the collector closes those of a cycle in any order."""
+    while isinstance(inner := getattr(flow, "cr_await", None), types.CoroutineType):
+        if inner.cr_frame is None:
+            return True
+        flow = inner
+    return False
 
 
 def call(flow: Flow[T]) -> T:

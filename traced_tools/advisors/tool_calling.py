@@ -13,6 +13,7 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, SystemMessage, TextPart, UsageSum
 from traced_tools.models.base import ChatChunk, ChatResponse
+from traced_tools.telemetry.scope import Place
 from traced_tools.telemetry.spans import iteration_scope
 from traced_tools.telemetry.words import Hook, StopReason
 from traced_tools.tools.manager import ToolCallingManager
@@ -104,11 +105,12 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
         """Run the loop."""
-        loop = _Loop(self, request)
+        loop, place = _Loop(self, request), Place()
         try:
             response = await loop.run(call_next)
         except BaseException as error:
-            await loop.hook("finalize", loop.reached(stop_reason_of(error)))
+            with place:
+                await loop.hook("finalize", loop.reached(stop_reason_of(error)))
             raise
         return await loop.hook("finalize", response)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from traced_tools.events.stream import current_span
 from traced_tools.events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import identifier, person
@@ -54,6 +55,7 @@ class CallWatch:
         self._began = 0.0
 
     def __enter__(self) -> CallWatch:
+        self._span = current_span()
         self._tell_intention(failing=False)
         return self
 
@@ -105,7 +107,7 @@ class CallWatch:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._attempts and error is not None:
             fields = {"outcome": unfinished(error), "error_type": error_type(error), **self._ended()}
-            self._tell(ToolFinished, fields, failing=True)
+            self._tell(ToolFinished, fields, failing=True, span=self._span)
 
     def _ended(self) -> dict[str, Any]:
         attempts, self._attempts = self._attempts, 0
@@ -127,8 +129,17 @@ class CallWatch:
         made = content if name == names.INTENT else from_json(content)
         return self._events.told({name: lambda: made}, name)[0]
 
-    def _tell(self, kind: type[Event], fields: dict[str, Any], *, failing: bool = False, keep: Any = None) -> None:
-        self._events.tell(kind, self._iteration, {**self._identity, **fields}, failing=failing, keep=keep)
+    def _tell(
+        self,
+        kind: type[Event],
+        fields: dict[str, Any],
+        *,
+        failing: bool = False,
+        keep: Any = None,
+        span: dict[str, str] | None = None,
+    ) -> None:
+        fields = {**self._identity, **fields}
+        self._events.tell(kind, self._iteration, fields, failing=failing, keep=keep, span=span)
 
 
 def _word(text: str | None) -> str | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from traced_tools._finalizing import catch_up
+from traced_tools._finalizing import catch_up, wake_by
 from traced_tools._fork import at_end, on_fork
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.events.types import Delta, Event
@@ -119,6 +119,10 @@ class EventProcessor:
             _OPEN.add(self)
             at_end(_close_open)
 
+    def wake(self) -> None:
+        """Have the thread look for what a finalizer has put off; takes no lock."""
+        self._orders.put(None)
+
     def begin_flush(self) -> Callable[[float], bool]:
         """Have all that waits sent; return what waits for it until a time of `time.monotonic()`, and says whether."""
         order, lost = _Order(False, SimpleQueue()), self.ledger.lost_in_all
@@ -198,6 +202,7 @@ class EventProcessor:
             return False
         if order is not None:
             self._pending.append(order)
+        self._quietly(catch_up)  # which this thread may have been woken for
         return True
 
     def _send(self, count: int) -> None:
@@ -315,6 +320,14 @@ def _is_worth_another(failure: BaseException) -> bool:
 
 
 _OPEN: set[EventProcessor] = set()
+
+
+def _wake_open() -> None:
+    for each in [*_OPEN]:
+        each.wake()
+
+
+wake_by(_wake_open)
 
 
 def _close_open() -> None:

@@ -157,7 +157,14 @@ class RunEvents:
         return size <= self.content.capture.max_bytes
 
     def tell(
-        self, kind: type[E], iteration: int, fields: dict[str, Any], *, failing: bool = False, keep: Any = None
+        self,
+        kind: type[E],
+        iteration: int,
+        fields: dict[str, Any],
+        *,
+        failing: bool = False,
+        keep: Any = None,
+        span: dict[str, str] | None = None,
     ) -> None:
         """Make an event and hand it to those who watch.
 
@@ -167,12 +174,13 @@ class RunEvents:
             fields: what is particular about it.
             failing: whether an error is on its way already: what a watcher raises is then counted and goes no further.
             keep: what the event of a call keeps for those who watch and tells nobody else.
+            span: the ids of the span it belongs to; None for the current one.
         """
         if is_finalizing():  # a watcher's locks may be held by this very thread
-            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration)}, failing=True, keep=keep))
+            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, failing=True, keep=keep))
             return
         with self._lock:
-            self._hand_over(kind, {**fields, **self._event(iteration)}, failing=failing, keep=keep)
+            self._hand_over(kind, {**fields, **self._event(iteration, span)}, failing=failing, keep=keep)
 
     def _hand_over(self, kind: type[E], fields: dict[str, Any], *, failing: bool, keep: Any = None) -> None:
         outside = self._watchers.outside if issubclass(kind, RunStarted | RunFinished) else ()
@@ -206,13 +214,9 @@ class RunEvents:
         if first is not None and not failing:
             raise first
 
-    def _event(self, iteration: int) -> dict[str, Any]:
+    def _event(self, iteration: int, span: dict[str, str] | None = None) -> dict[str, Any]:
         fields = {**self._identity, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
-        span = trace.get_current_span().get_span_context()
-        if span.is_valid:
-            fields["trace_id"] = trace.format_trace_id(span.trace_id)
-            fields["span_id"] = trace.format_span_id(span.span_id)
-        return fields
+        return {**fields, **(current_span() if span is None else span)}
 
     def told(self, makers: Makers, *wanted: str) -> list[str | None]:
         """Return the texts of contents, each None unless it may be told."""
@@ -228,6 +232,17 @@ class RunEvents:
         return self.told(conversation_makers(asked, answer, self.content), name)[0]
 
 
+def current_span() -> dict[str, str]:
+    """Return the ids of the current span as events hold them; the end of something belongs to the span of its start.
+
+    When the garbage collector closes a coroutine, another span is current than the coroutine's own.
+    """
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
+
+
 class RunWatch:
     """Tells of a run's start when it is entered, and of its end when it is left."""
 
@@ -240,9 +255,10 @@ class RunWatch:
 
     def started(self) -> None:
         """Tell of the start."""
+        self._span = current_span()
         told = self._events.told_of_exchange(self._asked, None, names.INPUT_MESSAGES)
         fields = {"model": self._model.model, "provider": self._model.provider, "input_messages": told}
-        self._events.tell(RunStarted, 0, fields)
+        self._events.tell(RunStarted, 0, fields, span=self._span)
 
     def began(self, asked: Question) -> None:
         """Note what is asked, now that the tools are known."""
@@ -264,7 +280,7 @@ class RunWatch:
             "duration": perf_counter() - self._began,
             "output_messages": self._events.told_of_exchange(self._asked, last, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(RunFinished, 0, fields, failing=error is not None)
+        self._events.tell(RunFinished, 0, fields, failing=error is not None, span=self._span)
 
 
 class IterationWatch:
@@ -276,9 +292,9 @@ class IterationWatch:
         self._tool_calls = 0
 
     def __enter__(self) -> IterationWatch:
-        self._began = perf_counter()
+        self._began, self._span = perf_counter(), current_span()
         try:
-            self._events.tell(IterationStarted, self._iteration, {})
+            self._events.tell(IterationStarted, self._iteration, {}, span=self._span)
         except BaseException as error:
             self.__exit__(type(error), error, None)  # what was told to start is told to end
             raise
@@ -295,7 +311,7 @@ class IterationWatch:
             "tool_calls": self._tool_calls,
             "duration": perf_counter() - self._began,
         }
-        self._events.tell(IterationFinished, self._iteration, fields, failing=error is not None)
+        self._events.tell(IterationFinished, self._iteration, fields, failing=error is not None, span=self._span)
 
 
 class ModelWatch:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
+from traced_tools._finalizing import catch_up_measurements
 from traced_tools._fork import on_fork
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
@@ -188,6 +189,7 @@ class UnderWay:
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
         """Tell how much is under way for each agent."""
+        catch_up_measurements()  # callbacks come first in a collection: what they record is collected with the rest
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
             return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]

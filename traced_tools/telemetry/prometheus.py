@@ -41,6 +41,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
+from traced_tools._finalizing import catch_up
 from traced_tools._fork import on_fork
 from traced_tools.errors import ConfigurationError
 from traced_tools.messages import encodable
@@ -106,6 +107,7 @@ class PrometheusReader(MetricReader):
 
     def read(self) -> MetricsData | None:
         """Return the metrics as they are now; None when there are none, or after a shutdown."""
+        catch_up()
         with self._lock:
             self._data = None
             if not self._stopped:

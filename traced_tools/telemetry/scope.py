@@ -163,7 +163,7 @@ class Scope:
     def _count(self, instruments: Instruments) -> None:
         """Record the metrics; later, where the garbage collector is at work: this thread may hold the SDK's locks."""
         if is_finalizing():
-            put_off(partial(self.run.guarded, self._record, instruments))
+            put_off(partial(self.run.guarded, self._record, instruments), is_measurement=True)
             return
         try:
             self._record(instruments)
@@ -256,6 +256,28 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"
+
+
+class Place:
+    """The OpenTelemetry context where it is made, to go back to later for a while.
+
+    Coroutines that the garbage collector closes run in a context that is not theirs, and in any order.
+    """
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self) -> None:
+        self._context = otel_context.get_current()
+
+    def __enter__(self) -> Self:
+        self._before = otel_context.get_current()
+        if self._before is not self._context:
+            otel_context.attach(self._context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not self._context:
+            otel_context.attach(self._before)
 
 
 class NoScope:
