@@ -131,8 +131,9 @@ class Batch(Step[list[T]]):
             try:
                 outcomes = [run_all([each.drive for each in wave], self._limit) for wave in beside]
             except BaseException:  # an interrupt of this thread: nobody waits for the others any more
+                deadline = time.monotonic() + GIVE_UP_WITHIN
                 for each in chain.from_iterable(beside):
-                    each.give_up()
+                    each.give_up(deadline)
                 raise
             finally:
                 self._close_unbegun(executions)
@@ -202,10 +203,10 @@ class _Beside:
                     return execution.result
             go_on = performed(execution)
 
-    def give_up(self) -> None:
-        """End the flow, now or, if it runs at the moment and does not come to a step soon, in its own thread."""
+    def give_up(self, deadline: float) -> None:
+        """End the flow, now or, if it runs and comes to no step until `deadline` (monotonic), in its own thread."""
         self._given_up = True
-        if self._turn.acquire(timeout=GIVE_UP_WITHIN):
+        if self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
                 self._end()
             finally:
