@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support import Telemetry, patiently
 from traced_tools import (
@@ -139,6 +141,26 @@ def test_guards_around_one_another_release_the_answer_one_after_the_other(read: 
     chunks, response = read(ChatClient(ScriptedChatModel([SUM, ANSWER]), tools=[add], advisors=[inner, outer]))
     assert outer.seen == [ANSWER]
     assert [chunk.text for chunk in chunks] == [response.content] == [ANSWER.upper()]
+
+
+DECISIONS: list[Callable[[str], str]] = [str, refused, lambda text: f"{text} Ask again.", lambda text: text[:5]]
+GUARDS = st.lists(
+    st.tuples(st.sampled_from([100, 200, 400, 500]), st.integers(0, 7), st.sampled_from(DECISIONS)), max_size=4
+)
+
+
+@given(GUARDS, st.sampled_from([[ANSWER], [SUM, ANSWER], [["Let me add.", SUM], ANSWER], [["It is", SUM], ANSWER]]))
+def test_however_guards_are_combined_the_last_words_of_the_stream_are_the_response(
+    made: list[tuple[int, int, Callable[[str], str]]], turns: list[Any]
+) -> None:
+    guards = [Guard(order, shown, decide) for order, shown, decide in made]
+    for number, guard in enumerate(guards):
+        guard.name = f"guard_{number}"
+    chunks, response = blocking(ChatClient(ScriptedChatModel(turns), tools=[add], advisors=guards))
+    text = text_of(chunks, response.iteration)
+    assert text.endswith(response.content)
+    if all(not shown or decide is str for _, shown, decide in made):
+        assert text == response.content
 
 
 class Filter(Advisor):
