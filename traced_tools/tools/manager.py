@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from time import perf_counter, perf_counter_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from traced_tools._checks import checked_mapping, expect, expect_each, expect_whole
@@ -33,7 +34,7 @@ from traced_tools.tools.toolset import ToolSet
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
 
-_NOTHING: Final[Mapping[str, str | None]] = {}
+_NOTHING: Final[Mapping[str, str | None]] = MappingProxyType({})
 _LIMIT_TEXT = {
     "max_tool_calls": "this conversation's limit of tool calls is reached",
     "max_calls_per_tool": "the limit of calls to this tool is reached",
