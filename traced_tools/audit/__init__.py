@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from traced_tools.audit.records import AuditOutcome as AuditOutcome
     from traced_tools.audit.records import AuditRecord as AuditRecord
     from traced_tools.audit.trail import AuditTrail as AuditTrail
+    from traced_tools.audit.verified import UnverifiedError as UnverifiedError
+    from traced_tools.audit.verified import VerifiedReader as VerifiedReader
+    from traced_tools.audit.verified import read_verified as read_verified
     from traced_tools.audit.verifying import verify as verify
 
 _EXPORTS = {
@@ -28,8 +31,11 @@ _EXPORTS = {
     "AuditedCall": "traced_tools.audit.reading",
     "AuditedRun": "traced_tools.audit.reading",
     "Problem": "traced_tools.audit.findings",
+    "UnverifiedError": "traced_tools.audit.verified",
     "Verification": "traced_tools.audit.findings",
+    "VerifiedReader": "traced_tools.audit.verified",
     "match": "traced_tools.audit.matching",
+    "read_verified": "traced_tools.audit.verified",
     "verify": "traced_tools.audit.verifying",
 }
 
@@ -42,8 +48,11 @@ __all__ = [
     "AuditedCall",
     "AuditedRun",
     "Problem",
+    "UnverifiedError",
     "Verification",
+    "VerifiedReader",
     "match",
+    "read_verified",
     "verify",
 ]
 

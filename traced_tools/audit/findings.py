@@ -12,8 +12,10 @@ from traced_tools.audit.schema import REPEATED
 
 _LISTED: Final = 5
 
-Finding = Literal["changed", "removed", "inserted", "swapped", "cut off", "signature", "damaged line"]
-"""What is wrong: with a record, or with a line of the checkpoints outside the store."""
+Finding = Literal[
+    "changed", "removed", "inserted", "swapped", "cut off", "signature", "damaged line", "schema", "damaged store"
+]
+"""What is wrong: with a record, a line of the checkpoints outside the store, or the store's structure or files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Problem:
 
     Args:
         finding: what happened to the record, in a word.
-        chain_id: its chain; None for a line outside the store that names none.
+        chain_id: its chain; None for a line outside the store that names none, and for the store itself.
         sequence: its number in the chain: that of the missing one where it is missing.
         text: what is wrong, in words.
     """

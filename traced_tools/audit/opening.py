@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -15,12 +15,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import Select
 from sqlalchemy.sql.selectable import CompoundSelect
 
+from traced_tools.audit import structure
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.store import Store, problem_of
+from traced_tools.audit.structure import SqliteObject
 from traced_tools.errors import AuditError
 
 StorePath = str | os.PathLike[str]
 """A path, or an SQLAlchemy URL such as `postgresql+psycopg://auditor@host/database`."""
+_SETTINGS: Final = (
+    "PRAGMA trusted_schema = OFF",  # what a file declares calls no function that does something
+    "PRAGMA cell_size_check = ON",
+    "BEGIN",  # until it is closed, so that all that is read is of one instant
+)
 _MUCH_CACHE: Final = "PRAGMA cache_size = -65536"
 """64 MiB: records of several chains lie among each other, and are read chain by chain."""
 _AT_ONCE: Final = 1000
@@ -35,21 +42,33 @@ class OpenStore:
         embedded: whether it is a file.
     """
 
-    def __init__(self, place: Store, connection: Connection) -> None:
-        self.name: Final = place.name
-        self.embedded: Final = place.path is not None
+    def __init__(self, name: str, connection: Connection, objects: Sequence[SqliteObject] | None) -> None:
+        self.name: Final = name
+        self.embedded: Final = objects is not None
         self._connection = connection
+        self._objects = objects
 
     def rows(self, statement: Select[Any] | CompoundSelect[Any], at_once: int = _AT_ONCE) -> Generator[Any]:
         """Give the rows that a statement finds, however many there are; so many are looked for at once."""
-        try:
-            with self._connection.execute(statement, execution_options={"yield_per": at_once}) as found:
-                yield from found
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            problem = problem_of(error)
-        else:
-            return
-        _unreadable(self.name, problem)
+        with (
+            _errors_of(self.name),
+            self._connection.execute(statement, execution_options={"yield_per": at_once}) as found,
+        ):
+            yield from found
+
+    def difference(self) -> str | None:
+        """Return the first difference between the store's structure and what this version makes."""
+        with _errors_of(self.name):
+            if self._objects is not None:
+                return structure.sqlite_difference(_driver(self._connection), self._objects)
+            return None
+
+    def damage(self) -> str | None:
+        """Return the first sign that pages or indexes of the store are damaged or disagree with its records."""
+        with _errors_of(self.name):
+            if self.embedded:
+                return structure.sqlite_damage(_driver(self._connection))
+            return None
 
 
 @contextmanager
@@ -66,8 +85,7 @@ def opened(store: StorePath) -> Iterator[OpenStore]:
     connection = _connected(place)
     _OPEN.add(connection)
     try:
-        _must_hold_records(place.name, connection)
-        yield OpenStore(place, connection)
+        yield _opened(place, connection)
     finally:
         connection.close()
         _OPEN.discard(connection)
@@ -101,17 +119,20 @@ _DECODER: Final = json.JSONDecoder(parse_constant=_no_number)
 
 
 def _connected(place: Store) -> Connection:
-    try:
+    with _errors_of(place.name):
         connection = place.connect_reading()
-        if place.path is not None:
-            driver: Any = connection.connection.driver_connection
-            driver.text_factory = _text
-            driver.execute(_MUCH_CACHE)
-            return connection
-        return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    except (SQLAlchemyError, sqlite3.Error) as error:
-        problem = problem_of(error)
-    _unreadable(place.name, problem)
+        if place.path is None:
+            return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        driver = _driver(connection)
+        driver.isolation_level = None
+        driver.text_factory = _text
+        for setting in _SETTINGS:
+            driver.execute(setting)
+        return connection
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
 
 
 def _text(written: bytes) -> str:
@@ -124,17 +145,28 @@ def _must_exist(path: Path) -> None:
         raise AuditError(f"there is no audit store {path}: name its file, or the URL of a server's")
 
 
-def _must_hold_records(name: str, connection: Connection) -> None:
+def _opened(place: Store, connection: Connection) -> OpenStore:
+    """Return the store, which must hold a trail."""
+    objects = None
+    with _errors_of(place.name):
+        if place.path is None:
+            found = inspect(connection).has_table(RECORDS.name)
+        else:
+            objects = structure.sqlite_objects(_driver(connection))
+            found = structure.holds_records(objects)
+            with suppress(sqlite3.Error):  # of a malformed schema, which the first question meets again
+                _driver(connection).execute(_MUCH_CACHE)
+    if not found:
+        raise AuditError(f"{place.name} holds no audit trail: it has no table {RECORDS.name}; is it the right one?")
+    return OpenStore(place.name, connection, objects)
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    """Turn the errors of a driver into one that names the store, and holds no text of theirs."""
     try:
-        found = inspect(connection).has_table(RECORDS.name)
+        yield
+        return
     except (SQLAlchemyError, sqlite3.Error) as error:
         problem = problem_of(error)
-    else:
-        if found:
-            return
-        raise AuditError(f"{name} holds no audit trail: it has no table {RECORDS.name}; is it the right one?")
-    _unreadable(name, problem)
-
-
-def _unreadable(name: str, problem: str) -> NoReturn:
     raise AuditError(f"the audit store {name} cannot be read: {problem}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice, pairwise
@@ -171,7 +171,7 @@ class AuditReader:
             raise ConfigurationError(f"limit must be at least 1, not {limit}")
         wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until)
         limit = min(limit, queries.MOST)
-        with opened(self.store) as store:
+        with self._opened() as store:
             if outcome == UNFINISHED:
                 return [*calls_of(store, _unfinished(store, wanted, limit)).values()]
             return _matching(store, wanted, limit)
@@ -182,7 +182,7 @@ class AuditReader:
         Raises:
             AuditError: when the store cannot be read, or has no such run.
         """
-        with opened(self.store) as store:
+        with self._opened() as store:
             calls = _calls(store.rows(queries.records_of_run(run_id)))
         if not calls:
             raise AuditError(f"the audit store has no run {run_id[:64]!a}")
@@ -196,7 +196,7 @@ class AuditReader:
         """
         if not prefix:
             raise ConfigurationError("a run's id must not be empty")
-        with opened(self.store) as store:
+        with self._opened() as store:
             found = store.rows(queries.runs_beginning(prefix, min(limit, queries.MOST), by_bytes=store.embedded))
             return sorted(row[0] for row in found)
 
@@ -222,8 +222,11 @@ class AuditReader:
         """
         return self._records(CallFilter(tool, outcome, decision, agent, conversation, since, until))
 
+    def _opened(self) -> AbstractContextManager[OpenStore]:
+        return opened(self.store)
+
     def _records(self, wanted: CallFilter) -> Iterator[AuditRecord]:
-        with opened(self.store) as store, closing(store.rows(queries.records_matching(wanted))) as rows:
+        with self._opened() as store, closing(store.rows(queries.records_matching(wanted))) as rows:
             for row in rows:
                 yield AuditRecord(*row)
 

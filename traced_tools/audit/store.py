@@ -30,6 +30,8 @@ Heads = Mapping[str, tuple[int, str, int]]
 _BUSY: Final = 1.0
 """Seconds SQLite waits for another writer before it is tried again from the beginning."""
 _MOST_HEADS: Final = 32
+_LEFT_BEHIND: Final = ("-wal", "-journal")
+"""Files beside an embedded store that hold a part of it, if they hold anything."""
 _COLUMNS: Final = [column.name for column in RECORDS.columns]
 _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
 """What keeps a server that has gone silent from holding the writer for minutes."""
@@ -86,11 +88,12 @@ class Store:
         """Return a connection that only reads; raises what the driver raises when there is no such store.
 
         An embedded store on a medium that cannot be written must have been closed: SQLite would make files beside it.
+        Where a journal waits to be rolled back, SQLite must not be told that the file is complete.
         """
         if self.path is None:
             return self._engine().connect()
         uri = f"{self.path.as_uri()}?mode=ro"
-        if not os.access(self.path.parent, os.W_OK) and not _size(f"{self.path}-wal"):
+        if not os.access(self.path.parent, os.W_OK) and not any(_size(f"{self.path}{end}") for end in _LEFT_BEHIND):
             uri += "&immutable=1"
         engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool)
         return engine.connect()

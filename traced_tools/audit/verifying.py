@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -47,7 +47,9 @@ from traced_tools.audit.queries import MOST
 from traced_tools.audit.records import GENESIS
 from traced_tools.audit.schema import RECORDS, REPEATED
 
-_COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
+COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
+"""What is looked at of a record: all there is."""
+_MOST_TOLD: Final = 400
 
 
 def verify(
@@ -72,16 +74,46 @@ def verify(
         AuditError: when the store or the file cannot be read.
         ConfigurationError: for a key that is none, without `cryptography`, or for a time without a zone.
     """
+    return examine(store, checkpoints, public_key, archived_before, None)
+
+
+def examine(
+    store: StorePath,
+    checkpoints: str | os.PathLike[str] | None,
+    public_key: PublicKey | None,
+    archived_before: datetime | None,
+    keep: Callable[[Any], None] | None,
+) -> Verification:
+    """Do what `verify` does, and give each record to `keep`, in the order of `COLUMNS`, once it was found good.
+
+    It may turn out later that a checkpoint tells of other records, so what was kept counts only if nothing is wrong.
+    """
     signatures = Signatures(public_key)
     archived = None if archived_before is None else Archived(archived_before)
     path = _lines_path(store, checkpoints)
     lines = list(read_lines(path)) if path is not None else []  # before the store: it is ahead of them
     with opened(store) as opened_store:
-        walk = _Walk(opened_store, signatures, archived)
+        walk = _Walk(opened_store, signatures, archived, keep)
+        if (problem := _problem_of_store(opened_store)) is not None:
+            return walk.verification(problem)
         line_problem = walk.hear(lines)
         walk.hear_checkpoints()
         walk.walk()
         return walk.verification(line_problem)
+
+
+def _problem_of_store(store: OpenStore) -> Problem | None:
+    """Return why what the store gives may be other than what it holds, so that looking at records proves nothing."""
+    if (difference := store.difference()) is not None:
+        return Problem("schema", None, None, f"{_printable(difference)}; no record was looked at")
+    if (damage := store.damage()) is not None:
+        return Problem("damaged store", None, None, f"{_printable(damage)}; no record was looked at")
+    return None
+
+
+def _printable(text: str) -> str:
+    """Return a text that holds names out of the store as it may be shown in a message."""
+    return text.encode("unicode_escape").decode()[:_MOST_TOLD]
 
 
 _NO_LINES: Final = "no checkpoints outside the store were looked at, so a chain whose end was cut off may look whole"
@@ -116,6 +148,7 @@ class _Walk:
     store: OpenStore
     signatures: Signatures
     archived: Archived | None
+    keep: Callable[[Any], None] | None
     claims: Claims = field(default_factory=Claims)
     lines: dict[str, dict[int, object]] = field(default_factory=dict)
     told_outside: set[str] = field(default_factory=set)
@@ -170,7 +203,7 @@ class _Walk:
     def walk(self) -> None:
         """Look at all records, up to the first that is bad in itself."""
         chain: _Chain | None = None
-        for row in self.store.rows(select(*_COLUMNS).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)):
+        for row in self.store.rows(select(*COLUMNS).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)):
             if chain is None or chain.chain_id != row[0]:
                 if chain is not None:
                     self._end(chain)
@@ -178,6 +211,8 @@ class _Walk:
             self.problem = self._look(chain, *row)
             if self.problem is not None:
                 return
+            if self.keep is not None:
+                self.keep(row)
         if chain is not None:
             self._end(chain)
         for place, witness in self.left:

@@ -25,6 +25,7 @@ from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.opening import embedded_path
 from traced_tools.audit.reading import AuditedRun, AuditReader
 from traced_tools.audit.records import AuditRecord
+from traced_tools.audit.verified import UnverifiedError, read_verified
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.listing import print_calls
 from traced_tools.cli.audit.showing import print_run
@@ -54,11 +55,16 @@ def list_calls(
     until: options.Until = None,
     limit: Annotated[int, typer.Option(min=1, help="The most calls that are listed.")] = 100,
     json: options.Json = False,
+    verified: options.Verified = False,
+    checkpoints: options.Checkpoints = None,
+    public_key: options.PublicKey = None,
+    archived_before: options.ArchivedBefore = None,
 ) -> None:
     """List calls, newest first."""
-    with _statuses():
+    proof = _Proof(verified, checkpoints, public_key, archived_before)
+    with _statuses(), proof.reader(store) as reader:
         first, last = options.times_of(since, until)
-        calls = AuditReader(store).calls(
+        calls = reader.calls(
             tool=tool,
             outcome=outcome,
             decision=decision,
@@ -71,7 +77,7 @@ def list_calls(
         if json:
             print(json_text([call_json(call) for call in calls]))
         else:
-            print_calls(console(), calls, limit)
+            print_calls(console(sys.stdout), calls, limit)
 
 
 @app.command()
@@ -82,33 +88,30 @@ def show(
         str | None, typer.Option(metavar="TEMPLATE", help="Where traces are, such as http://host/trace/{trace_id}.")
     ] = None,
     json: options.Json = False,
+    verified: options.Verified = False,
+    checkpoints: options.Checkpoints = None,
+    public_key: options.PublicKey = None,
+    archived_before: options.ArchivedBefore = None,
 ) -> None:
     """Show a run as a tree: intents with their reasons, decisions, outcomes."""
-    with _statuses():
+    proof = _Proof(verified, checkpoints, public_key, archived_before)
+    with _statuses(), proof.reader(store, run) as reader:
         if trace_url is not None and "{trace_id}" not in trace_url:
             _end(UNREADABLE, "--trace-url must hold {trace_id}")
-        reader = AuditReader(store)
         found = reader.run(_full_id(reader, run))
         link = _link(found, trace_url)
         if json:
             print(json_text(_run_json(found, link)))
         else:
-            print_run(console(), found, link)
+            print_run(console(sys.stdout), found, link)
 
 
 @app.command()
 def verify(
     store: options.Store = _STORE,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The checkpoints outside it.  [default: STORE.checkpoints]"),
-    ] = None,
-    public_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that must have signed all checkpoints.")
-    ] = None,
-    archived_before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Records older than this were archived, and may be missing.")
-    ] = None,
+    checkpoints: options.Checkpoints = None,
+    public_key: options.PublicKey = None,
+    archived_before: options.ArchivedBefore = None,
     json: options.Json = False,
 ) -> None:
     """Look at every record; status 1 and the first bad one when the trail is not what was written."""
@@ -120,7 +123,7 @@ def verify(
         if json:
             print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
         else:
-            print_verification(console(), found)
+            print_verification(console(sys.stdout), found)
 
 
 @app.command()
@@ -231,6 +234,45 @@ def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, 
     if undecided is not None:
         raise undecided
     return False
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """Whether an answer must be verified, and against what."""
+
+    verified: bool
+    checkpoints: Path | None
+    public_key: Path | None
+    archived_before: str | None
+
+    @contextmanager
+    def reader(self, store: str, run: str | None = None) -> Iterator[AuditReader]:
+        """Give a reader of the store; the verdict is printed to standard error, so that the answer stands alone.
+
+        Args:
+            store: the store.
+            run: how the ids of the runs begin that are needed; None for all of them.
+        """
+        if not self.verified:
+            if (self.checkpoints, self.public_key, self.archived_before) != (None, None, None):
+                _end(UNREADABLE, "--checkpoints, --public-key and --archived-before need --verified")
+            yield AuditReader(store)
+            return
+        key = None if self.public_key is None else _read(self.public_key)
+        archived = options.time_of(self.archived_before, "--archived-before")
+        try:
+            with read_verified(
+                store, run=run, checkpoints=self.checkpoints, public_key=key, archived_before=archived
+            ) as reader:
+                yield reader
+                verification = reader.verification
+        except UnverifiedError as error:
+            verification = error.verification
+        if sys.stderr is not None:
+            with suppress(OSError):
+                print_verification(console(sys.stderr), verification)
+        if not verification.ok:
+            raise typer.Exit(FOUND)
 
 
 def _full_id(reader: AuditReader, beginning: str, missing: int = FOUND) -> str:

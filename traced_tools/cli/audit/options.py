@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -40,6 +41,19 @@ Since = Annotated[
     typer.Option(metavar="TIME", help="Not before: 2026-07-01T12:00+02:00 (UTC without a zone), or 2h, 7d ago."),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before; as --since.")]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The checkpoints outside it.  [default: STORE.checkpoints]"),
+]
+PublicKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that must have signed all checkpoints.")
+]
+ArchivedBefore = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Records older than this were archived, and may be missing.")
+]
+Verified = Annotated[
+    bool, typer.Option("--verified", help="Verify the trail, and show nothing but the records that were verified.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -162,13 +161,13 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
     }
 
 
-def console() -> Console:
+def console(file: TextIO) -> Console:
     """Return where to print: as wide as the terminal; into a file or a pipe, lines are as long as they need to be."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end the listing
-    bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return _Console(width=None if bounded else _WIDE, markup=False, highlight=False, emoji=False)
+    bounded = file.isatty() or "COLUMNS" in os.environ
+    return _Console(file=file, width=None if bounded else _WIDE, markup=False, highlight=False, emoji=False)
 
 
 class _Console(Console):

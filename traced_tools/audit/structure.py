@@ -1,0 +1,121 @@
+"""Whether a store is built as this version builds it, and whether its indexes agree with its table.
+
+Readers reach records through indexes. A record that an index leaves out, or lists under another value, is in the store
+and not in an answer, so `verify` proves the structure before it looks at any record.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from functools import cache
+from typing import Final, NamedTuple
+
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from traced_tools.audit.schema import INDEXES, RECORDS
+
+_TOKEN: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^]]*]|\w+|\S""", re.ASCII)
+"""What SQL consists of, but for white space."""
+_WORD: Final = re.compile(r"\w+", re.ASCII)
+_QUOTES: Final = '"`[]'
+
+
+class SqliteObject(NamedTuple):
+    """An entry of an SQLite file's schema, as it is stored: nothing makes SQLite understand it first."""
+
+    type: str
+    name: str
+    table: str
+    sql: str | None
+
+
+def sqlite_objects(connection: sqlite3.Connection) -> list[SqliteObject]:
+    """Return the schema of a file that was just opened, malformed entries included."""
+    connection.execute("PRAGMA writable_schema = ON")  # reads on behind an entry that SQLite does not understand
+    try:
+        rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+    return [
+        SqliteObject(str(kind), str(name), str(table), None if sql is None else str(sql))
+        for kind, name, table, sql in rows
+    ]
+
+
+def holds_records(objects: Iterable[SqliteObject]) -> bool:
+    """Return whether a file has the table, or something in its place."""
+    return any(_lower(each.name) == RECORDS.name for each in objects if each.type in ("table", "view"))
+
+
+def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteObject]) -> str | None:
+    """Return the first difference between a file's schema and what this version writes.
+
+    Objects that have nothing to do with the trail may be in the file as well.
+    """
+    expected = dict(_expected())
+    known = {*expected}
+    for each in objects:
+        wanted = expected.pop(each.name, None)
+        if wanted is not None:
+            if (difference := _difference(wanted, each)) is not None:
+                return difference
+        elif each.name in known:
+            return f"{each.name} is there twice"
+        elif not known.isdisjoint(map(_lower, (each.name, each.table, *_WORD.findall(each.sql or "")))):
+            return f"the {each.type} {each.name} is no part of a trail, and concerns one"
+    if (missing := next(iter(expected.values()), None)) is not None:
+        return f"the {missing.type} {missing.name} is missing"
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    return (
+        None if encoding == "UTF-8" else f"the file's encoding is {encoding}, not UTF-8, which orders texts otherwise"
+    )
+
+
+def sqlite_damage(connection: sqlite3.Connection) -> str | None:
+    """Return the first thing that is wrong with a file's pages, its indexes or its constraints."""
+    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()  # the first one is enough
+    return None if found == "ok" else " ".join(str(found).split())
+
+
+@cache
+def _expected() -> tuple[tuple[str, SqliteObject], ...]:
+    """Return what this version writes, by name."""
+    dialect = sqlite.dialect()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(str(CreateTable(RECORDS).compile(dialect=dialect)))
+        for index in INDEXES:
+            connection.execute(str(CreateIndex(index).compile(dialect=dialect)))
+        return tuple((each.name, each) for each in sqlite_objects(connection))
+
+
+def _difference(expected: SqliteObject, found: SqliteObject) -> str | None:
+    if found.type != expected.type:
+        return f"{found.name} is a {found.type}, not a {expected.type}"
+    if found.table != expected.table:
+        return f"{found.name} belongs to {found.table}, not to {expected.table}"
+    wanted, there = (_tokens(each.sql or "") for each in (expected, found))
+    if wanted == there:
+        return None
+    return f"the {found.type} {found.name} {_first_difference(wanted, there)}"
+
+
+def _first_difference(wanted: list[str], there: list[str]) -> str:
+    place = next((n for n, (one, other) in enumerate(zip(wanted, there, strict=False)) if one != other), None)
+    place = min(len(wanted), len(there)) if place is None else place
+    told = [(each[place] if place < len(each) else "nothing") for each in (there, wanted)]
+    behind = there[place - 1] if place else "nothing"
+    return f"is declared otherwise: {told[0]} follows {behind}, where {told[1]} belongs"
+
+
+def _tokens(sql: str) -> list[str]:
+    """Return what a statement consists of, whatever the white space, the case of words and the quotes of names."""
+    return [each if each.startswith("'") else _lower(each.strip(_QUOTES)) for each in _TOKEN.findall(sql)]
+
+
+def _lower(text: str) -> str:
+    """Return a text as SQLite compares names, for which only ASCII has two cases."""
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
