@@ -10,15 +10,38 @@
 --
 --   CREATE ROLE my_agents LOGIN PASSWORD '...' IN ROLE traced_tools_audit_writer;
 --   CREATE ROLE my_auditor LOGIN PASSWORD '...' IN ROLE traced_tools_audit_reader;
+--
+-- Before version 15, PostgreSQL lets every role create objects in the schema public. A writer could add a function there
+-- that the owner calls by mistake, since PostgreSQL prefers the one whose argument types fit best. So this file takes
+-- that right away, and fails where it cannot. It names the schema pg_catalog of every function that it calls, and its
+-- own functions see no other schema.
 
 DO $$
 BEGIN
-    IF to_regrole('traced_tools_audit_writer') IS NULL THEN
+    IF pg_catalog.to_regrole('traced_tools_audit_writer') IS NULL THEN
         CREATE ROLE traced_tools_audit_writer NOLOGIN;
     END IF;
-    IF to_regrole('traced_tools_audit_reader') IS NULL THEN
+    IF pg_catalog.to_regrole('traced_tools_audit_reader') IS NULL THEN
         CREATE ROLE traced_tools_audit_reader NOLOGIN;
     END IF;
+END
+$$;
+
+DO $$
+DECLARE
+    trail CONSTANT name := pg_catalog.current_schema();
+    grantee name;
+BEGIN
+    EXECUTE pg_catalog.format(
+        'REVOKE CREATE ON SCHEMA %I FROM PUBLIC, traced_tools_audit_writer, traced_tools_audit_reader', trail
+    );
+    FOREACH grantee IN ARRAY ARRAY['public', 'traced_tools_audit_writer', 'traced_tools_audit_reader'] LOOP
+        IF pg_catalog.has_schema_privilege(grantee, trail, 'CREATE') THEN
+            RAISE EXCEPTION 'the role % may create objects in the schema % of the trail', grantee, trail
+                USING HINT = 'Have the owner of the schema run REVOKE CREATE ON SCHEMA ... FROM PUBLIC in this database;'
+                    ' or create a schema for the trail alone, and put it first in the search_path.';
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -60,67 +83,154 @@ CREATE INDEX IF NOT EXISTS audit_checkpoints ON audit_records (chain_id, sequenc
 -- Takes what no month's partition takes, so that no record is ever refused for lack of one.
 CREATE TABLE IF NOT EXISTS audit_records_default PARTITION OF audit_records DEFAULT;
 
--- Makes the partitions of this month (UTC) and of so many after it, and of any month that has records in the default
--- partition, which it moves. Returns how many it made. Run it monthly, as the owner: cron, pg_cron. While it moves
--- records, readers wait; writers wait only where they write into the default partition.
-CREATE OR REPLACE FUNCTION audit_make_partitions(months_ahead integer DEFAULT 12) RETURNS integer
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
+-- A table or function that another role made before, under a name of the trail's, must not become a part of the trail.
+DO $$
 DECLARE
-    this_month timestamp := date_trunc('month', now() AT TIME ZONE 'UTC');
+    found name;
+BEGIN
+    SELECT relname INTO found FROM pg_catalog.pg_class
+    WHERE (oid = 'audit_records'::pg_catalog.regclass::oid
+            OR oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits
+                WHERE inhparent = 'audit_records'::pg_catalog.regclass::oid))
+        AND pg_catalog.pg_get_userbyid(relowner) <> CURRENT_USER;
+    IF found IS NULL THEN
+        SELECT proname INTO found
+        FROM pg_catalog.pg_proc JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pronamespace
+        WHERE nspname = pg_catalog.current_schema()
+            AND (proname = 'audit_make_partitions' OR proname = 'audit_detach_partitions')
+            AND pg_catalog.pg_get_userbyid(proowner) <> CURRENT_USER;
+    END IF;
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION '% belongs to another role than %', found, CURRENT_USER
+            USING HINT = 'Run this file as the owner of the trail. Drop what another role made.';
+    END IF;
+END
+$$;
+
+-- Makes the partitions of this month (UTC) and of so many after it, and of any earlier month since 2000 that has records
+-- in the default partition, which it moves: of 36 such months in a run at most, the latest first. Returns how many it
+-- made, and warns of the records that stay in the default partition. Run it monthly, as the owner: cron, pg_cron. While
+-- it moves records, readers wait; writers wait only where they write into the default partition.
+DO $install$
+BEGIN
+EXECUTE pg_catalog.replace($source$
+CREATE OR REPLACE FUNCTION audit_make_partitions(months_ahead integer DEFAULT 12) RETURNS integer
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $function$
+DECLARE
+    trail CONSTANT text := {trail};
+    earliest CONSTANT timestamp := '2000-01-01';
+    most_moved CONSTANT integer := 36;
+    this_month CONSTANT timestamp := date_trunc('month', now() AT TIME ZONE 'UTC');
     month timestamp;
     partition text;
     since bigint;
     until bigint;
     made integer := 0;
+    moved integer := 0;
+    staying record;
 BEGIN
-    LOCK TABLE ONLY audit_records IN SHARE UPDATE EXCLUSIVE MODE;  -- one at a time
-    FOR month IN
-        SELECT this_month + make_interval(months => ahead) FROM generate_series(0, months_ahead) AS ahead
-        UNION
-        SELECT date_trunc('month', to_timestamp(time / 1000000000) AT TIME ZONE 'UTC') FROM audit_records_default
-        ORDER BY 1
-    LOOP
+    EXECUTE format('LOCK TABLE ONLY %I.audit_records IN SHARE UPDATE EXCLUSIVE MODE', trail);  -- one at a time
+    FOR month IN EXECUTE format(
+        $query$
+            SELECT %L::timestamp + make_interval(months => ahead) FROM generate_series(0, %s) AS ahead
+            UNION
+            SELECT date_trunc('month', to_timestamp(time / 1000000000) AT TIME ZONE 'UTC')
+            FROM %I.audit_records_default WHERE time >= %s AND time < %s
+            ORDER BY 1 DESC
+        $query$,
+        this_month, months_ahead, trail,
+        extract(epoch FROM earliest)::bigint * 1000000000, extract(epoch FROM this_month)::bigint * 1000000000
+    ) LOOP
         partition := to_char(month, '"audit_records_"YYYY_MM');
-        CONTINUE WHEN to_regclass(partition) IS NOT NULL;
+        IF to_regclass(format('%I.%I', trail, partition)) IS NOT NULL THEN
+            IF month >= this_month AND NOT EXISTS (
+                SELECT FROM pg_inherits WHERE inhparent = format('%I.audit_records', trail)::regclass
+                    AND inhrelid = format('%I.%I', trail, partition)::regclass
+            ) THEN
+                RAISE WARNING '% is not a partition of the trail, so that its month has none', partition;
+            END IF;
+            CONTINUE;
+        END IF;
+        IF month < this_month THEN
+            CONTINUE WHEN moved >= most_moved;
+            moved := moved + 1;
+        END IF;
         since := extract(epoch FROM month)::bigint * 1000000000;
         until := extract(epoch FROM month + interval '1 month')::bigint * 1000000000;
-        EXECUTE format('CREATE TABLE %I (LIKE audit_records INCLUDING ALL)', partition);
-        EXECUTE format('REVOKE ALL ON %I FROM PUBLIC', partition);
-        LOCK TABLE audit_records_default IN ACCESS EXCLUSIVE MODE;
+        EXECUTE format('CREATE TABLE %1$I.%2$I (LIKE %1$I.audit_records INCLUDING ALL)', trail, partition);
+        EXECUTE format('REVOKE ALL ON %I.%I FROM PUBLIC', trail, partition);
+        EXECUTE format('LOCK TABLE %I.audit_records_default IN ACCESS EXCLUSIVE MODE', trail);
         EXECUTE format(
-            'WITH moved AS (DELETE FROM audit_records_default WHERE time >= %s AND time < %s RETURNING *)'
-            ' INSERT INTO %I SELECT * FROM moved', since, until, partition
+            'WITH moved AS (DELETE FROM %1$I.audit_records_default WHERE time >= %3$s AND time < %4$s RETURNING *)'
+            ' INSERT INTO %1$I.%2$I SELECT * FROM moved', trail, partition, since, until
         );
         EXECUTE format(
-            'ALTER TABLE audit_records ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', partition, since, until
+            'ALTER TABLE %1$I.audit_records ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%3$s) TO (%4$s)',
+            trail, partition, since, until
         );
         made := made + 1;
     END LOOP;
+    EXECUTE format(
+        $query$
+            SELECT count(*) AS months, sum(records) AS records,
+                string_agg(to_char(month, 'YYYY-MM'), ', ' ORDER BY month) FILTER (WHERE place <= 5) AS first
+            FROM (
+                SELECT month, count(*) AS records, row_number() OVER (ORDER BY month) AS place
+                FROM (
+                    SELECT date_trunc('month', to_timestamp(time / 1000000000) AT TIME ZONE 'UTC') AS month
+                    FROM %I.audit_records_default
+                ) AS times
+                GROUP BY month
+            ) AS months
+        $query$, trail
+    ) INTO staying;
+    IF staying.months > 0 THEN
+        RAISE WARNING '% records of % months stay in audit_records_default; the first months are %',
+            staying.records, staying.months, staying.first
+            USING HINT = format(
+                'No partition is made for a month before %s or after the months asked for, nor where a table has its'
+                ' name already, nor for more than %s earlier months in a run.', to_char(earliest, 'YYYY-MM'), most_moved
+            );
+    END IF;
     RETURN made;
 END
-$$;
+$function$
+$source$, '{trail}', pg_catalog.quote_literal(pg_catalog.current_schema()));
+END
+$install$;
 
 -- Takes the partitions of all months that ended by then out of the trail, and returns their names. They become tables
 -- of the owner's that nobody else may read: archive them (pg_dump --table), then DROP TABLE. Only the owner may run it.
 -- It does not wait for long queries to end, since writers would wait as well, but fails; run it again then.
+DO $install$
+BEGIN
+EXECUTE pg_catalog.replace($source$
 CREATE OR REPLACE FUNCTION audit_detach_partitions(ended_by timestamptz) RETURNS SETOF text
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $function$
 DECLARE
+    trail CONSTANT text := {trail};
     partition text;
 BEGIN
     FOR partition IN
         SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
-        WHERE inhparent = 'audit_records'::regclass AND relname ~ '^audit_records_\d{4}_\d{2}$'
+        WHERE inhparent = format('%I.audit_records', trail)::regclass AND relname ~ '^audit_records_\d{4}_\d{2}$'
             AND to_date(right(relname, 7), 'YYYY_MM') + interval '1 month' <= ended_by AT TIME ZONE 'UTC'
         ORDER BY relname
     LOOP
-        EXECUTE format('ALTER TABLE audit_records DETACH PARTITION %I', partition);
+        EXECUTE format('ALTER TABLE %1$I.audit_records DETACH PARTITION %1$I.%2$I', trail, partition);
         RETURN NEXT partition;
     END LOOP;
 END
-$$;
+$function$
+$source$, '{trail}', pg_catalog.quote_literal(pg_catalog.current_schema()));
+END
+$install$;
 
-SELECT audit_make_partitions();
+DO $$
+BEGIN
+    EXECUTE pg_catalog.format('SELECT %I.audit_make_partitions(12)', pg_catalog.current_schema());
+END
+$$;
 
 -- The writer adds records, and reads no more than where chains ended. The reader reads. Neither changes or removes a
 -- record, and partitions are reached through the table alone.
@@ -130,6 +240,8 @@ GRANT INSERT, SELECT (chain_id, sequence, time, hash) ON audit_records TO traced
 GRANT SELECT ON audit_records TO traced_tools_audit_reader;
 DO $$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO traced_tools_audit_writer, traced_tools_audit_reader', current_schema());
+    EXECUTE pg_catalog.format(
+        'GRANT USAGE ON SCHEMA %I TO traced_tools_audit_writer, traced_tools_audit_reader', pg_catalog.current_schema()
+    );
 END
 $$;
