@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import Select
 from sqlalchemy.sql.selectable import CompoundSelect
 
-from traced_tools.audit import structure
+from traced_tools.audit import structure, structure_postgresql
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.store import Store, problem_of
 from traced_tools.audit.structure import SqliteObject
@@ -61,14 +61,26 @@ class OpenStore:
         with _errors_of(self.name):
             if self._objects is not None:
                 return structure.sqlite_difference(_driver(self._connection), self._objects)
-            return None
+            return structure_postgresql.difference(self._connection)
 
     def damage(self) -> str | None:
         """Return the first sign that pages or indexes of the store are damaged or disagree with its records."""
         with _errors_of(self.name):
             if self.embedded:
                 return structure.sqlite_damage(_driver(self._connection))
-            return None
+            return structure_postgresql.damage(self._connection)
+
+    @contextmanager
+    def without_indexes(self) -> Iterator[None]:
+        """Have a server answer from the tables alone; in a file, `damage` has proved the indexes."""
+        if self.embedded:
+            yield
+            return
+        with _errors_of(self.name):
+            structure_postgresql.without_indexes(self._connection, begin=True)
+        yield
+        with _errors_of(self.name):
+            structure_postgresql.without_indexes(self._connection, begin=False)
 
 
 @contextmanager
@@ -150,7 +162,7 @@ def _opened(place: Store, connection: Connection) -> OpenStore:
     objects = None
     with _errors_of(place.name):
         if place.path is None:
-            found = inspect(connection).has_table(RECORDS.name)
+            found = structure_postgresql.pin_schema(connection)
         else:
             objects = structure.sqlite_objects(_driver(connection))
             found = structure.holds_records(objects)

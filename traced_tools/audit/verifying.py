@@ -97,8 +97,10 @@ def examine(
         if (problem := _problem_of_store(opened_store)) is not None:
             return walk.verification(problem)
         line_problem = walk.hear(lines)
-        walk.hear_checkpoints()
-        walk.walk()
+        with opened_store.without_indexes():
+            walk.hear_checkpoints()
+            walk.walk()
+        walk.look_elsewhere()
         return walk.verification(line_problem)
 
 
@@ -215,6 +217,11 @@ class _Walk:
                 self.keep(row)
         if chain is not None:
             self._end(chain)
+
+    def look_elsewhere(self) -> None:
+        """See whether chains end where they were left, and whether all are there, unless a record is bad in itself."""
+        if self.problem is not None:
+            return
         for place, witness in self.left:
             self._look_where_left(place, witness)
         self._look_for_chains()

@@ -1,0 +1,261 @@
+"""Whether the tables of a trail in PostgreSQL are those of `deploy/audit/postgresql.sql`, and agree with their indexes.
+
+A view, a rule, a policy, a foreign partition or an index that leaves records out: each of them makes a reader see other
+records than those that were written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Connection, Integer, Text, text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DBAPIError
+
+from traced_tools.audit.schema import INDEXES, RECORDS
+
+Sum = tuple[Any, Any]
+"""How many entries an index has, and the sum of their hashes."""
+_CORRUPT: Final = "XX"
+"""How the SQLSTATE of an internal error begins, which is what damaged pages cause."""
+_KINDS: Final = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
+_WITHOUT_INDEXES: Final = ("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan")
+_BY_INDEX: Final = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort")
+_ALL_TABLES: Final = """
+WITH RECURSIVE tables(oid) AS (
+    SELECT 'audit_records'::regclass::oid UNION SELECT inhrelid FROM pg_inherits JOIN tables ON inhparent = tables.oid
+)
+"""
+_TABLES: Final = f"""{_ALL_TABLES}
+SELECT own.oid, own.oid = 'audit_records'::regclass, relname, relkind, relpersistence = 'p', relrowsecurity,
+    (SELECT min(rulename) FROM pg_rewrite WHERE ev_class = own.oid),
+    (SELECT min(tgname) FROM pg_trigger WHERE tgrelid = own.oid AND NOT tgisinternal),
+    (SELECT min(conname) FROM pg_constraint WHERE conrelid = own.oid AND contype NOT IN ('p', 'n')),
+    pg_get_partition_constraintdef(own.oid)
+FROM pg_class AS own JOIN tables ON own.oid = tables.oid ORDER BY 1
+"""
+_TABLE_COLUMNS: Final = f"""{_ALL_TABLES}
+SELECT attrelid, attname, format_type(atttypid, atttypmod), attnotnull, attgenerated = '' AND attidentity = '',
+    attcollation = typcollation
+FROM pg_attribute JOIN tables ON attrelid = tables.oid JOIN pg_type ON pg_type.oid = atttypid
+WHERE attnum > 0 AND NOT attisdropped ORDER BY attrelid, attnum
+"""
+_TABLE_INDEXES: Final = f"""{_ALL_TABLES}
+SELECT indrelid, indexrelid, own.relname, own.relkind, indisprimary, indisvalid AND indisready AND indislive,
+    format('CREATE %sINDEX %I ON %s%I.%I USING ', CASE WHEN indisunique THEN 'UNIQUE ' END, own.relname,
+        CASE WHEN whole.relkind = 'p' THEN 'ONLY ' END, nspname, whole.relname),
+    pg_get_indexdef(indexrelid)
+FROM pg_index JOIN tables ON indrelid = tables.oid JOIN pg_class AS own ON own.oid = indexrelid
+    JOIN pg_class AS whole ON whole.oid = indrelid JOIN pg_namespace ON pg_namespace.oid = whole.relnamespace
+ORDER BY indrelid, own.relname
+"""
+_AMCHECK: Final = """
+SELECT format('%I.bt_index_check', nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
+WHERE extname = 'amcheck'
+    AND has_function_privilege(to_regprocedure(format('%I.bt_index_check(regclass,boolean)', nspname)), 'EXECUTE')
+"""
+_PIN: Final = """
+SELECT pg_catalog.set_config('search_path', pg_catalog.format('pg_catalog, %I, pg_temp', nspname), true)
+FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid OPERATOR(pg_catalog.=) relnamespace
+WHERE pg_class.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('audit_records')::pg_catalog.oid
+"""
+
+
+def pin_schema(connection: Connection) -> bool:
+    """Look names up in `pg_catalog` and in the schema of the trail alone; return whether there is such a trail."""
+    return connection.execute(text(_PIN)).first() is not None
+
+
+def without_indexes(connection: Connection, *, begin: bool) -> None:
+    """Begin or end to answer questions from the tables alone."""
+    _set(connection, _WITHOUT_INDEXES, "off" if begin else "on")
+
+
+def difference(connection: Connection) -> str | None:
+    """Return the first difference between the tables of a trail and what this version makes."""
+    tables = connection.execute(text(_TABLES)).all()
+    names = {oid: str(name) for oid, _, name, *_ in tables}
+    for _, is_whole, name, kind, is_logged, has_policies, rule, trigger, constraint, _ in tables:
+        expected = "p" if is_whole else "r"
+        if kind != expected:
+            return f"{name} is a {_KINDS.get(kind, kind)}, not a {_KINDS[expected]}"
+        if not is_logged:
+            return f"the table {name} is unlogged"
+        if has_policies:
+            return f"the table {name} has row security"
+        for what, found in (("rule", rule), ("trigger", trigger), ("constraint", constraint)):
+            if found is not None:
+                return f"the {what} {found} of the table {name} is no part of a trail"
+    return next(_column_differences(connection, names), None) or next(_index_differences(connection, names), None)
+
+
+def damage(connection: Connection) -> str | None:
+    """Return the first index that disagrees with its table, or the first sign of damaged pages.
+
+    Each index is read twice, for the values that it holds and for the records that it leads to. Both must be those of
+    the table, in the order that texts have in this database. `amcheck` looks more closely, if this role may run it.
+    """
+    _set(connection, ["max_parallel_workers_per_gather"], "0")
+    for name, find in _checks(connection):
+        try:
+            found = find(connection)
+        except DBAPIError as error:
+            state = str(getattr(error.orig, "sqlstate", ""))
+            if not state.startswith(_CORRUPT):
+                raise
+            found = f"PostgreSQL finds {name} damaged (SQLSTATE {state})"
+        if found is not None:
+            return found
+    return None
+
+
+def _column_differences(connection: Connection, names: dict[int, str]) -> Iterator[str]:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    expected = {
+        column.name: (column.type.compile(dialect=dialect).lower(), not column.nullable, True, True)
+        for column in RECORDS.columns
+    }
+    found: dict[int, dict[str, Any]] = {oid: {} for oid in names}
+    for oid, name, *told in connection.execute(text(_TABLE_COLUMNS)):
+        found[oid][name] = tuple(told)
+    for oid, columns in found.items():
+        for name in {**expected, **columns}:
+            if name not in columns:
+                yield f"the table {names[oid]} has no column {name}"
+            elif name not in expected:
+                yield f"the column {name} of the table {names[oid]} is no part of a trail"
+            elif columns[name] != expected[name]:
+                yield f"the column {name} of the table {names[oid]} is declared otherwise: {columns[name][0]}"
+
+
+def _index_differences(connection: Connection, names: dict[int, str]) -> Iterator[str]:
+    expected = {_definition(columns, where): name for name, columns, where in _indexes()}
+    missing = {oid: {*expected} for oid in names}
+    for oid, _, name, _, is_primary, is_usable, beginning, sql in connection.execute(text(_TABLE_INDEXES)):
+        definition = _normalized(sql.removeprefix(beginning))
+        if definition not in missing[oid] or (expected[definition] == _PRIMARY_KEY) is not is_primary:
+            yield f"the index {name} of the table {names[oid]} is no part of a trail"
+        if not is_usable:
+            yield f"the index {name} of the table {names[oid]} is invalid"
+        missing[oid].remove(definition)
+    for oid, lacking in missing.items():
+        for definition in sorted(lacking):
+            yield f"the table {names[oid]} lacks the index {expected[definition]}"
+
+
+_PRIMARY_KEY: Final = "audit_records_pkey"
+
+
+def _indexes() -> Iterator[tuple[str, list[str], str]]:
+    """Give the name, the columns and the condition of each index."""
+    partition_key = "time"  # which PostgreSQL wants in every unique index
+    yield _PRIMARY_KEY, [*(column.name for column in RECORDS.primary_key), partition_key], "true"
+    for index in INDEXES:
+        yield (
+            str(index.name),
+            [column.name for column in index.columns],
+            str(index.dialect_options["postgresql"]["where"]),
+        )
+
+
+def _definition(columns: list[str], where: str) -> str:
+    return _normalized(f"btree ({', '.join(columns)})" + ("" if where == "true" else f" WHERE {where}"))
+
+
+def _normalized(sql: str) -> str:
+    """Return a definition without what PostgreSQL adds to conditions, which are all joined by AND."""
+    return " ".join(re.sub(r"::text|[()]", " ", sql.replace('"', "")).split())
+
+
+def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection], str | None]]]:
+    """Give what is to be looked at: its name, and what returns the damage that is found."""
+    yield "a table", _misplaced
+    expected: list[Sum] = []
+    yield "a table", partial(_sum_up, into=expected)
+    for (name, columns, where), sum_of_table in zip(_indexes(), expected, strict=True):
+        yield (
+            f"the index {name}",
+            partial(_disagreement, name=name, columns=columns, where=where, expected=sum_of_table),
+        )
+    if (amcheck := connection.execute(text(_AMCHECK)).scalar()) is not None:
+        for _, oid, name, kind, *_ in connection.execute(text(_TABLE_INDEXES)).all():
+            if kind == "i":
+                yield f"the index {name}", partial(_amcheck, function=amcheck, index=oid)
+
+
+def _misplaced(connection: Connection) -> str | None:
+    """See whether every record is in its partition: a question about a time leads to the partition of that time."""
+    partitions = [row for row in connection.execute(text(_TABLES)).all() if row[-1] is not None]
+    cases = " ".join(f"WHEN {row[0]} THEN {row[-1]}" for row in partitions)
+    outside = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
+    found = connection.exec_driver_sql(outside.replace("%", "%%")).scalar() if partitions else None
+    name = next((row[2] for row in partitions if row[0] == found), None)
+    return None if name is None else f"the partition {name} holds records of other times than its own"
+
+
+def _sum_up(connection: Connection, into: list[Sum]) -> None:
+    """Add up what each index should hold, in one walk over the tables."""
+    sums = ", ".join(
+        f"count(*) FILTER (WHERE {where}), sum({_hashed(columns)}) FILTER (WHERE {where})"
+        for _, columns, where in _indexes()
+    )
+    without_indexes(connection, begin=True)
+    found = connection.execute(text(f"SELECT {sums} FROM audit_records")).one()
+    without_indexes(connection, begin=False)
+    into.extend(zip(found[::2], found[1::2], strict=True))
+
+
+def _disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
+    """See whether the values that an index holds, and those of the records it leads to, add up to the table's."""
+    words = {"columns": ", ".join(columns), "hashed": _hashed(columns), "where": where}
+    _set(connection, _BY_INDEX, "off")
+    held = connection.execute(text(_SUM_OF_INDEX.format(**words))).one()
+    _set(connection, ["enable_indexonlyscan"], "off")
+    *reached, disordered = connection.execute(text(_SUM_OF_RECORDS.format(**words))).one()
+    _set(connection, [*_BY_INDEX, "enable_indexonlyscan"], "on")
+    agrees = (*held,) == (*reached,) == expected and not disordered
+    return None if agrees else f"the index {name} disagrees with the records"
+
+
+def _hashed(columns: list[str]) -> str:
+    """Return the expression of a hash over columns: that of each is the seed of the next."""
+    seed = "0"
+    for column in columns:
+        function, stand_in = _HASHES[type(RECORDS.c[column].type)]
+        seed = f"{function}(coalesce({column}, {stand_in}), {seed})"
+    return seed
+
+
+_HASHES: Final = {
+    Text: ("hashtextextended", "chr(1)"),
+    BigInteger: ("hashint8extended", "-1"),
+    Integer: ("hashint4extended", "-1"),
+}
+"""By types, the function of PostgreSQL, and what stands for NULL."""
+
+
+def _amcheck(connection: Connection, function: str, index: int) -> None:
+    connection.execute(text(f"SELECT {function}(CAST(:index AS oid)::regclass, true)"), {"index": index})
+
+
+_SUM_OF_INDEX: Final = """
+SELECT count(*), sum({hashed})
+FROM (SELECT {columns} FROM audit_records WHERE {where} ORDER BY {columns} OFFSET 0) AS entries
+"""
+_SUM_OF_RECORDS: Final = """
+SELECT count(*), sum(hashed), count(*) FILTER (WHERE before > entry)
+FROM (
+    SELECT hashed, entry, lag(entry) OVER () AS before
+    FROM (
+        SELECT {hashed} AS hashed, ROW({columns}) AS entry FROM audit_records WHERE {where} ORDER BY {columns} OFFSET 0
+    ) AS entries
+) AS neighbors
+"""
+
+
+def _set(connection: Connection, names: Any, value: str) -> None:
+    for name in names:
+        connection.execute(text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value})
