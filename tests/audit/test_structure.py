@@ -202,6 +202,17 @@ def test_a_null_where_there_must_be_a_value_is_found(store: Path) -> None:
     assert found(store) == DAMAGED
 
 
+@pytest.mark.parametrize(("column", "type"), [("iteration", "INTEGER"), ("sequence", "BIGINT"), ("time", "BIGINT")])
+def test_a_fraction_where_readers_expect_an_integer_is_named(store: Path, column: str, type: str) -> None:
+    built_again(store, f"{column} {type}", f"{column} BLOB")  # which converts nothing
+    by_hand(store, f"UPDATE audit_records SET {column} = CAST({column} AS REAL)")
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        schema_text(connection, "audit_records", TABLE.strip())
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute(f"SELECT typeof({column}) FROM audit_records").fetchone() == ("real",)
+    assert not verify(store).ok
+
+
 def test_what_does_not_concern_the_trail_may_be_in_its_file(store: Path) -> None:
     by_hand(
         store,

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sqlalchemy import Integer
+
 from traced_tools.audit.evidence import names_of
 from traced_tools.audit.records import RECORD_KINDS, SCHEMA_VERSION, timestamp
-from traced_tools.audit.schema import REPEATED
+from traced_tools.audit.schema import RECORDS, REPEATED
 
 _LISTED: Final = 5
 
@@ -67,7 +69,7 @@ class Verification:
 
 def misnumbered(chain_id: str, place: int, sequence: object) -> Problem:
     """Return what is wrong when another number follows the last one."""
-    if not isinstance(sequence, int) or sequence < place:
+    if type(sequence) is not int or sequence < place:
         return Problem("inserted", chain_id, place, f"before it stands one that is numbered {sequence!a}")
     return Problem("removed", chain_id, place, f"it is missing: record {sequence} follows record {place - 1}")
 
@@ -83,10 +85,16 @@ def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: t
     if not isinstance(time, int) or fields.get("time") != timestamp(time):
         return "its column time says other than its body"
     get = fields.get
-    if (*map(get, REPEATED),) == repeated:
+    if (*map(get, REPEATED),) == repeated and all(type(repeated[place]) in _OF_NUMBERS for place in _NUMBERS):
         return None
-    column = next(name for name, value in zip(REPEATED, repeated, strict=True) if get(name) != value)
+    pairs = ((name, get(name), value) for name, value in zip(REPEATED, repeated, strict=True))
+    column = next(name for name, told, value in pairs if told != value or type(told) is not type(value))
     return f"its column {column} says other than its body"
+
+
+_NUMBERS: Final = tuple(place for place, name in enumerate(REPEATED) if isinstance(RECORDS.c[name].type, Integer))
+_OF_NUMBERS: Final = (int, type(None))
+"""The types of numbers in a column; 1.0 equals 1, and readers tell them apart."""
 
 
 def gone(chain_id: str, claims: dict[int, dict[str, str]]) -> Problem:

@@ -53,9 +53,12 @@ FROM pg_index JOIN tables ON indrelid = tables.oid JOIN pg_class AS own ON own.o
 ORDER BY indrelid, own.relname
 """
 _AMCHECK: Final = """
-SELECT format('%I.bt_index_check', nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
-WHERE extname = 'amcheck'
-    AND has_function_privilege(to_regprocedure(format('%I.bt_index_check(regclass,boolean)', nspname)), 'EXECUTE')
+SELECT function FROM (
+    SELECT format('%I.bt_index_check', nspname) AS function, nspname
+    FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'amcheck' OFFSET 0
+) AS found
+WHERE CASE WHEN has_schema_privilege(nspname, 'USAGE')
+    THEN has_function_privilege(to_regprocedure(function || '(regclass,boolean)'), 'EXECUTE') END
 """
 _PIN: Final = """
 SELECT pg_catalog.set_config('search_path', pg_catalog.format('pg_catalog, %I, pg_temp', nspname), true)

@@ -270,7 +270,7 @@ class _Walk:
         if sequence != place and self._is_archived(chain, sequence, time):
             self._pass_over(chain, sequence, body)
             place = sequence
-        if sequence != place:
+        if sequence != place or type(sequence) is not int:
             return misnumbered(chain_id, place, sequence)
         fields = parsed(body)
         if fields is None:
