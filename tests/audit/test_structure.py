@@ -171,6 +171,13 @@ def test_an_entry_of_the_schema_that_sqlite_cannot_read_is_named(store: Path, sq
     assert "the index audit_calls" in verify(store).problem.text  # type: ignore[union-attr]
 
 
+def test_a_malformed_entry_of_another_table_is_damage(store: Path) -> None:
+    by_hand(store, "CREATE TABLE songs (name TEXT)")
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        schema_text(connection, "songs", "CREATE TABLE songs (")
+    assert found(store) == DAMAGED
+
+
 def test_a_second_table_whose_name_differs_in_case_is_named(store: Path) -> None:
     by_hand(store, TABLE.replace("audit_records", "decoy"))
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:

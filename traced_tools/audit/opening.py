@@ -59,16 +59,16 @@ class OpenStore:
     def difference(self) -> str | None:
         """Return the first difference between the store's structure and what this version makes."""
         with _errors_of(self.name):
-            if self._objects is not None:
-                return structure.sqlite_difference(_driver(self._connection), self._objects)
-            return structure_postgresql.difference(self._connection)
+            if self._objects is None:
+                return structure_postgresql.difference(self._connection)
+            return structure.sqlite_difference(_driver(self._connection), self._objects)
 
     def damage(self) -> str | None:
         """Return the first sign that pages or indexes of the store are damaged or disagree with its records."""
         with _errors_of(self.name):
-            if self.embedded:
-                return structure.sqlite_damage(_driver(self._connection))
-            return structure_postgresql.damage(self._connection)
+            if self._objects is None:
+                return structure_postgresql.damage(self._connection)
+            return structure.sqlite_damage(_driver(self._connection))
 
     @contextmanager
     def without_indexes(self) -> Iterator[None]:

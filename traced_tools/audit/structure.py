@@ -69,16 +69,29 @@ def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteOb
             return f"the {each.type} {each.name} is no part of a trail, and concerns one"
     if (missing := next(iter(expected.values()), None)) is not None:
         return f"the {missing.type} {missing.name} is missing"
-    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
-    return (
-        None if encoding == "UTF-8" else f"the file's encoding is {encoding}, not UTF-8, which orders texts otherwise"
-    )
+    encoding = _answer(connection, "PRAGMA encoding")
+    if encoding in ("UTF-8", _MALFORMED):  # the latter is damage
+        return None
+    return f"the file's encoding is {encoding}, not UTF-8, which orders texts otherwise"
 
 
 def sqlite_damage(connection: sqlite3.Connection) -> str | None:
     """Return the first thing that is wrong with a file's pages, its indexes or its constraints."""
-    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()  # the first one is enough
-    return None if found == "ok" else " ".join(str(found).split())
+    found = _answer(connection, "PRAGMA integrity_check(1)")  # the first one is enough
+    return None if found == "ok" else found
+
+
+_MALFORMED: Final = "SQLite finds the file malformed"
+
+
+def _answer(connection: sqlite3.Connection, pragma: str) -> str:
+    try:
+        (found,) = connection.execute(pragma).fetchone()
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        return _MALFORMED
+    return " ".join(str(found).split())
 
 
 @cache
