@@ -143,7 +143,7 @@ def _index_differences(connection: Connection, names: dict[int, str]) -> Iterato
             yield f"the index {name} of the table {names[oid]} is no part of a trail"
         if not is_usable:
             yield f"the index {name} of the table {names[oid]} is invalid"
-        missing[oid].remove(definition)
+        missing[oid].discard(definition)
     for oid, lacking in missing.items():
         for definition in sorted(lacking):
             yield f"the table {names[oid]} lacks the index {expected[definition]}"

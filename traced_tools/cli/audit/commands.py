@@ -62,22 +62,23 @@ def list_calls(
 ) -> None:
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _statuses(), proof.reader(store) as reader:
+    with _statuses():
         first, last = options.times_of(since, until)
-        calls = reader.calls(
-            tool=tool,
-            outcome=outcome,
-            decision=decision,
-            agent=agent,
-            conversation=conversation,
-            since=first,
-            until=last,
-            limit=limit,
-        )
-        if json:
-            print(json_text([call_json(call) for call in calls]))
-        else:
-            print_calls(console(sys.stdout), calls, limit)
+        with proof.reader(store) as reader:
+            calls = reader.calls(
+                tool=tool,
+                outcome=outcome,
+                decision=decision,
+                agent=agent,
+                conversation=conversation,
+                since=first,
+                until=last,
+                limit=limit,
+            )
+            if json:
+                print(json_text([call_json(call) for call in calls]))
+            else:
+                print_calls(console(sys.stdout), calls, limit)
 
 
 @app.command()
@@ -95,15 +96,16 @@ def show(
 ) -> None:
     """Show a run as a tree: intents with their reasons, decisions, outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _statuses(), proof.reader(store, run) as reader:
+    with _statuses():
         if trace_url is not None and "{trace_id}" not in trace_url:
             _end(UNREADABLE, "--trace-url must hold {trace_id}")
-        found = reader.run(_full_id(reader, run))
-        link = _link(found, trace_url)
-        if json:
-            print(json_text(_run_json(found, link)))
-        else:
-            print_run(console(sys.stdout), found, link)
+        with proof.reader(store, run) as reader:
+            found = reader.run(_full_id(reader, run))
+            link = _link(found, trace_url)
+            if json:
+                print(json_text(_run_json(found, link)))
+            else:
+                print_run(console(sys.stdout), found, link)
 
 
 @app.command()
