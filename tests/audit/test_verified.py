@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.commanded import OTHER_RUN, RUN, SIGNING, audit, complaint, file, make_store, tamper
+from tests.audit.commanded import OTHER_RUN, RUN, SIGNING, audit, complaint, file, make_store, printed, tamper
 from tests.audit.tampered import by_hand
 from traced_tools.audit import AuditReader, UnverifiedError, read_verified, verified
 from traced_tools.audit.opening import OpenStore
@@ -31,6 +31,12 @@ def test_a_verified_answer_is_the_plain_one_with_the_verdict_on_standard_error(s
 def test_nothing_is_shown_of_a_store_with_a_problem(store: Path, command: list[str]) -> None:
     tamper(store)
     assert complaint(*command, "--verified", status=1).startswith("CHANGED: record 4")
+
+
+def test_verify_names_what_differs_in_the_structure_and_ends_with_1(store: Path) -> None:
+    by_hand(store, "DROP INDEX audit_calls")
+    assert printed("verify", status=1).startswith("SCHEMA: the index audit_calls is missing; no record was looked at\n")
+    assert complaint("show", RUN, "--verified", status=1).startswith("SCHEMA: the index audit_calls is missing")
 
 
 def test_a_verified_answer_needs_the_key_that_is_named_to_have_signed(store: Path, tmp_path: Path) -> None:
