@@ -73,8 +73,8 @@ def read_verified(
 
     The verification copies each record that it finds good into a private temporary database, and every answer comes
     from there. The copy takes about as much space as the records. SQLite keeps up to 64 MiB of it in memory and the
-    rest in a file of the temporary folder (`SQLITE_TMPDIR`, `TMPDIR`). SQLite unlinks that file as soon as it is open, so
-    no other process can open it by name.
+    rest in a file of the temporary folder (`SQLITE_TMPDIR`, `TMPDIR`). SQLite unlinks that file as soon as it is open,
+    so no other process can open it by name.
 
     Args:
         store: a path, or an SQLAlchemy URL.
