@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.audit.outages import no_thread
 from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
 from tests.support import PATIENCE, in_time
-from traced_tools.audit import checkpoints
+from traced_tools.audit import publishing
 from traced_tools.audit.checkpoints import CheckpointFile, Signer
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Draft
@@ -26,9 +26,16 @@ from traced_tools.audit.store import Row, _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying import verify
 from traced_tools.audit.waiting import Entry
-from traced_tools.errors import ConfigurationError
+from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.testing import capture_telemetry
 
 SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+
+@pytest.fixture
+def short_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a line that could not be delivered tried again soon."""
+    monkeypatch.setattr(publishing, "_PAUSES", (0.001,))
 
 
 def pem(key: Any) -> bytes:
@@ -175,18 +182,116 @@ def test_a_line_that_a_crash_cut_off_does_not_swallow_the_next(path: Path) -> No
     assert file.path.read_text().splitlines() == ['{"a":1}', '{"b": ', '{"c":3}', '{"d":4}']
 
 
-def test_a_function_that_fails_disturbs_nothing_and_is_told_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(line: object) -> None:
-        raise RuntimeError("sEcReT")
+class Flaky:
+    """Fails so many times, then takes what it is given."""
 
-    with AuditTrail(path, key=KEY, checkpoints=fail) as trail:
+    def __init__(self, failures: int, then: Callable[[Mapping[str, Any]], object] | None = None) -> None:
+        self.failures = failures
+        self.taken: list[Mapping[str, Any]] = []
+        self._then = then or self.taken.append
+
+    def __call__(self, line: Mapping[str, Any]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("sEcReT")
+        self._then(line)
+
+
+def test_checkpoint_returns_when_the_function_has_taken_its_line(path: Path, short_delays: None) -> None:
+    outside = Flaky(3)
+    with AuditTrail(path, key=KEY, checkpoints=outside) as trail:
         for number in range(3):
             write(trail, intent(f"call_{number}"))
-            trail.checkpoint()
+        trail.checkpoint()
+        assert [line["records"] for line in outside.taken] == [3]
+    assert [line["records"] for line in outside.taken] == [3, 4]
+
+
+def test_checkpoint_returns_when_its_line_is_in_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch, short_delays: None
+) -> None:
+    real = CheckpointFile.__call__
+    with AuditTrail(path, key=KEY) as trail:
+        disk = Flaky(2, lambda line: real(CheckpointFile(Path(f"{path}.checkpoints")), line))
+        monkeypatch.setattr(CheckpointFile, "__call__", lambda file, line: disk(line))
+        write(trail, intent())
+        trail.checkpoint()
+        assert [line["records"] for line in lines(path)] == [1]
+    assert [line["records"] for line in lines(path)] == [1, 2]
+
+
+def test_checkpoint_waits_for_the_line_of_a_checkpoint_that_was_written_before(path: Path, short_delays: None) -> None:
+    outside = Flaky(3)
+    with AuditTrail(path, key=KEY, checkpoints=outside, checkpoint_every=1) as trail:
+        write(trail, intent())
+        trail.checkpoint()  # for which there is nothing left to cover
+        assert [line["records"] for line in outside.taken] == [1]
+
+
+def test_checkpoint_reports_a_function_that_keeps_failing_without_its_text(
+    path: Path, caplog: pytest.LogCaptureFixture, short_delays: None
+) -> None:
+    outside = Flaky(sys.maxsize)
+    trail = AuditTrail(path, key=KEY, checkpoints=outside)
+    for number in range(3):
+        write(trail, intent(f"call_{number}"))
+        with pytest.raises(AuditUnavailable, match=r"outside the store.*RuntimeError") as caught:
+            trail.checkpoint(0.02)
+        assert "sEcReT" not in str(caught.value)
+    assert trail.problem is None
+    trail.close(0.05)
     assert len(of_kind(path, "checkpoint")) == 4
-    (told,) = caplog.messages
-    assert "RuntimeError" in told
+    about = f"audit trail {path}: "
+    assert caplog.messages == [
+        f"{about}a checkpoint cannot be kept outside the store (RuntimeError); trying again",
+        f"{about}closed before 4 checkpoints were kept outside the store (RuntimeError)",
+    ]
     assert "sEcReT" not in caplog.text
+
+
+def test_checkpoint_reports_a_function_that_hangs_and_succeeds_once_it_goes_on(path: Path) -> None:
+    goes_on, told = threading.Event(), []
+
+    def hang(line: Mapping[str, Any]) -> None:
+        assert goes_on.wait(PATIENCE)
+        told.append(line["records"])
+
+    with AuditTrail(path, key=KEY, checkpoints=hang) as trail:
+        write(trail, intent())
+        with pytest.raises(AuditUnavailable, match=r"outside the store.*it takes too long"):
+            trail.checkpoint(0.05)
+        goes_on.set()
+        trail.checkpoint()
+        assert told == [1]
+
+
+def test_a_function_that_recovers_gets_all_checkpoints_in_order_and_the_log_says_so_once(
+    path: Path, caplog: pytest.LogCaptureFixture, short_delays: None
+) -> None:
+    outside = Flaky(4)
+    with AuditTrail(path, key=KEY, checkpoints=outside, checkpoint_every=2) as trail:
+        for number in range(6):
+            write(trail, intent(f"call_{number}"))
+    assert [line["records"] for line in outside.taken] == [each["records"] for each in of_kind(path, "checkpoint")]
+    first, second = caplog.messages
+    assert "cannot be kept" in first
+    assert "are kept outside the store again" in second
+
+
+def test_failed_attempts_and_lost_checkpoints_are_counted(path: Path, short_delays: None) -> None:
+    with capture_telemetry() as telemetry:
+        trail = AuditTrail(path, key=KEY, checkpoints=Flaky(2), telemetry=telemetry.options)
+        write(trail, intent())
+        trail.checkpoint()
+        trail.close()
+        trail = AuditTrail(path, key=KEY, checkpoints=Flaky(sys.maxsize), telemetry=telemetry.options)
+        write(trail, intent())
+        trail.close(0.05)
+        points = {point.name: point for point in telemetry.metrics}
+    failed, lost = (points[f"traced_tools.audit.checkpoints.{each}"] for each in ("failed", "lost"))
+    assert failed.value is not None and failed.value > 2
+    assert failed.attributes == {"error.type": "RuntimeError"}
+    assert lost.value == 1
 
 
 def test_a_function_that_hangs_keeps_no_record_waiting_and_is_told_all_in_order(path: Path) -> None:
@@ -205,19 +310,41 @@ def test_a_function_that_hangs_keeps_no_record_waiting_and_is_told_all_in_order(
     assert len(told) > 2
 
 
-def test_what_waits_for_a_function_that_hangs_is_bounded_and_told_once(
+def test_checkpoints_that_wait_are_bounded_and_the_newest_are_kept(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_MOST_WAITING", 2)
-    goes_on = threading.Event()
-    trail = AuditTrail(path, key=KEY, checkpoints=lambda line: goes_on.wait(PATIENCE))
+    monkeypatch.setattr(publishing, "MOST_WAITING", 2)
+    begun, goes_on, told = threading.Event(), threading.Event(), []
+
+    def hang(line: Mapping[str, Any]) -> None:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        told.append(line["records"])
+
+    trail = AuditTrail(path, key=KEY, checkpoints=hang, checkpoint_every=1)
     for number in range(6):
         write(trail, intent(f"call_{number}"))
-        trail.checkpoint()
+        assert begun.wait(PATIENCE)
+    goes_on.set()
+    trail.checkpoint()
+    assert told == [1, 9, 11]
+    trail.close()
+    assert caplog.messages == [
+        f"audit trail {path}: more than 2 checkpoints wait to be kept outside the store",
+    ]
+
+
+def test_close_ends_in_time_while_a_function_hangs_and_the_log_tells_what_is_lost(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    goes_on = threading.Event()
+    trail = AuditTrail(path, key=KEY, checkpoints=lambda line: goes_on.wait(PATIENCE))
+    write(trail, intent())
     in_time(lambda: trail.close(0.1))
     goes_on.set()
+    assert [each["kind"] for each in bodies(path)] == ["intent", "checkpoint"]
     assert caplog.messages == [
-        "a checkpoint of the audit trail cannot be kept outside the store (too many wait for it)"
+        f"audit trail {path}: closed before 1 checkpoints were kept outside the store (it takes too long)"
     ]
 
 

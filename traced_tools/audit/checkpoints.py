@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import logging
 import os
-from collections.abc import Callable, Mapping
-from concurrent import futures
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from traced_tools._workers import WorkerPool
 from traced_tools.audit.chain import Chain
+from traced_tools.audit.keys import sync_folder
+from traced_tools.audit.publishing import Publisher
 from traced_tools.audit.records import AuditRecord, body_of, checkpoint_line
 from traced_tools.errors import ConfigurationError
 
@@ -20,11 +18,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SigningKey = bytes | str | os.PathLike[str]
-Publish = Callable[[Mapping[str, Any]], object]
 _RAW_KEY: Final = 32
-_MOST_WAITING: Final = 1000
-"""Checkpoints that may wait for a slow function; the chain holds those, too, that come on top of them."""
-_log = logging.getLogger("traced_tools.audit")
 
 
 def checkpoints_beside(store: Path) -> Path:
@@ -68,12 +62,15 @@ class CheckpointFile:
         """Append a line; a line that a crash cut off is ended first."""
         descriptor = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
         try:
+            is_new = not os.fstat(descriptor).st_size
             text = _beginning(descriptor) + body_of(line).encode() + b"\n"
             if os.write(descriptor, text) != len(text):
                 raise OSError("the line was cut")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if is_new:
+            sync_folder(self.path.parent)
 
 
 class Checkpoints:
@@ -83,18 +80,15 @@ class Checkpoints:
         every: records after which one is due.
         interval: seconds after the first record that none covers.
         signer: signs them; None for no signature.
-        publish: takes the line that is kept outside the store; None for none.
+        outside: delivers the lines that are kept outside the store; None for no such lines.
     """
 
-    def __init__(self, every: int, interval: float, signer: Signer | None, publish: Publish | None) -> None:
+    def __init__(self, every: int, interval: float, signer: Signer | None, outside: Publisher | None) -> None:
         self.every: Final = every
         self.interval: Final = interval
         self.sign: Final = None if signer is None else signer.sign
         self._public_key = None if signer is None else signer.public_key
-        self._publish = publish
-        self._elsewhere = None if isinstance(publish, CheckpointFile) else WorkerPool(1)
-        self._handed = self._done = 0
-        self._failing = False
+        self._outside = outside
 
     def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
         """Return what a checkpoint at the end of `chain` says; of a `final` one that nothing follows it."""
@@ -106,48 +100,24 @@ class Checkpoints:
             fields["public_key"] = self._public_key
         return fields
 
-    def publish(self, record: AuditRecord, *, wait: bool) -> None:
-        """Tell of a stored checkpoint outside of the store; never raises.
+    def publish(self, record: AuditRecord) -> None:
+        """Have the line of a stored checkpoint kept outside the store; never raises and does not wait for it."""
+        if self._outside is not None:
+            self._outside.put(checkpoint_line(record.fields, record.hash, record.body))
 
-        A function that is told has a thread of its own, since a slow one would keep tools from their intents.
+    def wait(self, timeout: float) -> bool:
+        """Wait until the lines of all checkpoints so far are outside the store; return whether they are in time."""
+        return self._outside is None or self._outside.wait(timeout)
 
-        Args:
-            record: the checkpoint.
-            wait: whether to wait for the function, as for the last checkpoint of a chain.
-        """
-        if self._publish is None:
-            return
-        if self._elsewhere is None:
-            self._keep(record)
-        elif self._handed - self._done < _MOST_WAITING:
-            self._handed += 1
-            self._hand_over(self._elsewhere, record, wait)
-        else:
-            self._complain("too many wait for it")
+    @property
+    def problem(self) -> str | None:
+        """The class of the error that keeps a line from its place outside the store; None if there is none."""
+        return None if self._outside is None else self._outside.problem
 
-    def _hand_over(self, elsewhere: WorkerPool, record: AuditRecord, wait: bool) -> None:
-        try:
-            kept = elsewhere.submit(partial(self._keep, record))
-        except RuntimeError:  # Python 3.12 starts no thread while the interpreter ends
-            self._keep(record)
-            return
-        if wait:
-            futures.wait([kept])
-
-    def _keep(self, record: AuditRecord) -> None:
-        assert self._publish is not None
-        try:
-            self._publish(checkpoint_line(record.fields, record.hash, record.body))
-            self._failing = False
-        except BaseException as error:  # whatever it is, it must end no thread
-            self._complain(type(error).__name__)
-        finally:
-            self._done += 1
-
-    def _complain(self, why: str) -> None:
-        if not self._failing:
-            _log.error("a checkpoint of the audit trail cannot be kept outside the store (%s)", why)
-        self._failing = True
+    def close(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for the lines so far; those that are left are lost, logged and counted."""
+        if self._outside is not None:
+            self._outside.close(timeout)
 
 
 def _beginning(descriptor: int) -> bytes:

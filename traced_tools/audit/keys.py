@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,16 @@ def no_key() -> ConfigurationError:
     return ConfigurationError(
         f"the audit trail on a server needs a key: pass key=..., or set {KEY_VARIABLE} to at least 16 bytes"
     )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable, such as that of a new file."""
+    with suppress(OSError):  # a folder that this process may not read, or a system that cannot sync folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _secret(key: object) -> bytes:
@@ -97,6 +108,7 @@ def _make(path: Path) -> None:
             os.link(draft, path)
         finally:
             draft.unlink()
+        sync_folder(path.parent)
     except FileExistsError:
         return
     except OSError as error:

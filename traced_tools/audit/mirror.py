@@ -24,8 +24,9 @@ from traced_tools.audit.chain import kind_of, record_of
 from traced_tools.audit.records import body_of
 from traced_tools.messages import encodable
 from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import bounded
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
-from traced_tools.telemetry.scope import report_failure
+from traced_tools.telemetry.scope import error_type, report_failure
 
 if TYPE_CHECKING:
     from traced_tools.audit.records import AuditRecord
@@ -138,6 +139,34 @@ def _told(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
         report_failure(Overflow(), "the mirror of the audit trail")
         if telemetry.instruments is not None:
             telemetry.instruments.telemetry_failures.add(left)
+
+
+class CheckpointLosses:
+    """Counts what goes wrong while checkpoints are kept outside the store.
+
+    Args:
+        options: where to; None for the global providers.
+    """
+
+    def __init__(self, options: TelemetryOptions | None) -> None:
+        self._options: Final = options
+
+    def failed(self, error: BaseException) -> None:
+        """Count an attempt that failed."""
+        labels = {names.ERROR_TYPE: bounded(names.ERROR_TYPE, "audit checkpoints", error_type(error))}
+        self._add("audit_checkpoints_failed", 1, labels)
+
+    def lost(self, lines: int) -> None:
+        """Count checkpoints that will never be outside the store."""
+        self._add("audit_checkpoints_lost", lines, {})
+
+    def _add(self, counter: str, count: int, labels: Mapping[str, str]) -> None:
+        try:
+            telemetry = RunTelemetry(self._options or TelemetryOptions(), agent="")
+            if telemetry.instruments is not None:
+                telemetry.guarded(getattr(telemetry.instruments, counter).add, count, labels)
+        except Exception as error:
+            report_failure(error, "the mirror of the audit trail")
 
 
 class Overflow(Exception):

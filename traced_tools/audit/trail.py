@@ -17,14 +17,14 @@ from traced_tools._checks import expect, expect_callable, expect_positive, expec
 from traced_tools._flow import Step
 from traced_tools.audit import mirror
 from traced_tools.audit.appending import Appender, Batch
-from traced_tools.audit.chain import record_of
-from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Publish, Signer, SigningKey, checkpoints_beside
+from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
 from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.evidence import PublicKey
 from traced_tools.audit.findings import Verification
 from traced_tools.audit.keys import given_key, load_key, no_key
 from traced_tools.audit.matching import ContentName, match
+from traced_tools.audit.publishing import Publish, Publisher
 from traced_tools.audit.reading import AuditedCall, AuditedRun, AuditReader
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import Store
@@ -64,8 +64,9 @@ class AuditTrail:
         service: what the application is called; None leaves it out.
         tags: texts that every record carries, such as a version or a region.
         checkpoints: where checkpoints go besides the chain, so that a cut tail shows: a path, or a function that takes
-            each as a mapping, in a thread of its own. None for the file `<store>.checkpoints`, and for nowhere with a
-            server store.
+            each as a mapping. A separate thread delivers them in order. If the file or the function fails, the thread
+            tries again until it succeeds, so a function may get a checkpoint twice. None for the file
+            `<store>.checkpoints`, and for nowhere with a server store.
         checkpoint_every: records after which one is made.
         checkpoint_interval: seconds after the first record that none covers.
         signing_key: an Ed25519 key that signs checkpoints: 32 raw bytes, PEM, or the path of a PEM file. Needs the
@@ -108,7 +109,9 @@ class AuditTrail:
         self._make_maker = partial(_record_maker, found, self.store.path, content, redactor, common)
         signer = None if signing_key is None else Signer(signing_key)
         publish = _publish(self._lines, self.store)
-        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, publish)
+        losses = mirror.CheckpointLosses(telemetry)
+        outside = None if publish is None else Publisher(publish, self.store.name, losses)
+        self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, outside)
         self._timeout = timeout
         self._telemetry = telemetry
         self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
@@ -120,8 +123,8 @@ class AuditTrail:
         if self._finalizer is not None:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
-        stored, started = partial(_tell, self._checkpoints, self._telemetry), partial(_watch, self._telemetry)
-        self._writer = Writer(self.store.name, appender, stored, started)
+        stored, started = partial(_tell, self._telemetry), partial(_watch, self._telemetry)
+        self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started)
         self._finalizer = weakref.finalize(self, self._writer.end, _LEFT_ALONE)
         self._finalizer.atexit = False
 
@@ -150,16 +153,26 @@ class AuditTrail:
         return self._writer.outage
 
     def checkpoint(self, timeout: float | None = None) -> None:
-        """Write what waits and a checkpoint of it, unless there is nothing that none covers; blocking.
+        """Write pending records, then a checkpoint unless one already covers every record. Blocks.
+
+        When it returns, the checkpoint and all before it are durable in the store, and their lines are where
+        `checkpoints=` keeps them: on disk, or accepted by the function.
 
         Args:
-            timeout: seconds to wait; None for the trail's own.
+            timeout: seconds to wait for both; None for the trail's own.
 
         Raises:
-            AuditUnavailable: when it is not durable in time.
+            AuditUnavailable: if the checkpoint or its line is not stored in time. The trail keeps trying.
         """
-        if not self._reached("checkpoint", timeout):
-            raise self.unavailable(timeout)
+        seconds = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        if not self._reached("checkpoint", seconds):
+            raise self.unavailable(seconds)
+        if not self._checkpoints.wait(max(0.0, deadline - time.monotonic())):
+            raise AuditUnavailable(
+                f"the audit trail {self.store.name} could not keep its checkpoint outside the store within {seconds:g} "
+                f"s ({self._checkpoints.problem or 'it takes too long'}): check what checkpoints= names"
+            )
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all records taken so far are durable, blocking; return whether they were in time (seconds)."""
@@ -211,7 +224,9 @@ class AuditTrail:
             public_key: the Ed25519 key that all checkpoints must be signed with.
             archived_before: the time, with a zone, up to which records were taken out of the store.
         """
-        self.flush()
+        deadline = time.monotonic() + self._timeout
+        if self.flush():
+            self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
         kept = None if callable(self._lines) else self._lines
         found = verify(self._given, checkpoints=kept, public_key=public_key, archived_before=archived_before)
         mirror.verified(self.store.name, found.ok, time.time(), self._telemetry)
@@ -237,9 +252,10 @@ class AuditTrail:
         return AuditReader(self._given)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write what waits and a last checkpoint, for so many seconds at most; what is left then is lost, and logged.
+        """Write pending records and a final checkpoint, and have its line kept outside the store.
 
-        Records that come afterwards are lost, too.
+        Records and lines that are still pending after `timeout` seconds are lost, and the log says how many. Records
+        submitted later are lost too.
         """
         deadline = time.monotonic() + timeout
         self._writer.close(timeout)
@@ -307,10 +323,7 @@ def _record_maker(
     return RecordMaker(key or load_key(None, path, create=True), mode, redactor, common)
 
 
-def _tell(checkpoints: Checkpoints, telemetry: TelemetryOptions | None, batch: Batch) -> None:
-    """Tell of records that are durable: the mirror, and of a checkpoint what stands outside the store."""
-    if batch.checkpoint is not None:
-        checkpoints.publish(record_of(batch.checkpoint), wait=batch.final)
+def _tell(telemetry: TelemetryOptions | None, batch: Batch) -> None:
     mirror.tell(batch.rows, telemetry)
 
 

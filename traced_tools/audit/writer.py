@@ -18,6 +18,8 @@ from typing import Final
 from traced_tools._finalizing import is_finalizing, put_off
 from traced_tools.audit import forking
 from traced_tools.audit.appending import Appender, Batch
+from traced_tools.audit.chain import record_of
+from traced_tools.audit.checkpoints import Checkpoints
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.waiting import Entry, LoopLine, wake
@@ -46,6 +48,7 @@ class Writer:
     Args:
         name: the store's, for the log.
         appender: appends batches to the chain.
+        checkpoints: has the checkpoints that become durable kept outside the store.
         stored: is called with each batch that has become durable; must not raise.
         started: is called with `lag` when the thread starts; must not raise.
 
@@ -57,12 +60,14 @@ class Writer:
         self,
         name: str,
         appender: Appender,
+        checkpoints: Checkpoints,
         stored: Callable[[Batch], None],
         started: Callable[[Callable[[], float]], None],
     ) -> None:
         self.problem: str | None = None
         self._name = name
         self._appender = appender
+        self._checkpoints = checkpoints
         self._on_stored = stored
         self._on_started = started
         self._queue: SimpleQueue[Entry] = SimpleQueue()  # whose `put` may be interrupted by itself
@@ -170,6 +175,7 @@ class Writer:
             self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread is None or self._thread.is_alive():
             self._give_up()
+            self._checkpoints.close(0)
 
     def _refuse(self, entries: Sequence[Entry]) -> None:
         """Count records that will not be written, and tell those who wait for them."""
@@ -207,8 +213,12 @@ class Writer:
                     self._failed(error)
         finally:
             self._appender.close()
-            forking.discard(self)
             self._give_up()
+            self._checkpoints.close(self._seconds_left())
+            forking.discard(self)
+
+    def _seconds_left(self) -> float:
+        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _take(self) -> None:
         """Take what waits; when nothing does, wait until something comes or has to be done."""
@@ -261,6 +271,8 @@ class Writer:
         del self._pending[: len(batch.entries)]
         self._lighten(batch.entries)
         self._recovered(batch)
+        if batch.checkpoint is not None:  # before those are woken who wait for what is outside the store, too
+            self._checkpoints.publish(record_of(batch.checkpoint))
         wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
         if batch.refused:
             self._refuse(batch.refused)

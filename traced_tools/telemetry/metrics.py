@@ -59,6 +59,8 @@ class Instruments:
         _aged(meter, names.RUN_OLDEST_ACTIVE, self.runs_under_way)
         _aged(meter, names.TOOL_OLDEST_ACTIVE, self.tools_under_way)
         self.audit_records = _counter(meter, names.AUDIT_RECORDS)
+        self.audit_checkpoints_failed = _counter(meter, names.AUDIT_CHECKPOINTS_FAILED)
+        self.audit_checkpoints_lost = _counter(meter, names.AUDIT_CHECKPOINTS_LOST)
         self.audit = AuditGauges(meter)
         self.exports = Exports(meter)
 

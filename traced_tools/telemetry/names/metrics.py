@@ -280,3 +280,17 @@ AUDIT_LAST_VERIFIED: Final = _metric(
     "When that was, in Unix time; of several stores, the one that was verified longest ago.",
     (),
 )
+AUDIT_CHECKPOINTS_FAILED: Final = _metric(
+    "traced_tools.audit.checkpoints.failed",
+    "counter",
+    "{attempt}",
+    "Failed attempts to keep a checkpoint of the audit trail outside the store; each is followed by another.",
+    (at.ERROR_TYPE,),
+)
+AUDIT_CHECKPOINTS_LOST: Final = _metric(
+    "traced_tools.audit.checkpoints.lost",
+    "counter",
+    "{checkpoint}",
+    "Checkpoints that were never kept outside the store: too many were waiting, or the trail was closed.",
+    (),
+)
