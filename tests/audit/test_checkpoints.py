@@ -377,6 +377,7 @@ def test_the_heads_of_other_chains_tie_them_together(path: Path) -> None:
 @pytest.mark.parametrize("form", ["raw", "PEM", "a path", "a path as text"])
 def test_it_is_signed_with_the_key_that_was_given(path: Path, tmp_path: Path, form: str) -> None:
     file = tmp_path / "signing.pem"
+    file.touch(0o600)
     file.write_bytes(pem(SIGNING_KEY))
     key = {"raw": bytes(range(32)), "PEM": pem(SIGNING_KEY), "a path": file, "a path as text": str(file)}[form]
     with AuditTrail(path, key=KEY, signing_key=key) as trail:  # type: ignore[arg-type]

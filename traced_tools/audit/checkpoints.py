@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traced_tools.audit.chain import Chain
+from traced_tools.audit.file_safety import check_key
 from traced_tools.audit.keys import sync_folder
 from traced_tools.audit.publishing import Publisher
 from traced_tools.audit.records import AuditRecord, body_of, checkpoint_line
@@ -33,7 +34,8 @@ class Signer:
         key: 32 raw bytes, or the PEM of a private key without a password, as bytes or as the path of a file.
 
     Raises:
-        ConfigurationError: when it is no such key, or `cryptography` is not installed.
+        ConfigurationError: when it is no such key, when other users can read or replace its file, or when
+            `cryptography` is not installed.
     """
 
     def __init__(self, key: SigningKey) -> None:
@@ -153,7 +155,11 @@ def _contents(path: object) -> bytes:
     if not isinstance(path, str | os.PathLike):
         raise ConfigurationError(f"signing_key must be bytes or a path, not {type(path).__name__}")
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            check_key(Path(path), file, "signing")
+            return file.read()
+    except ConfigurationError:
+        raise
     except (OSError, ValueError) as error:
         problem = type(error).__name__
     raise ConfigurationError(f"the signing key cannot be read ({problem}): signing_key is bytes, or a file's path")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.file_safety import check_folder, check_key
 from traced_tools.errors import ConfigurationError
 
 KEY_VARIABLE: Final = "TRACED_TOOLS_AUDIT_KEY"
@@ -75,6 +75,7 @@ def _from_file(path: Path, create: bool) -> bytes:
         raise ConfigurationError(
             f"there is no audit key: set {KEY_VARIABLE}, or put the file {path.name} beside the store"
         )
+    check_folder(path, "digests")
     _make(path)
     return _read(path)
 
@@ -82,16 +83,12 @@ def _from_file(path: Path, create: bool) -> bytes:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            secret = file.read(4096).strip()
+            check_key(path, file, "digests")
+            return file.read(4096).strip()
     except FileNotFoundError:
         raise
     except OSError as error:
         problem = type(error).__name__
-    else:
-        if os.name == "posix" and mode & 0o077:
-            raise ConfigurationError(f"the audit key {path} may be read by others (mode {mode:o}): chmod 600 it")
-        return secret
     raise ConfigurationError(f"the audit key {path} cannot be read ({problem})")
 
 

@@ -21,6 +21,7 @@ from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Signer, 
 from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.evidence import PublicKey
+from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.findings import Verification
 from traced_tools.audit.keys import given_key, load_key, no_key
 from traced_tools.audit.matching import ContentName, match
@@ -106,9 +107,10 @@ class AuditTrail:
         if found is None and self.store.path is None:
             raise no_key()
         common = _common(service, tags)
-        self._make_maker = partial(_record_maker, found, self.store.path, content, redactor, common)
         signer = None if signing_key is None else Signer(signing_key)
         publish = _publish(self._lines, self.store)
+        files = (self.store.path, publish.path if isinstance(publish, CheckpointFile) else None)
+        self._make_maker = partial(_record_maker, found, files, content, redactor, common)
         losses = mirror.CheckpointLosses(telemetry)
         outside = None if publish is None else Publisher(publish, self.store.name, losses)
         self._checkpoints = Checkpoints(checkpoint_every, checkpoint_interval, signer, outside)
@@ -318,9 +320,16 @@ class Write(Step[None]):
 
 
 def _record_maker(
-    key: AuditKey | None, path: Path | None, mode: ContentMode, redactor: Redactor | None, common: Mapping[str, Any]
+    key: AuditKey | None,
+    files: tuple[Path | None, Path | None],
+    mode: ContentMode,
+    redactor: Redactor | None,
+    common: Mapping[str, Any],
 ) -> RecordMaker:
-    return RecordMaker(key or load_key(None, path, create=True), mode, redactor, common)
+    """Return what makes records; `files` are the store and its checkpoints, as far as they are files."""
+    maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
+    warn_of_files(*(path for path in files if path is not None))
+    return maker
 
 
 def _tell(telemetry: TelemetryOptions | None, batch: Batch) -> None:

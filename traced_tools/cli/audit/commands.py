@@ -21,6 +21,7 @@ import typer
 
 from traced_tools.audit import exporting, matching, verifying
 from traced_tools.audit.checkpoints import checkpoints_beside
+from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.opening import embedded_path
 from traced_tools.audit.reading import AuditedRun, AuditReader
@@ -118,7 +119,7 @@ def verify(
 ) -> None:
     """Look at every record; status 1 and the first bad one when the trail is not what was written."""
     with _statuses() as ending:
-        key = None if public_key is None else _read(public_key)
+        key = None if public_key is None else _read(public_key, "public")
         archived = options.time_of(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
         ending.status = 0 if found.ok else FOUND
@@ -309,11 +310,17 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
     return {"run_id": run.run_id, **told, "trace_url": link, "calls": calls}
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, key: KeyKind | None = None) -> bytes:
+    """Return what a file holds, or standard input; of a `key`, only if nobody else can change it."""
     if str(path) == "-" and sys.stdin is None:
         _end(UNREADABLE, "standard input cannot be read: it is closed")
     try:
-        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        if str(path) == "-":
+            return sys.stdin.buffer.read()
+        with path.open("rb") as file:
+            if key is not None:
+                check_key(path, file, key)
+            return file.read()
     except OSError as error:
         problem = error.strerror or type(error).__name__
     _end(UNREADABLE, f"{escaped(str(path))} cannot be read: {problem}")

@@ -1,0 +1,283 @@
+"""Other users can neither read nor replace what the proof rests on: modes of new files, and keys that are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.audit.commanded import audit
+from tests.audit.trails import KEY, bodies, intent, write
+from traced_tools.audit import file_safety
+from traced_tools.audit.checkpoints import Signer
+from traced_tools.audit.keys import KEY_VARIABLE, load_key
+from traced_tools.audit.trail import AuditTrail
+from traced_tools.errors import AuditUnavailable, ConfigurationError
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
+SIGNING_KEY = bytes(range(32))
+SOMEBODY = 4711
+DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+SQLITE3 = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute(sys.argv[2])"
+"""Stands for SQLite's own shell, which a machine may lack."""
+
+
+@pytest.fixture(autouse=True)
+def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.setattr(file_safety, "_logged", set())
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    mask = os.umask(0)
+    yield
+    os.umask(mask)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "folder"
+    found.mkdir(0o700)
+    return found
+
+
+def file(folder: Path, name: str, content: bytes, mode: int = 0o600) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def sign(folder: Path) -> None:
+    Signer(folder / "signing.key")
+
+
+def digest(folder: Path) -> None:
+    load_key(None, folder / "audit.db", create=True)
+
+
+def verify(folder: Path) -> None:
+    """Use the public key as the command does; what the command complains of is raised."""
+    store = folder.parent / "audit.db"
+    if not store.exists():
+        with AuditTrail(store, key=KEY, signing_key=SIGNING_KEY) as trail:
+            write(trail, intent())
+    result = audit("verify", "--store", store, "--public-key", folder / "public.key")
+    if result.exit_code == 2:
+        raise ConfigurationError(result.stderr)
+    assert result.exit_code == 0
+
+
+KEYS: dict[str, tuple[str, bytes, Callable[[Path], None]]] = {
+    "signing": ("signing.key", SIGNING_KEY, sign),
+    "digests": ("audit.db.key", b"k" * 32, digest),
+    "public": (
+        "public.key",
+        Ed25519PrivateKey.from_private_bytes(SIGNING_KEY).public_key().public_bytes_raw(),
+        verify,
+    ),
+}
+
+
+def key_in(folder: Path, which: str, mode: int = 0o600) -> tuple[Path, Callable[[Path], None]]:
+    name, content, use = KEYS[which]
+    return file(folder, name, content, mode), use
+
+
+def test_every_file_of_a_trail_is_for_its_owner_alone(path: Path, open_umask: None) -> None:
+    trail = AuditTrail(path)
+    write(trail, intent())
+    trail.checkpoint()
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert modes == dict.fromkeys(
+        ("audit.db", "audit.db-wal", "audit.db-shm", "audit.db.key", "audit.db.checkpoints"), 0o600
+    )
+    trail.close()
+
+
+def test_a_copy_that_is_made_as_documented_is_for_its_owner_alone(
+    path: Path, open_umask: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (command,) = re.findall(r"^\(umask .*VACUUM INTO.*\)$", DOCS.read_text(), re.MULTILINE)
+    sqlite3 = file(path.parent, "sqlite3", f"#!{sys.executable}\n{SQLITE3}".encode(), 0o700)
+    trail = AuditTrail(path, key=KEY)
+    write(trail, intent())
+    shell = {"PATH": f"{sqlite3.parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", command], cwd=path.parent, env=shell, check=True)
+    trail.close()
+    copy = path.with_name("copy.db")
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert [each["call_id"] for each in bodies(copy)] == ["call_1"]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_an_export_is_for_its_owner_alone(path: Path, open_umask: None, format: str) -> None:
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent())
+    output = path.with_name("exported")
+    assert audit("export", "--format", format, "--store", path, "--output", output).exit_code == 0
+    assert stat.S_IMODE(output.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("which", "mode"),
+    [
+        *(("signing", mode) for mode in (0o644, 0o640, 0o620, 0o602, 0o444)),
+        *(("digests", mode) for mode in (0o644, 0o640, 0o620, 0o602, 0o444)),
+        *(("public", mode) for mode in (0o664, 0o646, 0o666)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value:o}",
+)
+def test_a_key_that_others_can_read_or_write_is_refused(folder: Path, which: str, mode: int) -> None:
+    path, use = key_in(folder, which, mode)
+    with pytest.raises(ConfigurationError, match="chmod") as caught:
+        use(folder)
+    assert str(path) in str(caught.value)
+    assert f"{mode:o}" in str(caught.value)
+    assert KEYS[which][1].decode("latin-1") not in str(caught.value)
+
+
+@pytest.mark.parametrize("which", KEYS)
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o703])
+def test_a_key_that_anybody_can_replace_is_refused(folder: Path, which: str, mode: int) -> None:
+    _, use = key_in(folder, which)
+    folder.chmod(mode)
+    with pytest.raises(ConfigurationError, match=r"can be replaced.*folder"):
+        use(folder)
+
+
+def test_a_key_is_not_made_where_anybody_can_replace_it(folder: Path) -> None:
+    folder.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="can be replaced"):
+        digest(folder)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("which", KEYS)
+def test_the_folder_that_a_link_leads_to_counts_as_well(folder: Path, tmp_path: Path, which: str) -> None:
+    path, use = key_in(folder, which)
+    target = tmp_path / "target"
+    target.mkdir()
+    path.rename(target / "real")
+    path.symlink_to(target / "real")
+    use(folder)
+    target.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="can be replaced"):
+        use(folder)
+
+
+@pytest.mark.parametrize("which", KEYS)
+def test_a_key_that_belongs_to_another_user_or_lies_in_his_folder_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    path, use = key_in(folder, which)
+    use(folder)
+    real, real_of_file = os.stat, os.fstat
+    target = real(path).st_ino
+
+    def owned(info: os.stat_result) -> os.stat_result:
+        return os.stat_result((*info[:4], SOMEBODY, *info[5:])) if info.st_ino == target else info
+
+    monkeypatch.setattr(file_safety.os, "fstat", lambda file: owned(real_of_file(file)))
+    monkeypatch.setattr(file_safety.os, "stat", lambda path, **options: owned(real(path, **options)))
+    with pytest.raises(ConfigurationError, match=f"uid {SOMEBODY}"):
+        use(folder)
+    target = real(folder).st_ino
+    with pytest.raises(ConfigurationError, match=rf"can be replaced.*uid {SOMEBODY}"):
+        use(folder)
+
+
+@pytest.mark.parametrize("which", KEYS)
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+def test_a_key_in_a_folder_that_is_closed_or_sticky_is_taken(folder: Path, which: str, mode: int) -> None:
+    _, use = key_in(folder, which)
+    folder.chmod(mode)
+    use(folder)
+
+
+def test_the_group_may_read_a_signing_key_that_root_owns_as_kubernetes_mounts_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, use = key_in(folder, "signing", 0o440)
+    if path.stat().st_uid != 0:
+        pytest.skip("only root can make root's files")
+    with pytest.raises(ConfigurationError):
+        use(folder)
+    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY)
+    use(folder)
+    for mode in (0o460, 0o444, 0o644):
+        path.chmod(mode)
+        with pytest.raises(ConfigurationError):
+            use(folder)
+
+
+def test_a_key_from_a_pipe_is_taken(folder: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, SIGNING_KEY)
+    os.close(writing)
+    Signer(f"/dev/fd/{reading}")
+    os.close(reading)
+
+
+def test_a_folder_whose_group_can_replace_a_key_is_logged_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    key_in(folder, "signing")
+    folder.chmod(0o770)
+    for _ in range(2):
+        sign(folder)
+    (told,) = caplog.messages
+    assert "chmod go-w" in told
+    assert "mode 770" in told
+
+
+def test_a_trail_whose_key_was_opened_to_others_denies_and_says_why(folder: Path) -> None:
+    key_in(folder, "digests", 0o620)
+    trail = AuditTrail(folder / "audit.db", timeout=0.3)
+    with pytest.raises(AuditUnavailable, match="chmod 600"):
+        write(trail, intent())
+    trail.close(0)
+
+
+@pytest.mark.parametrize("name", ["audit.db", "audit.db.checkpoints"])
+def test_a_store_or_its_checkpoints_that_others_can_write_are_logged_once(
+    folder: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    with AuditTrail(folder / "audit.db", key=KEY) as trail:
+        write(trail, intent())
+    (folder / name).chmod(0o666)
+    for _ in range(2):
+        with AuditTrail(folder / "audit.db", key=KEY) as trail:
+            write(trail, intent())
+    (told,) = caplog.messages
+    assert told.startswith(f"{folder / name} may be written by others (mode 666)")
+    assert "chmod 600" in told
+    assert len(bodies(folder / "audit.db")) == 6
+
+
+def test_a_folder_in_which_others_can_replace_the_store_is_logged(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.chmod(0o777)
+    with AuditTrail(folder / "audit.db", key=KEY) as trail:
+        write(trail, intent())
+    (told,) = caplog.messages
+    assert str(folder) in told
+    assert "mode 777" in told
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give files away")
+def test_a_store_of_another_user_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with AuditTrail(folder / "audit.db", key=KEY) as trail:
+        write(trail, intent())
+    os.chown(folder / "audit.db", SOMEBODY, -1)
+    with AuditTrail(folder / "audit.db", key=KEY) as trail:
+        write(trail, intent())
+    (told,) = caplog.messages
+    assert f"uid {SOMEBODY}" in told

@@ -1,0 +1,133 @@
+"""Whether other users can read or replace the files that the proof rests on: keys, stores, checkpoints.
+
+Modes and owners are POSIX's; elsewhere nothing is checked. A file's owner must be the process's effective user or root,
+who can read and replace everything anyway. A folder counts as well: whoever can write to it can put another file in
+place of one that is write-protected, unless the folder is sticky, as `/tmp` is, or mounted read-only, as Kubernetes
+mounts secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import IO, Final, Literal
+
+from traced_tools.errors import ConfigurationError
+
+KeyKind = Literal["digests", "signing", "public"]
+_NAMES: Final = {"digests": "the audit key", "signing": "the signing key", "public": "the public key"}
+_PRIVATE: Final = 0o077
+_WRITABLE: Final = 0o022
+_BY_ANYBODY: Final = 0o002
+_GROUP_READS: Final = 0o040
+_log = logging.getLogger("traced_tools.audit")
+_logged: Final[set[str]] = set()
+
+
+def check_key(path: Path, file: IO[bytes], kind: KeyKind) -> None:
+    """Raise unless a key file that was opened is safe from other users.
+
+    The key for digests must be for its owner alone, and so must a signing key. As in PostgreSQL, the group may read a
+    signing key that root owns if the process is not root's: that is how Kubernetes mounts secrets with `fsGroup`. A
+    public key may be read by anybody, and be written by its owner alone. Pipes are not checked.
+
+    Args:
+        path: where the file is, for the message and for the folder.
+        file: the file.
+        kind: which key it is.
+
+    Raises:
+        ConfigurationError: if others can read a secret key, or write or replace any key.
+    """
+    if os.name != "posix":
+        return
+    info = os.fstat(file.fileno())
+    if not stat.S_ISREG(info.st_mode):
+        return
+    name = f"{_NAMES[kind]} {path}"
+    forbidden = _WRITABLE if kind == "public" else _PRIVATE
+    if kind == "signing" and info.st_uid == 0 != os.geteuid():
+        forbidden &= ~_GROUP_READS
+    if (problem := _foreign(info)) is not None:
+        raise ConfigurationError(f"{name} {problem}, who can change it: chown it to the user of this process")
+    if info.st_mode & forbidden:
+        remedy = "chmod go-w it" if kind == "public" else "chmod 600 it"
+        raise ConfigurationError(f"{name} {_open_to(info, forbidden)}: {remedy}")
+    check_folder(path, kind)
+
+
+def check_folder(path: Path, kind: KeyKind) -> None:
+    """Raise if anybody can replace a key since its folder is open to all; log a warning if the folder's group can.
+
+    Args:
+        path: the key's file. If it is a link, the folder of the file it leads to counts as well.
+        kind: which key it is.
+
+    Raises:
+        ConfigurationError: if others can replace it.
+    """
+    if os.name != "posix":
+        return
+    name = f"{_NAMES[kind]} {path}"
+    for folder in {path.parent, Path(os.path.realpath(path)).parent}:
+        if (problem := _folder_problem(folder, _BY_ANYBODY)) is not None:
+            text = f"{name} can be replaced: its folder {folder} {problem}; use a folder that only its owner can write"
+            raise ConfigurationError(text)
+        if (problem := _folder_problem(folder, _WRITABLE)) is not None:
+            _warn(f"{name} can be replaced: its folder {folder} {problem}; chmod go-w the folder")
+
+
+def warn_of_files(*files: Path) -> None:
+    """Log a warning for each file of a trail that others can change, and for each folder; once in a process.
+
+    Args:
+        files: the store and its checkpoints; they may be missing.
+    """
+    if os.name != "posix":
+        return
+    for path in files:
+        if (info := _info(path)) is None:
+            continue
+        if (problem := _foreign(info)) is not None:
+            _warn(f"{path} {problem}, who can change the audit trail: chown it to the user of this process")
+        if info.st_mode & _WRITABLE:
+            _warn(f"{path} {_open_to(info, _WRITABLE)}, who can change the audit trail: chmod 600 it")
+    for folder in dict.fromkeys(path.parent for path in files):
+        if (problem := _folder_problem(folder, _WRITABLE)) is not None:
+            _warn(f"the folder {folder} of the audit trail {problem}, who can replace its files: chmod go-w the folder")
+
+
+def _folder_problem(folder: Path, forbidden: int) -> str | None:
+    info = _info(folder)
+    if info is None or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return None
+    if (problem := _foreign(info)) is not None:
+        return problem
+    if info.st_mode & forbidden and not info.st_mode & stat.S_ISVTX:
+        return _open_to(info, _WRITABLE)
+    return None
+
+
+def _info(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _foreign(info: os.stat_result) -> str | None:
+    return None if info.st_uid in (0, os.geteuid()) else f"belongs to another user (uid {info.st_uid})"
+
+
+def _open_to(info: os.stat_result, forbidden: int) -> str:
+    found = info.st_mode & forbidden
+    verbs = [verb for verb, bits in (("read", 0o044), ("written", _WRITABLE), ("run", 0o011)) if found & bits]
+    return f"may be {' and '.join(verbs)} by others (mode {stat.S_IMODE(info.st_mode):o})"
+
+
+def _warn(text: str) -> None:
+    if text not in _logged:
+        _logged.add(text)
+        _log.warning("%s", text)
