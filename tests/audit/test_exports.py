@@ -129,6 +129,27 @@ def test_a_formula_is_no_formula(chain: Chain, name: str) -> None:
     assert not row["agent"].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
 
 
+SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u2212\u2a75"
+UNSEEN = " \t\r\n\x00\x0b\x1f\x7f\x85\xa0\xad\u034f\u115f\u200b\u2060\u2028\u3000\u3164\ufe0f\ufeff\ufffe"
+
+
+@relaxed
+@given(before=st.text(st.sampled_from(UNSEEN), max_size=3), sign=st.sampled_from(SIGNS))
+def test_no_sign_in_another_width_or_behind_what_cannot_be_seen_begins_a_formula(before: str, sign: str) -> None:
+    chain = Chain()
+    chain.call(tool=f"{before}{sign}1+1", agent=f"{sign}cmd")
+    row = table(exported("csv", *chain.rows))[0]
+    assert row["tool"].lstrip(UNSEEN)[0] in "'\\"
+    assert row["agent"] == f"'{sign}cmd"
+    assert json.loads(row["body"])["tool"] == f"{before}{sign}1+1"
+
+
+@pytest.mark.parametrize("name", ["a=1", "", " ", "\uff031", "1-2", "é@x", "'=1"])
+def test_other_texts_stay_as_they_are(chain: Chain, name: str) -> None:
+    chain.call(tool=name)
+    assert table(exported("csv", *chain.rows))[-1]["tool"] == name
+
+
 hostile = st.text(st.characters(), max_size=40) | st.sampled_from(
     ["\x1b[2J", "\u202e", "\x7f", "\x9b31m", "\udcff", "a,b\"'\r\n"]
 )

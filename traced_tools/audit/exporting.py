@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import IO, Any, Final, Literal
+from unicodedata import category, normalize
 
 from traced_tools.audit.opening import parsed
 from traced_tools.audit.records import AuditRecord, body_of, timestamp
@@ -30,7 +31,10 @@ COLUMNS: Final = (
     *("previous", "hash", "body"),
 )
 """The columns of the two tables; a row is a record, and its `body` says all there is."""
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA: Final = "=+-@\N{MINUS SIGN}"
+"""What a formula begins with; full-width, small and raised forms are taken for these (Unicode's NFKC)."""
+_FILLERS: Final = " \u115f\u1160\u2800\u3164\uffa0"
+"""What is printable and looks blank."""
 _AT_ONCE: Final = 5_000
 
 
@@ -40,7 +44,7 @@ def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]
     Args:
         records: such as `AuditReader.records()` gives.
         format: `jsonl`: a line for each record, its body with `hash` beside the other fields. `csv`: a row for each,
-            where what a spreadsheet would take for a formula has an apostrophe before it. `parquet`: as csv, with
+            where what a spreadsheet may take for a formula has an apostrophe before it. `parquet`: as csv, with
             types, by pyarrow.
         file: open for writing bytes.
 
@@ -135,7 +139,19 @@ def _cell(value: object) -> object:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     if not text.isprintable():
         text = "".join(each if each.isprintable() else _escaped(each) for each in text)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if _begins_formula(text) else text
+
+
+def _begins_formula(text: str) -> bool:
+    """Whether a spreadsheet may take a text for a formula, once it has dropped what cannot be seen before it.
+
+    Of what cannot be seen, blanks, fillers and marks are left here: `_cell` has escaped anything else.
+    """
+    for character in text:
+        if character in _FILLERS or category(character).startswith("M"):
+            continue
+        return normalize("NFKC", character)[0] in _FORMULA
+    return False
 
 
 def _escaped(character: str) -> str:
