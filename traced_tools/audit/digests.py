@@ -1,8 +1,9 @@
 """What is told of a content that is not stored: a digest that only a holder of the key can make or compare.
 
 A plain hash of short arguments is as good as the arguments, since all candidates can be tried. So the digest is
-HMAC-SHA-256 under a key. The message is `json`, a zero byte and RFC 8785 of the value, whatever way the JSON was
-written; or `text`, a zero byte and the text in UTF-8, for what is no JSON that RFC 8785 knows.
+HMAC-SHA-256 under a key. It does not hide how long a content is, nor which contents are equal. The message is `json`,
+a zero byte and RFC 8785 of the value, whatever way the JSON was written; or `text`, a zero byte and the text in UTF-8,
+for what is no JSON that RFC 8785 knows.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ class AuditKey:
 
     def content(self, text: str, is_json: bool = False) -> dict[str, Any]:
         """Return what a record tells of a content: `digest`, `form`, `size` (bytes of its UTF-8) and `key_id`.
+
+        Without the key, `size` still reveals the exact length, which tells `yes` from `no`, and equal digests reveal
+        equal contents.
 
         Args:
             text: the content.
