@@ -52,6 +52,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     },
     "checkpoint": {"records": 7, "head": "ef" * 32, "heads": {}},
     "gap": {"since": timestamp(NOON), "until": timestamp(NOON), "late": 2, "lost": 1},
+    "erasure": {"erased": [], "erased_run": "run-1", "requested_by": "ticket 7", "erasure_reason": "a request"},
 }
 
 

@@ -45,7 +45,7 @@ def test_each_record_is_an_event_of_the_table_and_is_counted(telemetry: Telemetr
         f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
     ]
     counted = {point.labels[names.AUDIT_RECORD]: point.total for point in telemetry.metric(names.AUDIT_RECORDS.name)}
-    assert counted == {"intent": 2, "decision": 1, "outcome": 1, "checkpoint": 1, "gap": 1}
+    assert counted == {"intent": 2, "decision": 1, "outcome": 1, "checkpoint": 1, "gap": 1, "erasure": 1}
     assert_consistent(telemetry)
 
 
@@ -57,7 +57,7 @@ def test_the_table_has_the_words_of_the_trail() -> None:
 
 def test_an_event_tells_of_the_call_with_the_time_and_the_trace_of_the_record(telemetry: Telemetry) -> None:
     tell(telemetry, *one_of_each())
-    intent, decision, outcome, checkpoint, gap = telemetry.events
+    intent, decision, outcome, checkpoint, gap, _ = telemetry.events
     of_call = {
         names.RUN_ID: "run-1",
         names.AGENT_NAME: "travel",
@@ -221,7 +221,7 @@ def test_a_batch_larger_than_may_wait_is_told_when_nothing_waits(
 ) -> None:
     monkeypatch.setattr(mirror, "MOST_WAITING", 2)
     tell(telemetry, *one_of_each())
-    assert len(telemetry.events) == 5
+    assert len(telemetry.events) == 6
 
 
 def test_an_exporter_that_raises_costs_its_record_alone_and_is_counted(

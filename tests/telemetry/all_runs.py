@@ -234,6 +234,9 @@ def audit(telemetry: Telemetry) -> None:
     mirror.tell(rows_of(*one_of_each()), telemetry.options)
     mirror.watch_lag(WAITING.lag, telemetry.options)
     mirror.verified("audit.db", True, time.time(), telemetry.options)
+    losses = mirror.CheckpointLosses(telemetry.options)
+    losses.failed(OSError())
+    losses.lost(1)
     assert mirror.flush(PATIENCE)
 
 

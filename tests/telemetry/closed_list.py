@@ -97,6 +97,7 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.AUDIT_OUTCOME_EVENT.name: {*_RECORD_OF_CALL, names.AUDIT_OUTCOME},
     names.AUDIT_CHECKPOINT_EVENT.name: _RECORD,
     names.AUDIT_GAP_EVENT.name: _RECORD,
+    names.AUDIT_ERASURE_EVENT.name: _RECORD,
 }
 OPTIONAL_LABELS = {
     names.ERROR_TYPE,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from traced_tools._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from traced_tools.audit.erasing import Erasure as Erasure
     from traced_tools.audit.findings import Problem as Problem
     from traced_tools.audit.findings import Verification as Verification
     from traced_tools.audit.matching import match as match
@@ -30,6 +31,7 @@ _EXPORTS = {
     "AuditTrail": "traced_tools.audit.trail",
     "AuditedCall": "traced_tools.audit.reading",
     "AuditedRun": "traced_tools.audit.reading",
+    "Erasure": "traced_tools.audit.erasing",
     "Problem": "traced_tools.audit.findings",
     "UnverifiedError": "traced_tools.audit.verified",
     "Verification": "traced_tools.audit.findings",
@@ -47,6 +49,7 @@ __all__ = [
     "AuditTrail",
     "AuditedCall",
     "AuditedRun",
+    "Erasure",
     "Problem",
     "UnverifiedError",
     "Verification",

@@ -7,7 +7,15 @@ from typing import Any, Final
 
 from traced_tools._ids import time_ordered_id
 from traced_tools.audit.contents import written
-from traced_tools.audit.records import GENESIS, AuditRecord, RecordKind, body_of, hash_of
+from traced_tools.audit.records import (
+    ERASABLE_VERSION,
+    GENESIS,
+    AuditRecord,
+    RecordKind,
+    body_of,
+    hash_of,
+    without_texts,
+)
 from traced_tools.audit.store import Row
 
 Place = tuple[int, str]
@@ -47,11 +55,12 @@ class Chain:
             fields.pop("signature", None)
             fields["signature"] = sign(body_of(fields).encode())
         body = written(fields, careful)
+        hashed = body_of(without_texts(fields)) if fields.get("schema_version") == ERASABLE_VERSION else body
         told = fields.get
         row = (
             *(self.id, sequence + 1, time, fields["kind"]),
             *(told("run_id"), told("iteration"), told("batch_index"), told("call_id"), told("tool"), told("agent")),
-            *(told("conversation_id"), told("decision"), told("outcome"), hash_of(body), body),
+            *(told("conversation_id"), told("decision"), told("outcome"), hash_of(hashed), body),
         )
         self.sealed = sequence + 1, row[-2]
         return row

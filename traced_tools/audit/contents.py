@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from traced_tools.audit.digests import AuditKey, utf8
-from traced_tools.audit.records import SCHEMA_VERSION, Content, Draft, Subject, body_of, timestamp
+from traced_tools.audit.records import ERASABLE_VERSION, SCHEMA_VERSION, Content, Draft, Subject, body_of, timestamp
 from traced_tools.audit.schema import REPEATED
 
 ContentMode = Literal["digest", "redacted", "full"]
@@ -48,16 +48,16 @@ class RecordMaker:
         if draft.subject is not None:
             _add_subject(fields, draft.subject)
         for name, content in draft.contents.items():
-            fields[name] = self._content(name, content)
+            told = fields[name] = self._content(name, content)
+            if "text" in told:
+                fields["schema_version"] = ERASABLE_VERSION
         return fields
 
     def _content(self, name: str, content: Content) -> dict[str, Any]:
         told = self.key.content(content.text, content.is_json)
         name = _REDACTED_AS.get(name, name)
         if content.may_be_told and (text := self._stored(name, content, self._redactor)) is not None:
-            told["text"] = text[:MOST_CONTENT]
-            if len(text) > MOST_CONTENT:
-                told["cut"] = True
+            told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
         return told
 
 

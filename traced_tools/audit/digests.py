@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import rfc8785
 
 from traced_tools._canonical import canonical_json
+from traced_tools.audit.records import text_hash
 from traced_tools.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 LEAST_KEY: Final = 16
 """Bytes a key must have."""
 _DIGEST: Final = "sha256"
+_SALT: Final = 32
+"""Hexadecimal digits of the salt of a text."""
 _KEY_ID: Final = b"id\0traced_tools audit key"
 
 ContentForm = Literal["json", "text"]
@@ -70,6 +73,20 @@ class AuditKey:
         digest = self._digest(form, written if canonical is None else canonical)
         return {"digest": digest, "form": form, "size": len(written), "key_id": self.id}
 
+    def committed(self, text: str, *, cut: bool) -> dict[str, Any]:
+        """Return what a record stores of a content's text, so that it can be erased: `text`, `salt`, `text_hash`.
+
+        The salt is derived from the text, so that two records of the same text are equal.
+
+        Args:
+            text: what is stored of the content.
+            cut: whether that is not all; `cut` says so.
+        """
+        told: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
+        if cut:
+            told["cut"] = True
+        return {**told, "text_hash": text_hash(told)}
+
     def matches(self, content: Mapping[str, Any], text: str) -> bool:
         """Whether `text` is the content that a record tells of, by this key and in the form that was recorded.
 
@@ -81,7 +98,7 @@ class AuditKey:
         recorded = utf8(content["digest"])  # as bytes, since whoever can write a store can put any text there
         return message is not None and hmac.compare_digest(self._digest(form, message).encode(), recorded)
 
-    def _digest(self, form: ContentForm, message: bytes) -> str:
+    def _digest(self, form: ContentForm | Literal["salt"], message: bytes) -> str:
         return hmac.digest(self._secret, utf8(form) + b"\0" + message, _DIGEST).hex()
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Integer
 
 from traced_tools.audit.evidence import names_of
-from traced_tools.audit.records import RECORD_KINDS, SCHEMA_VERSION, timestamp
+from traced_tools.audit.records import RECORD_KINDS, timestamp, version_of
 from traced_tools.audit.schema import RECORDS, REPEATED
 
 _LISTED: Final = 5
@@ -50,6 +50,7 @@ class Verification:
         lost: the records that gap records tell of as never written.
         problem: the first thing that is wrong.
         notes: what is not wrong, and worth knowing.
+        erased: the texts that erasures on record have removed.
     """
 
     records: int
@@ -60,6 +61,7 @@ class Verification:
     lost: int
     problem: Problem | None
     notes: tuple[str, ...]
+    erased: int = 0
 
     @property
     def ok(self) -> bool:
@@ -76,8 +78,8 @@ def misnumbered(chain_id: str, place: int, sequence: object) -> Problem:
 
 def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: tuple[object, ...]) -> str | None:
     """Return what of a record's columns its body does not say, or what of its body no trail says."""
-    if fields.get("schema_version") != SCHEMA_VERSION:
-        return f"its version is not {SCHEMA_VERSION}"
+    if fields.get("schema_version") != version_of(kind, fields):
+        return f"its version is not {version_of(kind, fields)}"
     if fields.get("kind") != kind:
         return "its column kind says other than its body"
     if kind not in RECORD_KINDS:

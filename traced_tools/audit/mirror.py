@@ -21,7 +21,7 @@ from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, Tra
 from traced_tools._fork import on_fork
 from traced_tools._workers import WorkerPool
 from traced_tools.audit.chain import kind_of, record_of
-from traced_tools.audit.records import body_of
+from traced_tools.audit.records import body_of, without_text
 from traced_tools.messages import encodable
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import bounded
@@ -44,6 +44,7 @@ _EVENTS: Final[Mapping[str, EventType]] = {
     "outcome": names.AUDIT_OUTCOME_EVENT,
     "checkpoint": names.AUDIT_CHECKPOINT_EVENT,
     "gap": names.AUDIT_GAP_EVENT,
+    "erasure": names.AUDIT_ERASURE_EVENT,
 }
 _ATTRIBUTES: Final[Mapping[str, str]] = {
     "chain_id": names.AUDIT_CHAIN_ID,
@@ -71,15 +72,13 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
 """The attribute that each field of a record is told as."""
 _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
 _NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
-_TEXT: Final = ("text", "cut")
-"""What a content has beyond its digest where the trail stores contents: those stay in the store."""
 
 
 def tell(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
     """Count records that are durable now, and send them as log-based events. Never raises, never waits.
 
     To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the
-    record's own JSON, without the texts of contents; as long as there are none, its hash is that of the record.
+    record's own JSON, without the texts of contents: what the record's hash covers.
 
     Args:
         rows: what was stored.
@@ -254,8 +253,7 @@ def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:
 
 
 def _without_text(value: Any) -> Any:
-    is_content = isinstance(value, Mapping) and "digest" in value
-    return {key: part for key, part in value.items() if key not in _TEXT} if is_content else value
+    return without_text(value) if isinstance(value, Mapping) and "digest" in value else value
 
 
 def _context(fields: Mapping[str, Any]) -> Context:

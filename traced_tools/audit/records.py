@@ -2,6 +2,10 @@
 
 A record is written once and never changed. Its *body* is JSON with sorted keys and no blanks; `hash` is the SHA-256 of
 that text, and the body holds the hash of the record before it. So a record can be checked wherever its line went.
+
+A record that holds texts of contents has the version 2. Its hash covers the body without the `text`, `salt` and `cut`
+of each content, written the same way. The content's `text_hash` commits to these three: it is the SHA-256 of them as
+JSON. So a text can be erased, and the chain still verifies. Without the salt nobody can find a short text by trying.
 """
 
 from __future__ import annotations
@@ -15,10 +19,12 @@ from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 SCHEMA_VERSION: Final = 1
+ERASABLE_VERSION: Final = 2
+"""The version of records with texts that can be erased, and of the records of erasures."""
 GENESIS: Final = "0" * 64
 """Stands for the hash of the record before the first one of a chain."""
 
-RecordKind = Literal["intent", "decision", "outcome", "checkpoint", "gap"]
+RecordKind = Literal["intent", "decision", "outcome", "checkpoint", "gap", "erasure"]
 RECORD_KINDS: Final = get_args(RecordKind)
 
 AuditDecision = Literal[
@@ -105,8 +111,8 @@ class AuditRecord:
         chain_id: the chain: one for each writer.
         sequence: its number in the chain, from 1 and without gaps.
         time: when it happened, in nanoseconds of Unix time.
-        kind: `intent`, `decision`, `outcome`, `checkpoint` or `gap`.
-        hash: SHA-256 of `body`, in hex.
+        kind: `intent`, `decision`, `outcome`, `checkpoint`, `gap` or `erasure`.
+        hash: SHA-256 of `body`, in hex; of one that holds texts, SHA-256 of `body` without them.
         body: the whole record, one line of JSON.
     """
 
@@ -143,6 +149,44 @@ def body_of(fields: Mapping[str, Any]) -> str:
 def hash_of(body: str) -> str:
     """Return the hash of a record."""
     return hashlib.sha256(body.encode()).hexdigest()
+
+
+_ERASABLE: Final = ("text", "salt", "cut")
+
+
+def commits(value: object) -> bool:
+    """Whether a field of a record is a content that commits to a text."""
+    return isinstance(value, Mapping) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
+
+
+def version_of(kind: object, fields: Mapping[str, Any]) -> int:
+    """Return the version that a record of this kind has, if it says this."""
+    return ERASABLE_VERSION if kind == "erasure" or any(map(commits, fields.values())) else SCHEMA_VERSION
+
+
+def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record says without the texts that it commits to."""
+    return {name: without_text(value) if commits(value) else value for name, value in fields.items()}
+
+
+def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is left of a content when its text is erased."""
+    return {name: value for name, value in content.items() if name not in _ERASABLE}
+
+
+def text_hash(content: Mapping[str, Any]) -> str:
+    """Return what commits to the text of a content, to its salt and to whether it was cut."""
+    return hash_of(body_of({name: content[name] for name in _ERASABLE if name in content}))
+
+
+def is_hash_of_erasable(hash: object, fields: Mapping[str, Any], body: str) -> bool:
+    """Whether a hash is that of a record with texts; `fields` are what `body` says."""
+    if fields.get("schema_version") != ERASABLE_VERSION:
+        return False
+    try:
+        return body_of(fields) == body and hash_of(body_of(without_texts(fields))) == hash
+    except (ValueError, RecursionError):  # it holds a number that is read as infinite
+        return False
 
 
 def timestamp(time: int) -> str:

@@ -84,6 +84,10 @@ class Store:
         """Return a connection to write with, for one thread; makes an embedded store that is missing."""
         return _Sqlite(self._engine(), self.path) if self.path is not None else _Postgresql(self._engine())
 
+    def connect_changing(self) -> Connection:
+        """Return a connection that may change records, as far as the file or the server lets it; for erasures alone."""
+        return self._engine().connect()
+
     def connect_reading(self) -> Connection:
         """Return a connection that only reads; raises what the driver raises when there is no such store.
 

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from traced_tools.audit.appending import Appender, Batch
 from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
 from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.erasing import Erasure, check_may_change, check_words, drafts, remove, targets
 from traced_tools.audit.evidence import PublicKey
 from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.findings import Verification
@@ -248,6 +249,54 @@ class AuditTrail:
         return match(
             self._given, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
         )
+
+    def erase(
+        self,
+        run_id: str,
+        *,
+        requested_by: str,
+        reason: str,
+        call_id: str | None = None,
+        contents: Sequence[ContentName] | None = None,
+        timeout: float | None = None,
+    ) -> Erasure:
+        """Erase the stored texts of a run's contents, and record that; blocks.
+
+        The digests stay, so `match` still proves contents and `verify` accepts the records: an `erasure` record names
+        the texts, and a checkpoint covers it before they go. If the call fails, repeat it. In an embedded store the
+        file is rewritten, which keeps other writers waiting, and needs as much disk space again. Copies of records,
+        such as exports and backups, are not touched. A server store needs the role that owns the table.
+
+        Args:
+            run_id: the run.
+            requested_by: who asked for it; stored for good, so a reference is better than a person's name.
+            reason: why, or on what grounds; stored for good as well.
+            call_id: one call of the run; None for all calls.
+            contents: which contents; None for all that are stored.
+            timeout: seconds to wait for each of the steps; None for the trail's own.
+
+        Returns:
+            What was erased. If no text is left to erase, its counts are 0 and nothing is recorded.
+
+        Raises:
+            AuditError: if there is no such run or call, or the store cannot be changed here.
+            AuditUnavailable: if the erasure could not be recorded in time; then nothing is erased.
+            ConfigurationError: for an unknown content, or a `requested_by` or a `reason` that is empty or too long.
+        """
+        check_words(requested_by=requested_by, reason=reason)
+        if unknown := [each for each in contents or () if each not in get_args(ContentName)]:
+            raise ConfigurationError(f"contents must be of {', '.join(get_args(ContentName))}, not {unknown[0]!a}")
+        seconds = self._timeout if timeout is None else timeout
+        self.flush(seconds)
+        found = targets(self._given, run_id, call_id, contents)
+        check_may_change(self.store, seconds)
+        for draft in drafts(found, run_id, requested_by, reason):
+            self.write(draft, seconds).run()
+        if found:
+            self.checkpoint(seconds)
+        remove(self.store, found, seconds)
+        texts = sum(len(each.names) for each in found)
+        return Erasure(run_id, texts, len(found), requested_by, reason)
 
     def _reader(self) -> AuditReader:
         self.flush()

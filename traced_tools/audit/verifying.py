@@ -20,6 +20,7 @@ from sqlalchemy import select
 
 from traced_tools.audit.archives import Archived
 from traced_tools.audit.checkpoints import checkpoints_beside
+from traced_tools.audit.erasures import Erasures, Text
 from traced_tools.audit.evidence import (
     Claims,
     Line,
@@ -44,7 +45,7 @@ from traced_tools.audit.findings import (
 )
 from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened, parsed
 from traced_tools.audit.queries import MOST
-from traced_tools.audit.records import GENESIS
+from traced_tools.audit.records import GENESIS, is_hash_of_erasable
 from traced_tools.audit.schema import RECORDS, REPEATED
 
 COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
@@ -165,6 +166,7 @@ class _Walk:
     gaps: list[str] = field(default_factory=list)
     problem: Problem | None = None
     refuted: list[Problem] = field(default_factory=list)
+    erasures: Erasures = field(default_factory=Erasures)
 
     def hear(self, lines: list[Line]) -> Problem | None:
         """Take down what the lines outside the store tell; return the first thing that is wrong with them."""
@@ -225,6 +227,18 @@ class _Walk:
         for place, witness in self.left:
             self._look_where_left(place, witness)
         self._look_for_chains()
+        self.refuted += self.erasures.problems(self._is_covered)
+
+    def _is_covered(self, chain_id: str, sequence: int) -> bool:
+        """Whether a checkpoint covers a record: one with a line outside the store, where there are lines at all."""
+        if self.lines:
+            return any(place > sequence for place in self.lines.get(chain_id, ()))
+        return self.chains[chain_id].covered > sequence
+
+    def _is_stored(self, text: Text) -> bool:
+        chain_id, sequence, _, name = text
+        content = (self._fields_at(chain_id, sequence) or {}).get(name)
+        return isinstance(content, dict) and "text" in content
 
     def _look_where_left(self, place: Place, witness: str) -> None:
         """See whether a chain ends where its writer left it, with the record that was the last one then."""
@@ -277,7 +291,8 @@ class _Walk:
             return Problem("changed", chain_id, place, "its body is no record")
         if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
             return self._misplaced(chain_id, place, fields)
-        if hashlib.sha256(body.encode("utf-8", "replace")).hexdigest() != hash:
+        digest = hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()
+        if digest != hash and not is_hash_of_erasable(hash, fields, body):
             return Problem("changed", chain_id, place, "its hash is not that of its body")
         if fields.get("previous") != chain.head:
             return self._unlinked(chain_id, place, hash)
@@ -285,8 +300,12 @@ class _Walk:
             return Problem("changed", chain_id, place, text)
         if kind == "checkpoint" and (problem := self._look_at_checkpoint(chain, fields)) is not None:
             return problem
+        if (text := self.erasures.look_at(chain_id, place, hash, fields)) is not None:
+            return Problem("changed", chain_id, place, text)
         if kind == "gap":
             self._hear_gap(chain_id, place, fields)
+        if kind == "erasure":
+            self.erasures.hear(chain_id, place, fields)
         chain.length, chain.head = place, hash
         self.records += 1
         if place in chain.claims:
@@ -395,6 +414,7 @@ class _Walk:
             lost=self.lost,
             problem=self._first_problem() or line_problem,
             notes=(*self.notes, *self._counted_notes()),
+            erased=self.erasures.erased,
         )
 
     def _first_problem(self) -> Problem | None:
@@ -416,6 +436,8 @@ class _Walk:
         if self.late or self.lost:
             yield f"gap records tell of intents written late: {self.late}, and records never written: {self.lost}"
         yield from self.gaps[:_MOST_GAPS]
+        if self.problem is None:
+            yield from self.erasures.notes(self._is_stored)
         if self.archived is not None and (note := self.archived.note()) is not None:
             yield note
         if self.signatures.by_key and self.problem is None and (unsigned := list(self._unsigned())):

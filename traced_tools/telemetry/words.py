@@ -70,7 +70,7 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
 
-AuditRecordWord = Literal["intent", "decision", "outcome", "checkpoint", "gap"]
+AuditRecordWord = Literal["intent", "decision", "outcome", "checkpoint", "gap", "erasure"]
 AUDIT_RECORD_WORDS: Final = get_args(AuditRecordWord)
 
 AuditOutcomeWord = Literal["ok", "error", "timeout", "cancelled", "invalid_arguments"]

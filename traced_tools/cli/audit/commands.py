@@ -15,22 +15,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from secrets import token_bytes
 from typing import IO, Annotated, Final, NoReturn
 
 import typer
+from sqlalchemy import select
 
 from traced_tools.audit import exporting, matching, verifying
 from traced_tools.audit.checkpoints import checkpoints_beside
 from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
-from traced_tools.audit.opening import embedded_path
+from traced_tools.audit.opening import embedded_path, opened, parsed
 from traced_tools.audit.reading import AuditedRun, AuditReader
 from traced_tools.audit.records import AuditRecord
+from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verified import UnverifiedError, read_verified
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.listing import print_calls
 from traced_tools.cli.audit.showing import print_run
-from traced_tools.cli.audit.shown import call_json, console, escaped, json_text
+from traced_tools.cli.audit.shown import call_json, console, counted, escaped, json_text
 from traced_tools.cli.audit.verdict import print_verification
 from traced_tools.errors import TracedToolsError
 
@@ -40,6 +43,8 @@ UNREADABLE: Final = 2
 """Exit status: the question or the store cannot be read."""
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
+_TO_ERASE: Final = 30.0
+"""Seconds for each step of an erasure, which others who write may hold up."""
 
 app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
 
@@ -203,6 +208,65 @@ def match(
             print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
             print(f"{escaped(call)}: {_THESE[content]} {_VERDICTS[matches]}")
+
+
+@app.command()
+def erase(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
+    requested_by: Annotated[
+        str, typer.Option(metavar="WHO", help="Who asked for it, such as a ticket's number; stored for good.")
+    ],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="On what grounds; stored for good.")],
+    call: Annotated[str | None, typer.Option(metavar="CALL", help="Only of this call.")] = None,
+    content: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only arguments, result, reason or requested_name.")
+    ] = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The checkpoints outside the store.  [default: STORE.checkpoints]"),
+    ] = None,
+    signing_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, where they are signed.")
+    ] = None,
+    store: options.Store = _STORE,
+    json: options.Json = False,
+) -> None:
+    """Erase the stored texts of a run's contents, and record who asked and why; status 1 when no text is left.
+
+    Digests stay, so that verify and match still work. Exports, backups and copies of the store are not touched. A file
+    is rewritten, which takes as much space again; a server needs the role that owns the table, and VACUUM FULL later.
+    """
+    from traced_tools.audit.trail import AuditTrail  # the other commands start faster without
+
+    with _statuses() as ending:
+        if checkpoints is None and embedded_path(store) is None:
+            _end(UNREADABLE, "name the file with the checkpoints of the trail on the server with --checkpoints")
+        if signing_key is None and _is_signed(store):
+            _end(UNREADABLE, "the checkpoints of this trail are signed: name the key with --signing-key")
+        run_id = _full_id(AuditReader(store), run)
+        key = token_bytes()  # for no digest: an erasure has no contents
+        with AuditTrail(store, key=key, checkpoints=checkpoints, signing_key=signing_key) as trail:
+            done = trail.erase(
+                run_id,
+                requested_by=requested_by,
+                reason=reason,
+                call_id=call,
+                contents=content or None,  # type: ignore[arg-type]  # it looks itself
+                timeout=_TO_ERASE,
+            )
+        ending.status = 0 if done.texts else FOUND
+        if json:
+            print(json_text(dataclasses.asdict(done)))
+        elif done.texts:
+            print(f"erased {counted(done.texts, 'text')} of {counted(done.records, 'record')} of run {escaped(run_id)}")
+        else:
+            print(f"no stored text of run {escaped(run_id)} is left to erase")
+
+
+def _is_signed(store: str) -> bool:
+    with opened(store) as opened_store:
+        bodies = opened_store.rows(select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint"))
+        return any("signature" in (parsed(row[0]) or {}) for row in bodies)
 
 
 _THESE: Final = {

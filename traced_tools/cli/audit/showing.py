@@ -13,7 +13,7 @@ from rich.tree import Tree
 from traced_tools.audit.opening import parsed
 from traced_tools.audit.queries import UNFINISHED
 from traced_tools.audit.reading import DAMAGED, AuditedCall, AuditedRun
-from traced_tools.audit.records import AuditRecord
+from traced_tools.audit.records import AuditRecord, commits
 from traced_tools.cli.audit.shown import (
     as_text,
     decider_text,
@@ -159,7 +159,8 @@ def _content(content: object) -> Text:
         shown = escaped_json if content.get("form") == "json" else escaped
         return Text(shown(content["text"], _LONG)).append(cut, "dim")
     digest = escaped(str(content.get("digest"))[:_DIGEST])
-    return Text(f"not stored (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")
+    state = "erased" if commits(content) else "not stored"
+    return Text(f"{state} (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")
 
 
 def _is_stored(content: object) -> bool:

@@ -18,6 +18,8 @@ def print_verification(console: Console, found: Verification) -> None:
     else:
         console.print(_bad(found.problem))
         console.print(Text(f"looked at {seen}"))
+    if found.erased:
+        console.print(Text(f"erased on request: {counted(found.erased, 'text')}"))
     if found.uncovered and found.problem is None:  # else it stopped before it knew
         console.print(Text(f"not covered by a checkpoint yet: {counted(found.uncovered, 'record')}", "yellow"))
     for note in found.notes:

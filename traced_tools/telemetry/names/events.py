@@ -109,6 +109,12 @@ AUDIT_GAP_EVENT: Final = EventType(
     "The audit trail holds that records came late, after what they should have come before, or were lost.",
     _RECORD,
 )
+AUDIT_ERASURE_EVENT: Final = EventType(
+    "traced_tools.audit.erasure",
+    "WARN",
+    "The audit trail holds that stored texts of contents were erased, for whom and why.",
+    _RECORD,
+)
 EXPORTED_EVENT: Final = EventType(
     "traced_tools.event",
     "INFO",
@@ -133,6 +139,7 @@ EVENTS: Final = {
         AUDIT_OUTCOME_EVENT,
         AUDIT_CHECKPOINT_EVENT,
         AUDIT_GAP_EVENT,
+        AUDIT_ERASURE_EVENT,
         EXPORTED_EVENT,
     )
 }

@@ -68,6 +68,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "outcome": "How the call ended.",
         "checkpoint": "How many records the chain has, and the hash of the last.",
         "gap": "Records came late or were lost, since the store could not be written.",
+        "erasure": "Stored texts of contents were erased on request.",
     },
     at.AUDIT_OUTCOME: {
         "ok": "The tool returned.",

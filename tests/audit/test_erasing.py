@@ -1,0 +1,359 @@
+"""Stored texts are erased on request: what is recorded, what is left, and that a mere deletion does not pass as one."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.audit.commanded import audit, complaint, printed
+from tests.audit.made import Chain, content
+from tests.audit.made import write as write_store
+from tests.audit.tampered import by_hand
+from tests.audit.trails import KEY, SECRET, bodies, of_kind, write
+from traced_tools.audit import erasing, match, verify
+from traced_tools.audit.chain import Chain as Sealed
+from traced_tools.audit.contents import RecordMaker
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.erasing import Erasure
+from traced_tools.audit.erasures import Erasures
+from traced_tools.audit.opening import parsed
+from traced_tools.audit.records import Content, Draft, Subject, is_hash_of_erasable
+from traced_tools.audit.trail import AuditTrail
+from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
+
+ASKED = {"requested_by": "ticket 4711", "reason": "Article 17 GDPR"}
+SIGNING_KEY = bytes(range(32))
+PUBLIC_KEY = Ed25519PrivateKey.from_private_bytes(SIGNING_KEY).public_key().public_bytes_raw()
+
+
+def subject(call_id: str, run_id: str = "run-1") -> Subject:
+    return Subject("planner", run_id, call_id, "mail", 1, int(call_id[-1]))
+
+
+def call(trail: AuditTrail, call_id: str, run_id: str = "run-1") -> None:
+    """A call with all contents, each of which holds the secret."""
+    contents = {
+        "arguments": Content(json.dumps({"to": f"{SECRET}-arguments-{call_id}"}), True, True),
+        "reason": Content(f"{SECRET}-reason-{call_id}", True),
+    }
+    write(trail, Draft("intent", 0, subject(call_id, run_id), {}, contents))
+    write(trail, Draft("decision", 0, subject(call_id, run_id), {"decision": "allowed"}))
+    result = {"result": Content(f"{SECRET}-result-{call_id}", True)}
+    write(trail, Draft("outcome", 0, subject(call_id, run_id), {"outcome": "ok"}, result))
+
+
+@pytest.fixture
+def full(path: Path) -> Iterator[AuditTrail]:
+    """A trail that stores texts: two calls of a run, and one of another."""
+    with AuditTrail(path, key=KEY, content="full") as trail:
+        call(trail, "call_1")
+        call(trail, "call_2")
+        call(trail, "call_3", "run-2")
+        trail.checkpoint()
+        yield trail
+
+
+def held(path: Path, text: str) -> list[str]:
+    """The files of a store that hold a text."""
+    files = sorted(path.parent.glob(f"{path.name}*"))
+    return [each.name for each in files if text.encode() in each.read_bytes()]
+
+
+def test_texts_are_erased_and_the_chain_still_verifies(path: Path, full: AuditTrail) -> None:
+    assert full.erase("run-1", **ASKED) == Erasure("run-1", 6, 4, **ASKED)
+    found = full.verify()
+    assert found.ok
+    assert found.erased == 6
+    assert any("ticket 4711" in note and "Article 17 GDPR" in note for note in found.notes)
+    run_1 = [each for each in bodies(path) if each.get("run_id") == "run-1"]
+    assert SECRET not in json.dumps(run_1)
+    assert {"digest", "form", "key_id", "size", "text_hash"} == set(run_1[0]["arguments"])
+
+
+def test_what_is_not_asked_for_stays(path: Path, full: AuditTrail) -> None:
+    assert full.erase("run-1", call_id="call_2", contents=["result"], **ASKED).texts == 1
+    assert ["text" in each["result"] for each in of_kind(path, "outcome")] == [True, False, True]
+    assert ["text" in each["reason"] for each in of_kind(path, "intent")] == [True, True, True]
+    assert full.verify().erased == 1
+
+
+def test_the_erasure_is_a_record_that_names_the_texts_who_asked_and_why(path: Path, full: AuditTrail) -> None:
+    full.erase("run-2", **ASKED)
+    (record,) = of_kind(path, "erasure")
+    named = [(each["sequence"], each["contents"]) for each in record["erased"]]
+    assert named == [(7, ["arguments", "reason"]), (9, ["result"])]
+    assert (record["requested_by"], record["erasure_reason"], record["erased_run"]) == (*ASKED.values(), "run-2")
+    assert SECRET not in json.dumps(record)
+
+
+def test_no_byte_of_an_erased_text_is_left_in_the_files_while_others_stay(path: Path, full: AuditTrail) -> None:
+    assert held(path, f"{SECRET}-reason-call_1") != []
+    full.erase("run-1", **ASKED)
+    for name in ("arguments", "reason", "result"):
+        for number in (1, 2):
+            assert held(path, f"{SECRET}-{name}-call_{number}") == []
+        assert held(path, f"{SECRET}-{name}-call_3") == ["audit.db"]
+
+
+def test_the_digest_of_an_erased_text_still_proves_it(path: Path, full: AuditTrail) -> None:
+    full.erase("run-1", **ASKED)
+    assert match(path, "call_1", f"{SECRET}-reason-call_1", content="reason", key=KEY)
+    assert not match(path, "call_1", "something else", content="reason", key=KEY)
+
+
+def test_the_trail_goes_on_recording_and_erases_what_came_since(path: Path, full: AuditTrail) -> None:
+    full.erase("run-1", **ASKED)
+    call(full, "call_4")
+    assert full.erase("run-1", **ASKED).texts == 3
+    assert full.verify().erased == 9
+
+
+def test_when_nothing_is_left_to_erase_nothing_is_recorded(path: Path, full: AuditTrail) -> None:
+    full.erase("run-1", **ASKED)
+    assert full.erase("run-1", **ASKED) == Erasure("run-1", 0, 0, **ASKED)
+    assert len(of_kind(path, "erasure")) == 1
+
+
+def test_many_records_are_named_by_several_erasures(
+    path: Path, full: AuditTrail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "_AT_ONCE", 3)
+    full.erase("run-1", **ASKED)
+    assert [len(each["erased"]) for each in of_kind(path, "erasure")] == [3, 1]
+    assert full.verify().erased == 6
+
+
+def test_nothing_is_erased_unless_its_record_is_outside_the_store(path: Path, full: AuditTrail) -> None:
+    def fail(line: object) -> None:
+        raise OSError
+
+    with AuditTrail(path, key=KEY, checkpoints=fail) as other:
+        with pytest.raises(AuditUnavailable):
+            other.erase("run-1", **ASKED, timeout=0.05)
+        other.close(0.01)
+    assert held(path, f"{SECRET}-reason-call_1") != []
+    found = full.verify()
+    assert found.ok
+    assert found.erased == 0
+    assert "texts that an erasure names and that are not erased yet: 6; erase them again" in found.notes
+
+
+# What is not an erasure.
+
+
+def erase_by_hand(path: Path, *sequences: int) -> None:
+    """Take all texts out of records as an attacker does who knows the form."""
+    with closing(sqlite3.connect(path)) as store, store:
+        for sequence in sequences:
+            fields = json.loads(
+                store.execute("SELECT body FROM audit_records WHERE sequence = ?", [sequence]).fetchone()[0]
+            )
+            for each in fields.values():
+                if isinstance(each, dict):
+                    each.pop("text", None)
+                    each.pop("salt", None)
+            body = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+            store.execute("UPDATE audit_records SET body = ? WHERE sequence = ?", [body, sequence])
+
+
+@pytest.fixture
+def closed(path: Path) -> Path:
+    with AuditTrail(path, key=KEY, content="full", signing_key=SIGNING_KEY) as trail:
+        call(trail, "call_1")
+    return path
+
+
+def problem(path: Path, **options: Any) -> tuple[str, int | None, str] | None:
+    found = verify(path, **options).problem
+    return None if found is None else (found.finding, found.sequence, found.text)
+
+
+def test_a_text_that_no_erasure_names_is_missing(closed: Path) -> None:
+    erase_by_hand(closed, 1)
+    finding, sequence, text = problem(closed) or ("", 0, "")
+    assert (finding, sequence) == ("changed", 1)
+    assert text == "its text of arguments is missing, and no erasure on record names it"
+
+
+def test_an_erasure_that_an_attacker_writes_into_the_store_counts_for_nothing(closed: Path) -> None:
+    erase_by_hand(closed, 1, 3)
+    with closing(sqlite3.connect(closed)) as store:
+        rows = store.execute("SELECT chain_id, sequence, hash FROM audit_records").fetchall()
+    names = ("arguments", "reason", "result")
+    erased = [
+        {"chain_id": chain, "sequence": number, "hash": hash_, "contents": names} for chain, number, hash_ in rows
+    ]
+    fields = {"schema_version": 2, "erased": erased, "requested_by": "me", "erasure_reason": "mine"}
+    with AuditTrail(closed, key=KEY, checkpoints=lambda line: None) as forged:
+        write(forged, Draft("erasure", 0, fields=fields))
+    finding, sequence, text = problem(closed) or ("", 0, "")
+    assert (finding, sequence) == ("changed", 1)
+    assert "no checkpoint that counts covers that record" in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "replace(body, 'sEcReT', 'hArMlEsS')",
+        "json_set(body, '$.reason.text', 'another')",
+        "json_set(body, '$.reason.salt', 'another')",
+        "json_set(body, '$.reason.cut', json('true'))",
+        "json_remove(body, '$.reason.text')",
+        "json_set(body, '$.reason.size', 3)",
+        "json_set(body, '$.agent', 'another')",
+        "json_set(body, '$.reason.more', 1)",
+        "replace(body, '\"agent\"', ' \"agent\"')",
+        'replace(body, \'"agent":\', \'"agent":"x","agent":\')',
+    ],
+)
+def test_a_change_to_a_record_with_texts_is_found(closed: Path, statement: str) -> None:
+    by_hand(closed, f"UPDATE audit_records SET body = {statement} WHERE sequence = 1")
+    found = verify(closed).problem
+    assert found is not None
+    assert (found.finding, found.sequence) == ("changed", 1)
+
+
+def test_an_erasure_hides_no_change_to_the_rest_of_the_record(path: Path, full: AuditTrail) -> None:
+    full.erase("run-1", **ASKED)
+    full.close()
+    by_hand(path, "UPDATE audit_records SET body = replace(body, '\"allowed\"', '\"denied\"') WHERE sequence = 2")
+    assert verify(path).problem is not None
+
+
+def test_a_record_that_was_changed_is_not_erased(path: Path, full: AuditTrail) -> None:
+    by_hand(path, "UPDATE audit_records SET body = replace(body, 'sEcReT', 'hArMlEsS') WHERE sequence = 1")
+    with pytest.raises(AuditError, match="run verify first"):
+        full.erase("run-1", **ASKED)
+    assert of_kind(path, "outcome")[0]["result"]["text"] == f"{SECRET}-result-call_1"
+
+
+def test_a_record_of_an_earlier_version_verifies_and_is_not_erased(tmp_path: Path) -> None:
+    chain = Chain()
+    chain.call(run_id="run-1", reason=content("to find a flight", stored=True))
+    store = write_store(tmp_path / "audit.db", chain)
+    assert verify(store).ok
+    with AuditTrail(store, key=KEY) as trail, pytest.raises(AuditError, match="earlier version"):
+        trail.erase("run-1", **ASKED)
+    assert verify(store).ok
+
+
+def test_signed_erasures_verify_with_the_public_key(path: Path) -> None:
+    options: dict[str, Any] = {"key": KEY, "content": "full", "signing_key": SIGNING_KEY}
+    with AuditTrail(path, **options) as trail:
+        call(trail, "call_1")
+        trail.erase("run-1", **ASKED)
+        found = trail.verify(public_key=PUBLIC_KEY)
+    assert found.ok
+    assert found.erased == 3
+
+
+@given(text=st.text(st.characters(codec=None, exclude_categories=())) | st.just("\ud83d\ude00\0"), mark=st.booleans())
+def test_any_text_is_one_that_the_record_commits_to(text: str, mark: bool) -> None:
+    maker = RecordMaker(AuditKey(KEY), "full", None, {})
+    chain = Sealed()
+    draft = Draft(
+        "intent", 1, subject("call_1"), {"model": text}, {"reason": Content(text * (9000 if mark else 1), True)}
+    )
+    row = chain.seal(1, maker.fields(draft, 1))
+    fields = parsed(row[-1])
+    assert fields is not None
+    assert fields["schema_version"] == 2
+    assert is_hash_of_erasable(row[-2], fields, row[-1])
+    assert Erasures().look_at("chain", 1, row[-2], fields) is None
+
+
+def test_the_same_text_is_recorded_alike(path: Path) -> None:
+    with AuditTrail(path, key=KEY, content="full") as trail:
+        call(trail, "call_1")
+        call(trail, "call_1")
+        (found,) = trail.query()
+    assert found.conflicting == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"requested_by": " "}, ConfigurationError),
+        ({"reason": "x" * 513}, ConfigurationError),
+        ({"contents": ["thoughts"]}, ConfigurationError),
+        ({"call_id": "call_9"}, AuditError),
+    ],
+)
+def test_what_cannot_be_erased_so_is_refused(
+    path: Path, full: AuditTrail, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        full.erase("run-1", **{**ASKED, **changes})
+    with pytest.raises(AuditError, match="no run"):
+        full.erase("run-9", **ASKED)
+    assert of_kind(path, "erasure") == []
+
+
+# The command.
+
+WORDS = ("--requested-by", "ticket 4711", "--reason", "a request")
+
+
+@pytest.fixture
+def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLUMNS", "200")
+    with AuditTrail(path, key=KEY, content="full") as trail:
+        call(trail, "call_1")
+        call(trail, "call_2")
+    monkeypatch.setenv("TRACED_TOOLS_AUDIT_STORE", str(path))
+    return path
+
+
+def test_the_command_erases_and_says_how_much(store: Path) -> None:
+    assert printed("erase", "run-1", *WORDS) == "erased 6 texts of 4 records of run run-1\n"
+    assert printed("erase", "run-1", *WORDS, status=1) == "no stored text of run run-1 is left to erase\n"
+    verified = printed("verify")
+    assert verified.startswith(
+        "whole and unchanged: 10 records in 2 chains, 3 checkpoints\nerased on request: 6 texts\n"
+    )
+    assert "note: texts erased: 6 of run run-1, by record 1 of the chain" in verified
+    assert "ticket 4711 (a request)" in verified
+    assert "erased (digest" in printed("show", "run-1")
+    assert SECRET not in printed("show", "run-1") + printed("export", "--format", "jsonl")
+    assert not Path(f"{store}.key").exists()
+
+
+def test_the_command_erases_what_it_is_told_and_prints_json(store: Path) -> None:
+    told = printed("erase", "run", *WORDS, "--call", "call_2", "--content", "reason", "--content", "result", "--json")
+    assert json.loads(told) == {
+        "run_id": "run-1",
+        "texts": 2,
+        "records": 2,
+        "requested_by": "ticket 4711",
+        "reason": "a request",
+    }
+    assert json.loads(printed("verify", "--json"))["erased"] == 2
+
+
+def test_the_command_complains_of_what_it_cannot_do(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no run begins with" in complaint("erase", "other", *WORDS, status=1)
+    assert "contents must be of" in complaint("erase", "run-1", *WORDS, "--content", "thoughts")
+    assert "--checkpoints" in complaint("erase", "run-1", *WORDS, "--store", "postgresql://127.0.0.1:1/audit")
+    assert audit("erase", "run-1").exit_code == 2
+    assert "no audit store" in complaint("erase", "run-1", *WORDS, "--store", tmp_path / "missing.db")
+    assert of_kind(store, "erasure") == []
+
+
+def test_the_command_wants_the_key_where_checkpoints_are_signed(closed: Path, tmp_path: Path) -> None:
+    assert "--signing-key" in complaint("erase", "run-1", *WORDS, "--store", closed)
+    key = tmp_path / "signing"
+    key.touch(0o600)
+    key.write_bytes(SIGNING_KEY)
+    printed("erase", "run-1", *WORDS, "--store", closed, "--signing-key", key)
+    assert verify(closed).erased == 3
