@@ -26,7 +26,6 @@ from traced_tools.audit.records import (
     Draft,
     body_of,
     commits,
-    hash_of,
     is_hash_of_erasable,
     text_hash,
     without_text,
@@ -99,7 +98,15 @@ def targets(
             asked = tuple(name for name in texts if contents is None or name in contents)
             if not asked:
                 continue
-            _must_be_erasable(fields, body, hash_, f"record {sequence} of the chain {names_of(chain_id)}")
+            place = f"record {sequence} of the chain {names_of(chain_id)}"
+            if fields.get("schema_version") != ERASABLE_VERSION or not all(commits(fields[name]) for name in asked):
+                raise AuditError(
+                    f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
+                    "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
+                )
+            genuine = all(text_hash(fields[name]) == fields[name]["text_hash"] for name in asked)
+            if not genuine or not is_hash_of_erasable(hash_, fields, body):
+                raise AuditError(f"{place} is not what was written, and erasing would hide it: run verify first")
             left = {name: without_text(value) if name in asked else value for name, value in fields.items()}
             found.append(Target(chain_id, sequence, when, hash_, asked, body_of(left)))
     if not known:
@@ -118,18 +125,6 @@ def _records(store: OpenStore, run_id: str, call_id: str | None) -> Iterator[tup
 
 def _is_content(value: object) -> bool:
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text"), str)
-
-
-def _must_be_erasable(fields: dict[str, Any], body: str, hash_: str, place: str) -> None:
-    if fields.get("schema_version") != ERASABLE_VERSION:
-        raise AuditError(
-            f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they cannot be "
-            "erased without breaking its chain. Archive or delete the store, or its month, as a whole"
-        )
-    kept = [value for value in fields.values() if commits(value) and "text" in value]
-    genuine = all(text_hash(value) == value["text_hash"] for value in kept)
-    if not genuine or not (is_hash_of_erasable(hash_, fields, body) or hash_of(body) == hash_):
-        raise AuditError(f"{place} is not what was written, and erasing would hide it: run verify first")
 
 
 def drafts(found: Sequence[Target], run_id: str, requested_by: str, reason: str) -> Iterator[Draft]:

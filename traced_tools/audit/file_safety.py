@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, Literal
 
@@ -59,7 +60,9 @@ def check_key(path: Path, file: IO[bytes], kind: KeyKind) -> None:
 
 
 def check_folder(path: Path, kind: KeyKind) -> None:
-    """Raise if anybody can replace a key since its folder is open to all; log a warning if the folder's group can.
+    """Raise if anybody can replace a key since its folder is open to all.
+
+    If only the folder's group or owner can, log a warning: containers often run as root over folders of other users.
 
     Args:
         path: the key's file. If it is a link, the folder of the file it leads to counts as well.
@@ -72,11 +75,11 @@ def check_folder(path: Path, kind: KeyKind) -> None:
         return
     name = f"{_NAMES[kind]} {path}"
     for folder in {path.parent, Path(os.path.realpath(path)).parent}:
-        if (problem := _folder_problem(folder, _BY_ANYBODY)) is not None:
+        if (problem := _open_folder(folder, _BY_ANYBODY)) is not None:
             text = f"{name} can be replaced: its folder {folder} {problem}; use a folder that only its owner can write"
             raise ConfigurationError(text)
-        if (problem := _folder_problem(folder, _WRITABLE)) is not None:
-            _warn(f"{name} can be replaced: its folder {folder} {problem}; chmod go-w the folder")
+        for problem in _folder_problems(folder):
+            _warn(f"{name} can be replaced: its folder {folder} {problem}")
 
 
 def warn_of_files(*files: Path) -> None:
@@ -95,19 +98,24 @@ def warn_of_files(*files: Path) -> None:
         if info.st_mode & _WRITABLE:
             _warn(f"{path} {_open_to(info, _WRITABLE)}, who can change the audit trail: chmod 600 it")
     for folder in dict.fromkeys(path.parent for path in files):
-        if (problem := _folder_problem(folder, _WRITABLE)) is not None:
-            _warn(f"the folder {folder} of the audit trail {problem}, who can replace its files: chmod go-w the folder")
+        for problem in _folder_problems(folder):
+            _warn(f"the files of the audit trail can be replaced: their folder {folder} {problem}")
 
 
-def _folder_problem(folder: Path, forbidden: int) -> str | None:
+def _folder_problems(folder: Path) -> Iterator[str]:
+    """Give why others can replace the files of a folder, and what to do about it."""
+    if (info := _info(folder)) is not None and (problem := _foreign(info)) is not None:
+        yield f"{problem}; chown it to the user of this process"
+    if (problem := _open_folder(folder, _WRITABLE)) is not None:
+        yield f"{problem}; chmod go-w it"
+
+
+def _open_folder(folder: Path, forbidden: int) -> str | None:
     info = _info(folder)
-    if info is None or os.statvfs(folder).f_flag & os.ST_RDONLY:
+    if info is None or not info.st_mode & forbidden or info.st_mode & stat.S_ISVTX:
         return None
-    if (problem := _foreign(info)) is not None:
-        return problem
-    if info.st_mode & forbidden and not info.st_mode & stat.S_ISVTX:
-        return _open_to(info, _WRITABLE)
-    return None
+    is_mounted_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+    return None if is_mounted_read_only else _open_to(info, _WRITABLE)
 
 
 def _info(path: Path) -> os.stat_result | None:

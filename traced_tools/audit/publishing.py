@@ -135,7 +135,6 @@ class Publisher:
 
     def _next(self) -> tuple[int, Line] | None:
         with self._changed:
-            self._under_way = False
             self._changed.wait_for(lambda: self._lines or self._closed)
             if self._closed:
                 return None
@@ -153,7 +152,7 @@ class Publisher:
             if self._failures:
                 _log.warning("%s: checkpoints are kept outside the store again", self._about())
             self._failures, self.problem, self._overflowing = 0, None, False
-            self._kept = number
+            self._kept, self._under_way = number, False
             self._changed.notify_all()
         return True
 

@@ -156,12 +156,14 @@ _ERASABLE: Final = ("text", "salt", "cut")
 
 def commits(value: object) -> bool:
     """Whether a field of a record is a content that commits to a text."""
-    return isinstance(value, Mapping) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
+    return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
 
 
-def version_of(kind: object, fields: Mapping[str, Any]) -> int:
-    """Return the version that a record of this kind has, if it says this."""
-    return ERASABLE_VERSION if kind == "erasure" or any(map(commits, fields.values())) else SCHEMA_VERSION
+def has_version(kind: object, fields: Mapping[str, Any]) -> bool:
+    """Whether a record has a version that a trail gives to one of this kind that says this."""
+    if fields.get("schema_version") == ERASABLE_VERSION:
+        return kind == "erasure" or any(map(commits, fields.values()))
+    return fields.get("schema_version") == SCHEMA_VERSION and kind != "erasure"
 
 
 def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class AuditTrail:
             `<store>.checkpoints`, and for nowhere with a server store.
         checkpoint_every: records after which one is made.
         checkpoint_interval: seconds after the first record that none covers.
-        signing_key: an Ed25519 key that signs checkpoints: 32 raw bytes, PEM, or the path of a PEM file. Needs the
-            extra `signing`.
+        signing_key: an Ed25519 key that signs checkpoints: 32 raw bytes, PEM, or the path of a file with either, which
+            other users must not be able to read, change or replace. Needs the extra `signing`.
         timeout: seconds that `write` waits for a record to become durable.
         telemetry: where records are mirrored to; None for the global providers.
 
@@ -228,7 +228,7 @@ class AuditTrail:
             archived_before: the time, with a zone, up to which records were taken out of the store.
         """
         deadline = time.monotonic() + self._timeout
-        if self.flush():
+        if self.flush() and not callable(self._lines):
             self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
         kept = None if callable(self._lines) else self._lines
         found = verify(self._given, checkpoints=kept, public_key=public_key, archived_before=archived_before)
