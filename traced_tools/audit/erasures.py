@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from traced_tools.audit.evidence import names_of, place_of
 from traced_tools.audit.findings import Problem
-from traced_tools.audit.records import ERASABLE_VERSION, commits, text_hash
+from traced_tools.audit.records import commits, text_hash
 
 _MOST_NOTED: Final = 5
 Text = tuple[str, int, str, str]
@@ -25,9 +25,7 @@ class Erasures:
     _told: list[str] = field(default_factory=list)
 
     def look_at(self, chain_id: str, place: int, hash_: str, fields: Mapping[str, Any]) -> str | None:
-        """Look at the texts of a record; return what is wrong with one, if anything is."""
-        if fields.get("schema_version") != ERASABLE_VERSION:
-            return None
+        """Look at the texts of a record that commits to some; return what is wrong with one, if anything is."""
         for name, content in fields.items():
             if not commits(content):
                 continue

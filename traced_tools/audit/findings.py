@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Integer
 
 from traced_tools.audit.evidence import names_of
-from traced_tools.audit.records import RECORD_KINDS, has_version, timestamp
+from traced_tools.audit.records import RECORD_KINDS, SCHEMA_VERSION, is_erasable, timestamp
 from traced_tools.audit.schema import RECORDS, REPEATED
 
 _LISTED: Final = 5
@@ -78,7 +78,8 @@ def misnumbered(chain_id: str, place: int, sequence: object) -> Problem:
 
 def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: tuple[object, ...]) -> str | None:
     """Return what of a record's columns its body does not say, or what of its body no trail says."""
-    if not has_version(kind, fields):
+    is_usual = fields.get("schema_version") == SCHEMA_VERSION and kind != "erasure"
+    if not is_usual and not is_erasable(kind, fields):
         return "its version is not one of a record like this"
     if fields.get("kind") != kind:
         return "its column kind says other than its body"

@@ -159,11 +159,10 @@ def commits(value: object) -> bool:
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
 
 
-def has_version(kind: object, fields: Mapping[str, Any]) -> bool:
-    """Whether a record has a version that a trail gives to one of this kind that says this."""
-    if fields.get("schema_version") == ERASABLE_VERSION:
-        return kind == "erasure" or any(map(commits, fields.values()))
-    return fields.get("schema_version") == SCHEMA_VERSION and kind != "erasure"
+def is_erasable(kind: object, fields: Mapping[str, Any]) -> bool:
+    """Whether a record has version 2 and holds what needs it: texts that it commits to, or an erasure."""
+    holds = kind == "erasure" or any(map(commits, fields.values()))
+    return holds and fields.get("schema_version") == ERASABLE_VERSION
 
 
 def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:

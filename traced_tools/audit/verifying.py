@@ -45,7 +45,7 @@ from traced_tools.audit.findings import (
 )
 from traced_tools.audit.opening import OpenStore, StorePath, embedded_path, opened, parsed
 from traced_tools.audit.queries import MOST
-from traced_tools.audit.records import GENESIS, is_hash_of_erasable
+from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable
 from traced_tools.audit.schema import RECORDS, REPEATED
 
 COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
@@ -300,7 +300,8 @@ class _Walk:
             return Problem("changed", chain_id, place, text)
         if kind == "checkpoint" and (problem := self._look_at_checkpoint(chain, fields)) is not None:
             return problem
-        if (text := self.erasures.look_at(chain_id, place, hash, fields)) is not None:
+        erasable = fields["schema_version"] == ERASABLE_VERSION
+        if erasable and (text := self.erasures.look_at(chain_id, place, hash, fields)) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "gap":
             self._hear_gap(chain_id, place, fields)
