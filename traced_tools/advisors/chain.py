@@ -158,6 +158,8 @@ class AdvisorChain:
         """
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
         delivery, text = request.run.delivery, delta.visible_text
+        if delta.restarts and delivery is not None:
+            delivery.restarted()
         changes: list[tuple[int, str]] = []
         for reached, (name, on_chunk) in enumerate(self._on_chunk[stage:], stage + 1):
             shown: Any = on_chunk(chunk)

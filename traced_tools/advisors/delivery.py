@@ -74,6 +74,10 @@ class Delivery:
         self._begun[entry] = self._begun[entry + 1] = len(self.passed)
         self._answers[entry] = self._answers[entry + 1] = None
 
+    def restarted(self) -> None:
+        """Forget the texts of the model call under way: the model begins its answer again, and the reader clears it."""
+        del self.passed[self._begun[-1] + 1 :]  # the first of the call is its pass of the loop
+
     def answered(self, entry: int, response: ChatClientResponse) -> None:
         """Record what the entry answered."""
         self._answers[entry] = response
