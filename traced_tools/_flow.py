@@ -218,7 +218,15 @@ def drive(execution: Execution[T]) -> T:
 
 def advance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for, blocking, and resume the flow."""
-    performed(execution)()
+    assert execution.step is not None
+    try:
+        result = execution.context.run(execution.step.run)
+    except BaseException as error:
+        failure = error
+    else:
+        execution.resume(result)
+        return
+    fail_afterwards(execution, failure)
 
 
 def performed(execution: Execution[Any]) -> Callable[[], None]:

@@ -115,9 +115,10 @@ class ChatResponse(Value):
         return self.replace(message=self.message.replace(parts=tuple(part for part in parts if part is not last)))
 
     def check_names(self, provider: str) -> None:
-        """Raise `InvalidResponse`, with `provider` on it, if a call has no name and was not cut off before its name."""
-        if not all(call.name for call in self.without_cut_call().tool_calls):
-            raise InvalidResponse("the answer holds a tool call without a name", provider=provider)
+        """Raise `InvalidResponse`, with `provider` on it, if a call has no name."""
+        for call in self.tool_calls:
+            if not call.name:
+                raise InvalidResponse("the answer holds a tool call without a name", provider=provider)
 
     def with_call_ids(self) -> Self:
         """Return this response with an id of its own for each call, made up where it has none, so that results fit."""

@@ -99,8 +99,9 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         if not isinstance(response, ChatResponse):
             name = type(self.model).__name__
             raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")
-        response.check_names(self.model.provider)
-        return response.sealed_by(self.model.provider).without_cut_call().with_call_ids()
+        answer = response.sealed_by(self.model.provider).without_cut_call()  # which may lack a name
+        answer.check_names(self.model.provider)
+        return answer.with_call_ids()
 
     def __repr__(self) -> str:
         return f"<CallModel {self.model.model}: {self.request!r}>"

@@ -173,7 +173,7 @@ class FunctionToolCallback:
             InvalidArguments: for arguments that do not fit; whatever the function raises passes as it is.
         """
         expect("tool_input", tool_input, str, "JSON text")
-        if not _runs_by(self).call:
+        if not _overrides_nothing(self) and not _runs_by(self).call:
             text: str = Call[Any](self.acall, tool_input, context).run()
             return text
         return self.step(self.bind(tool_input).value, context or ToolContext()).run().text
@@ -184,7 +184,7 @@ class FunctionToolCallback:
         A subclass that overrides `call` alone is run by it.
         """
         expect("tool_input", tool_input, str, "JSON text")
-        if not _runs_by(self).acall:
+        if not _overrides_nothing(self) and not _runs_by(self).acall:
             text: str = await Call[Any](self.call, tool_input, context).arun()
             return text
         return (await self.step(self.bind(tool_input).value, context or ToolContext()).arun()).text

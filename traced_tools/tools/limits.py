@@ -71,9 +71,6 @@ def _expect_count(argument: str, value: object) -> None:
 
 DEFAULT_LIMITS = LoopLimits()
 
-Identity = tuple[str, str]
-"""What identical calls share: the tool's name and its arguments in one form."""
-
 
 class Seen(Protocol):
     """A result as the model sees it."""
@@ -85,6 +82,17 @@ class Seen(Protocol):
     @property
     def images(self) -> Sequence[ImagePart]:
         """The images it sees beside that."""
+
+
+class _Repetition:
+    """Identical calls since their result last changed: how many, of which answer the last, and what it gave."""
+
+    __slots__ = ("answer", "calls", "digest")
+
+    def __init__(self) -> None:
+        self.answer: object = None
+        self.calls = 0
+        self.digest: int | None = None
 
 
 class LimitTally:
@@ -102,9 +110,7 @@ class LimitTally:
         self._started = time.monotonic()
         self._calls = 0
         self._per_tool: Counter[str] = Counter()
-        self._repeats: Counter[Identity] = Counter()
-        self._last_results: dict[Identity, int] = {}
-        self._canonical: dict[str, str] = {}
+        self._repetitions: dict[tuple[str, str], _Repetition] = {}  # by the tool's name and each form of the arguments
 
     @property
     def deadline(self) -> float | None:
@@ -112,21 +118,19 @@ class LimitTally:
         seconds = self.limits.max_seconds
         return None if seconds is None else self._started + seconds
 
-    def admit(
-        self, call: ToolCall, *, counted: set[Identity] | None = None, repeatable: bool = False
-    ) -> StopReason | None:
+    def admit(self, call: ToolCall, *, answer: object = None, repeatable: bool = False) -> StopReason | None:
         """Count a requested call; return the limit it breaks, or None when it may run.
 
         Args:
             call: what the model asked for.
-            counted: the calls of the same answer so far; an identical one does not count as a repetition.
+            answer: stands for the answer that the call is of; identical calls of one answer count once.
             repeatable: whether the tool may be called with the same arguments any number of times.
         """
         limits = self.limits
         self._calls += 1
         self._per_tool[call.name] += 1
         most_repeated = None if repeatable else limits.max_repeated_calls
-        if most_repeated is not None and self._repeated(call, counted) > most_repeated:
+        if most_repeated is not None and self._repeated(call, answer) > most_repeated:
             return self._break("repeated_call", call.name)
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
@@ -135,31 +139,29 @@ class LimitTally:
             return self._break("max_tool_calls")
         return None
 
-    def _repeated(self, call: ToolCall, counted: set[Identity] | None) -> int:
-        identity = self._identity(call)
-        if counted is None or identity not in counted:
-            self._repeats[identity] += 1
-        if counted is not None:
-            counted.add(identity)
-        return self._repeats[identity]
-
-    def _identity(self, call: ToolCall) -> Identity:
-        written = call.arguments
-        if written not in self._canonical:
-            self._canonical[written] = _canonical(written)
-        return call.name, self._canonical[written]
+    def _repeated(self, call: ToolCall, answer: object) -> int:
+        key = (call.name, call.arguments)
+        found = self._repetitions.get(key)
+        if found is None:
+            canonical = (call.name, _canonical(call.arguments))
+            found = self._repetitions[key] = self._repetitions.setdefault(canonical, _Repetition())
+        if answer is None or found.answer is not answer:
+            found.answer = answer
+            found.calls += 1
+        return found.calls
 
     def returned(self, call: ToolCall, result: Seen) -> None:
-        """Record what a call that ran gave; identical calls are counted anew from a result that differs from the last.
+        """Record the result of a call that ran. If it differs from the last, identical calls are counted anew.
 
         Of the result only a digest is kept.
         """
-        if not self._repeats or (identity := self._identity(call)) not in self._repeats:
-            return  # the limit is off, or the tool is repeatable
+        found = self._repetitions.get((call.name, call.arguments))
+        if found is None:  # the limit is off, or the tool is repeatable
+            return
         digest = _digest(result)
-        if self._last_results.setdefault(identity, digest) != digest:
-            self._repeats[identity] = 1
-            self._last_results[identity] = digest
+        if found.digest is not None and found.digest != digest:
+            found.calls = 1
+        found.digest = digest
 
     def count(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
         """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
@@ -171,9 +173,8 @@ class LimitTally:
         passes = 0
         for calls, results in exchanges_of_run(messages):
             passes += 1
-            counted: set[Identity] = set()
             for call in calls:
-                self.admit(call, counted=counted, repeatable=call.name in repeatable)
+                self.admit(call, answer=calls, repeatable=call.name in repeatable)
             for call, result in zip(calls, results, strict=True):
                 if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
                     self.returned(call, result)

@@ -24,7 +24,7 @@ from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.conversation import NOT_RUN, with_results
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
-from traced_tools.tools.limits import DEFAULT_LIMITS, Identity, LoopLimits
+from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.naming import wire_name
 from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.run import RunContext
@@ -293,11 +293,10 @@ class ToolCallingManager:
 
     def _admitted(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
-        counted: set[Identity] = set()
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
             repeatable = _is_repeatable(tools.by_name.get(asked.name))
-            limit = spent or run.tally.admit(asked, counted=counted, repeatable=repeatable)
+            limit = spent or run.tally.admit(asked, answer=step.calls, repeatable=repeatable)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
                 text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import Invocable, ToolCallback, invocable
+from traced_tools.tools.callback import FunctionToolCallback, Invocable, ToolCallback, invocable
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.naming import wire_name
 
@@ -35,12 +35,18 @@ class ToolSet(tuple[ToolCallback, ...]):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise ToolDefinitionError(f"each tool needs a name of its own; given more than once: {', '.join(twice)}")
         _check_wire_names(self.by_name)
-        self._invocables = {name: invocable(tool) for name, tool in self.by_name.items()}
+        self._invocables = {}
+        for tool in self:
+            if type(tool) is not FunctionToolCallback:  # which can always be called
+                self.invocable(tool.definition.name)
         return self
 
     def invocable(self, name: str) -> Invocable:
         """Return how the loop runs the tool of that name."""
-        return self._invocables[name]
+        found = self._invocables.get(name)
+        if found is None:
+            found = self._invocables[name] = invocable(self.by_name[name])
+        return found
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"

@@ -123,7 +123,7 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
         response = self._codec.decode(whole_characters(body))
-        response.check_names(self.provider)
+        response.without_cut_call().check_names(self.provider)
         return names.response(response).sealed_by(self.provider)
 
     def _names(self, request: ChatRequest) -> WireNames:
