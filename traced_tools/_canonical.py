@@ -50,6 +50,16 @@ def canonical_text(value: Any) -> str:
         return _SORTED.encode(value)
 
 
+def is_canonical_of(canonical: str, text: str) -> bool:
+    """Whether `canonical` is the canonical JSON of the value that a JSON text stands for."""
+    # only blanks and the order of keys differ, as nearly always: a text with a key twice would be longer
+    if len("".join(text.split())) == len("".join(canonical.split())):
+        with suppress(ValueError, RecursionError):
+            if _SIMPLE.encode(json.loads(text)) == canonical:
+                return True
+    return canonical_json(text) == canonical.encode()
+
+
 def is_nested_deeply(text: str, value: object) -> bool:
     """Whether the value of a JSON text has more than 128 levels, at which what reads it may run out of stack."""
     return _many_openings(text) and _is_deeper(value, _DEEPEST)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic_core import from_json
 
-from traced_tools._canonical import canonical_json
+from traced_tools._canonical import is_canonical_of
 from traced_tools._checks import expect, expect_whole
 from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
@@ -295,7 +295,7 @@ class _Asked:
         written = self._call.arguments
         self._arguments = text = written if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
-        if text != written and canonical_json(written) != text.encode():
+        if text != written and not is_canonical_of(text, written):
             contents["requested_arguments"] = self._content(written, is_json=True)
         if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
             contents["requested_name"] = Content(self._call.name, may_be_told=True)

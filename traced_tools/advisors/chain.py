@@ -160,18 +160,18 @@ class AdvisorChain:
         delivery, text = request.run.delivery, delta.visible_text
         if delta.restarts and delivery is not None:
             delivery.restarted()
-        changes: list[tuple[int, str]] = []
-        for reached, (name, on_chunk) in enumerate(self._on_chunk[stage:], stage + 1):
+        changes: tuple[tuple[int, str], ...] = ()
+        for reached, (name, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
             shown: Any = on_chunk(chunk)
             if shown is None:
-                changes.append((reached, ""))
+                changes += ((reached, ""),)
                 break
             if shown is not chunk:
                 if not isinstance(shown, ChatClientResponse):
                     raise TypeError(
                         f"on_chunk of {name} must return a ChatClientResponse or None, not {type(shown).__name__}"
                     )
-                changes.append((reached, shown.text))
+                changes += ((reached, shown.text),)
                 chunk = shown
         else:
             shown = chunk

@@ -218,7 +218,7 @@ def _canonical(arguments: str) -> str:
     """Arguments that mean the same, written the same: `""` and `{}`, `1` and `1.0`, in a fence or not."""
     text, _ = unwrapped(arguments)
     try:
-        return json.dumps(json.loads(text, parse_float=_number), sort_keys=True, separators=(",", ":"))
+        return _ENCODER.encode(_DECODER.decode(text))
     except (ValueError, RecursionError):
         return text
 
@@ -226,3 +226,7 @@ def _canonical(arguments: str) -> str:
 def _number(written: str) -> float:
     number = float(written)
     return int(number) if number.is_integer() else number
+
+
+_DECODER = json.JSONDecoder(parse_float=_number)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
