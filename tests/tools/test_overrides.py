@@ -119,12 +119,29 @@ def test_no_inherited_delegated_or_original_method_runs_in_place_of_an_override(
     assert only_call(mode, made()).error_type == "PermissionError"
 
 
-def test_calling_a_callback_by_hand_runs_the_override() -> None:
-    for tool in (GuardsCall(double), GuardsAcall(double)):
-        with pytest.raises(PermissionError):
-            tool.call('{"number": 2}')
-        with pytest.raises(PermissionError):
-            asyncio.run(tool.acall('{"number": 2}'))
+class CountsCalls(FunctionToolCallback):
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self.calls = 0
+
+
+class CallsSibling(CountsCalls):
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        self.calls += 1
+        return self.call(tool_input, context)
+
+
+class AwaitsSibling(CountsCalls):
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        self.calls += 1
+        return asyncio.run(super().acall(tool_input, context))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [CallsSibling, AwaitsSibling])
+def test_an_override_may_run_the_method_that_it_inherits(mode: str, kind: type[CountsCalls]) -> None:
+    tool = kind(double)
+    assert (only_call(mode, tool).content, tool.calls) == ("4", 1)
 
 
 @pytest.mark.parametrize("mode", MODES)

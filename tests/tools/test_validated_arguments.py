@@ -5,17 +5,31 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import itertools
 import json
 import pickle
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, Field, GetCoreSchemaHandler, SecretStr, field_serializer
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    WithJsonSchema,
+    field_serializer,
+    model_validator,
+)
 from pydantic_core import core_schema
 
 from tests.helpers import stable_id
@@ -172,6 +186,34 @@ class Person(BaseModel):
         return "SOMEBODY"
 
 
+class Token:
+    """A class that pydantic does not know."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Wallet(BaseModel):
+    amount: int
+    token: Annotated[
+        Token, PlainValidator(Token), PlainSerializer(lambda token: "?"), WithJsonSchema({"type": "string"})
+    ]
+    currency: str = Field(default="EUR", validation_alias=AliasChoices("cur", "currency"))
+
+    @field_serializer("amount")
+    def _hide(self, amount: int) -> int:
+        return 0
+
+    @cached_property
+    def cents(self) -> int:
+        return 100 * self.amount
+
+    @model_validator(mode="after")
+    def _count(self) -> Wallet:
+        assert self.cents >= 0
+        return self
+
+
 class Cents:
     """A class of which only its own schema knows what it is in JSON."""
 
@@ -205,6 +247,8 @@ def add_one(number: int) -> int:
         (list[Spot] | None, None, None),
         (Person, {"fullName": "Ana", "hidden": "h"}, {"fullName": "Ana", "spots": [], "hidden": "h"}),
         (Cents, "9000", 9000),
+        (Wallet, {"amount": "9", "token": "t", "cur": "USD"}, {"amount": 9, "token": "t", "cur": "USD"}),
+        (list[Wallet], [{"amount": "9", "token": "t"}], [{"amount": 9, "token": "t", "cur": "EUR"}]),
         (Annotated[int, AfterValidator(add_one)], 1, 2),
     ],
     ids=stable_id,
@@ -328,6 +372,36 @@ def test_a_further_attempt_gets_the_same_arguments(mode: str) -> None:
 
     assert ask(mode, [pay], {"amount": "1"}, Watch()).outcome == "ok"
     assert received == [(2, [])] * 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_further_attempt_gets_the_default_that_advisors_saw(mode: str) -> None:
+    amounts = itertools.count(50, 50)
+
+    class Payment(BaseModel):
+        amount: int = Field(default_factory=amounts.__next__)
+
+    received: list[int] = []
+
+    def pay(payments: list[Payment]) -> None:
+        received.append(payments[0].amount)
+        raise ConnectionError
+
+    pay.__annotations__["payments"] = list[Payment]
+    watch = Watch()
+    ask(mode, [FunctionToolCallback(pay, metadata=ToolMetadata(retries=2))], {"payments": [{}]}, watch)
+    assert received == [watch.seen[0].args["payments"][0]["amount"]] * 3
+
+
+def test_a_further_attempt_does_not_run_with_arguments_that_no_advisor_saw() -> None:
+    calls = itertools.count()
+
+    def pay(amount: int) -> None:
+        raise ConnectionError
+
+    pay.__annotations__["amount"] = Annotated[int, AfterValidator(lambda amount: amount + next(calls))]
+    result = ask("call", [FunctionToolCallback(pay, metadata=ToolMetadata(retries=2))], {"amount": 1}, Watch())
+    assert (result.outcome, result.error_type) == ("error", "RuntimeError")
 
 
 def test_a_validator_that_fails_once_lets_nothing_run_that_advice_has_not_seen() -> None:

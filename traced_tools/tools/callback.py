@@ -43,8 +43,8 @@ _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 class ToolCallback(Protocol):
     """What the loop needs of a tool.
 
-    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. A class
-    that overrides one of the two and inherits the other is run by the one that it overrides, in every mode.
+    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. If a class
+    overrides one of the two and inherits the other, every mode runs the override.
     """
 
     @property
@@ -167,26 +167,15 @@ class FunctionToolCallback:
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Run the tool on JSON text, blocking, and return the text the model reads.
 
-        A subclass that overrides `acall` alone is run by it.
-
         Raises:
             InvalidArguments: for arguments that do not fit; whatever the function raises passes as it is.
         """
         expect("tool_input", tool_input, str, "JSON text")
-        if not _overrides_nothing(self) and not _runs_by(self).call:
-            text: str = Call[Any](self.acall, tool_input, context).run()
-            return text
         return self.step(self.bind(tool_input).value, context or ToolContext()).run().text
 
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread.
-
-        A subclass that overrides `call` alone is run by it.
-        """
+        """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread."""
         expect("tool_input", tool_input, str, "JSON text")
-        if not _overrides_nothing(self) and not _runs_by(self).acall:
-            text: str = await Call[Any](self.call, tool_input, context).arun()
-            return text
         return (await self.step(self.bind(tool_input).value, context or ToolContext()).arun()).text
 
     def __repr__(self) -> str:

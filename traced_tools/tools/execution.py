@@ -408,9 +408,12 @@ class ToolExecution:
             return bound
         bound = tool.bind(self._sources.get(arguments, arguments))
         scope.repaired(bound.repairs)
-        if self._unbound is not None and self._clock is not None and canonical_text(tool.as_json(bound)) != arguments:
-            raise self._unbound  # advisors decided about arguments that could not be validated: these are others
-        return bound
+        if self._clock is None or canonical_text(tool.as_json(bound)) == arguments:
+            return bound
+        bound = tool.bind(arguments)  # such as a default that is made anew: what the advisors saw counts
+        if canonical_text(tool.as_json(bound)) == arguments:
+            return bound
+        raise self._unbound or RuntimeError("validating the arguments again gives other values than the advisors saw")
 
     def _succeeded(self, ran: Returned) -> ToolResult:
         cut = isinstance(ran.value, Collected) and ran.value.cut

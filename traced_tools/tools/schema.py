@@ -20,8 +20,6 @@ from traced_tools.tools.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
 from traced_tools.tools.signature import Parameter, Signature
 from traced_tools.tools.values import json_value
 
-_NO_FORM = object()
-
 
 class ArgumentSchema:
     """The arguments of one function: their JSON Schema, and how JSON text becomes keyword arguments.
@@ -103,35 +101,20 @@ class ArgumentSchema:
 
         Args:
             value: what `check` returns.
-            text: the JSON text that it stands for; an argument without a JSON form is shown as it is written there.
+            text: the JSON text that it stands for. A part without a JSON form is taken from there; a default without
+                one is left out.
         """
         if self._whole is not None:
-            form = self._json_form(self._whole, value[self._whole])
-            return read_json(text) if form is _NO_FORM else form  # type: ignore[no-any-return]
+            whole: dict[str, Any] = _json_form(value[self._whole], text)
+            return whole
         found: dict[str, Any] = {}
         for parameter in self._parameters:
-            is_given = parameter.name in value
-            if is_given or parameter.has_own_default:
-                form = self._json_form(parameter.name, value[parameter.name] if is_given else parameter.default)
-                if form is not _NO_FORM:
-                    found[parameter.key] = form
-                elif is_given:
-                    found[parameter.key] = read_json(text).get(parameter.key)
+            if parameter.name in value:
+                found[parameter.key] = _json_form(value[parameter.name], text, parameter.key)
+            elif parameter.has_own_default:
+                with suppress(ValueError, RecursionError):
+                    found[parameter.key] = json_value(parameter.default)
         return found
-
-    def _json_form(self, name: str, value: Any) -> Any:
-        try:
-            return json_value(value)
-        except ValueError:  # of a class that only the type's own serializer knows
-            try:
-                if self._whole is not None:
-                    return self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
-                (form,) = self._adapter.dump_python({name: value}, mode="json", warnings=False).values()
-                return form
-            except Exception:  # a serializer of the developer's own may raise anything
-                return _NO_FORM
-        except Exception:  # an iterator, or a class of the developer's that does not let itself be read
-            return _NO_FORM
 
     def _check_fields(self, found: Iterable[Problem]) -> None:
         """Raise `Misfit` for fields that an object does not have; of all else pydantic has judged."""
@@ -145,6 +128,19 @@ class ArgumentSchema:
             if parameter.name not in values:
                 values[parameter.name] = parameter.left_out()
         return values  # type: ignore[no-any-return]
+
+
+def _json_form(value: Any, text: str, key: str | None = None) -> Any:
+    """Return the JSON form of what was validated from a JSON text, or from the argument `key` in it."""
+    try:
+        return json_value(value)
+    except (ValueError, RecursionError):
+        written = read_json(text)
+    written = written if key is None else written.get(key)
+    try:
+        return json_value(value, written)
+    except RecursionError:  # so deep that only the text can say it
+        return written
 
 
 class StrictArguments:

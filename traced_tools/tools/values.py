@@ -11,11 +11,13 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, RootModel
+from pydantic import AliasChoices, BaseModel, RootModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from traced_tools._canonical import canonical_text
@@ -24,17 +26,23 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 _ARRAYS = (list, tuple, deque)
 _SETS = (set, frozenset)
 _LARGEST = 2**53
+_UNKNOWN = object()
+_ABSENT = object()
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
 
     Models and dataclasses become objects with the names that the schema gives their fields, sets become sorted lists,
     a `Decimal` becomes a number where that is exact, a secret becomes what it holds.
 
+    Args:
+        value: the validated value.
+        written: the JSON value that it was validated from. A part without a JSON form of its own, such as an object of
+            a class that pydantic does not know, is taken from there.
+
     Raises:
-        ValueError: for a value that JSON has no form for, such as an object of a class that pydantic does not know.
-        TypeError: for an iterator, which the tool could not read any more.
+        ValueError: for such a part, without `written`.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -42,42 +50,66 @@ def json_value(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {_key(key): json_value(each) for key, each in value.items()}
+        return {name: json_value(each, _part(written, name)) for name, each in _named(value)}
     if isinstance(value, _ARRAYS):
-        return [json_value(each) for each in value]
+        return [json_value(each, _part(written, index)) for index, each in enumerate(value)]
     if isinstance(value, _SETS):
-        return sorted((json_value(each) for each in value), key=canonical_text)
+        return sorted((json_value(each, _part(written, None)) for each in value), key=canonical_text)
     if isinstance(value, Enum):
-        return json_value(value.value)
+        return json_value(value.value, written)
     if isinstance(value, RootModel):
-        return json_value(value.root)
+        return json_value(value.root, written)
     if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return {name: json_value(each) for name, each in _fields(value)}
+        return {name: json_value(each, _part(written, name)) for name, each in _fields(value)}
     if isinstance(value, Decimal):
         return _number(value)
     if hasattr(value, "get_secret_value"):
-        return json_value(value.get_secret_value())
-    if hasattr(value, "__next__"):
-        raise TypeError("an iterator can be read only once")
-    return to_jsonable_python(value)
+        return json_value(value.get_secret_value(), written)
+    return _leaf(value, written)
 
 
-def _key(key: Any) -> str:
-    return key if type(key) is str else next(iter(to_jsonable_python({key: None})))
+def _leaf(value: Any, written: Any) -> Any:
+    if not hasattr(value, "__next__"):  # reading an iterator would use it up
+        with suppress(Exception):  # a serializer of the developer's own may raise anything
+            serializer = _serializer(type(value))  # type: ignore[arg-type]  # mypy: a class has no hash
+            return to_jsonable_python(value) if serializer is None else serializer.dump_python(value, mode="json")
+    if written is _UNKNOWN:
+        raise ValueError(f"{type(value).__name__} has no JSON form")
+    return f"<{type(value).__name__}>" if written is _ABSENT else written
+
+
+@lru_cache(maxsize=1024)
+def _serializer(kind: type) -> TypeAdapter[Any] | None:
+    """Return what writes objects of a class that says itself how pydantic reads and writes them."""
+    return TypeAdapter(kind) if hasattr(kind, "__get_pydantic_core_schema__") else None
+
+
+def _part(written: Any, key: str | int | None) -> Any:
+    """Return the part of a JSON value that a part of the validated value was made from."""
+    if written is _UNKNOWN:
+        return _UNKNOWN
+    try:
+        return _ABSENT if key is None else written[key]
+    except (TypeError, LookupError):
+        return _ABSENT
+
+
+def _named(value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, each in value.items():
+        yield key if type(key) is str else next(iter(to_jsonable_python({key: None}))), each
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a model or dataclass under the names that the model writes."""
     described: Mapping[str, Any] = getattr(type(value), "__pydantic_fields__", {})
-    plain = vars(value) if isinstance(value, BaseModel) else _slots_and_all(value)
-    for name, each in plain.items():
+    names = described if isinstance(value, BaseModel) else [field.name for field in dataclasses.fields(value)]
+    for name in names:
         alias = getattr(described.get(name), "validation_alias", None)
-        yield alias if isinstance(alias, str) else name, each
+        if isinstance(alias, AliasChoices):
+            alias = alias.choices[0]
+        if hasattr(value, name):
+            yield alias if isinstance(alias, str) else name, getattr(value, name)
     yield from (getattr(value, "__pydantic_extra__", None) or {}).items()
-
-
-def _slots_and_all(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)}
 
 
 def _number(value: Decimal) -> int | float | str:
@@ -93,7 +125,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 class ReadOnlyObject(dict[str, Any]):
-    """A JSON object that nobody can change; apart from that, a `dict`."""
+    """A read-only JSON object; a `dict` otherwise."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -105,7 +137,7 @@ class ReadOnlyObject(dict[str, Any]):
 
 
 class ReadOnlyArray(list[Any]):
-    """A JSON array that nobody can change; apart from that, a `list`."""
+    """A read-only JSON array; a `list` otherwise."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
@@ -117,7 +149,7 @@ class ReadOnlyArray(list[Any]):
 
 
 def read_only(value: Any) -> Any:
-    """Return a JSON value with objects and arrays that nobody can change."""
+    """Return a read-only copy of a JSON value."""
     if isinstance(value, dict):
         return ReadOnlyObject({name: read_only(each) for name, each in value.items()})
     if isinstance(value, list):
