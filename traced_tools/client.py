@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import is_
 from typing import Any
 
 from traced_tools._checks import checked_mapping, expect, expect_each
@@ -25,7 +24,6 @@ from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.conversation import with_results
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
-from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
@@ -265,17 +263,13 @@ class ChatClientRequestSpec:
                 response = replace(response, stop_reason="advisor")  # no model was asked
             scope.ended(response.stop_reason, response)
             watch.ended(response.stop_reason, response)
-        return replace(response, usage=run.totals.usage.total, tool_results=_all_results(response, run))
+        results = response.tool_results
+        if not results or any(results is each for each in run.reached):  # none that an advisor put in their place
+            results = run.all_results()
+        return replace(response, usage=run.totals.usage.total, tool_results=results)
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"
-
-
-def _all_results(response: ChatClientResponse, run: RunContext) -> tuple[ToolResult, ...]:
-    """Return all results of the run, or those of `response` if an advisor has put others in their place."""
-    given, made = response.tool_results, run.results
-    is_start = len(given) < len(made) and all(map(is_, given, made))
-    return tuple(made) if is_start else given
 
 
 def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:

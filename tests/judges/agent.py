@@ -55,7 +55,7 @@ class Policy(Advisor):
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
         """Refuse to pay."""
-        return call.denied(MARKER) if call.name == "pay" else await call_next(call)
+        return call.denied(MARKER, code="no_payments") if call.name == "pay" else await call_next(call)
 
 
 class NoEmbedder(RemoteEmbedder):

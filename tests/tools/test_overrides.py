@@ -9,16 +9,19 @@ import pytest
 
 from tests.support import MODES, run
 from traced_tools import (
+    Advisor,
     ChatClient,
     FunctionToolCallback,
     ToolCall,
     ToolContext,
     ToolDefinition,
     ToolDefinitionError,
+    ToolInvocation,
     ToolMetadata,
     ToolResult,
 )
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
 
 TIMEOUTS = pytest.mark.parametrize("timeout", [None, 30.0], ids=["no time-out", "time-out"])
 
@@ -48,9 +51,9 @@ class GuardsBoth(GuardsCall):
         raise PermissionError
 
 
-class GuardsFurtherDown(GuardsBoth):
-    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
-        raise ConnectionRefusedError
+class LogsAcall(GuardsCall):
+    async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
+        return f"logged {await super().acall(tool_input, context)}"
 
 
 class Own:
@@ -91,9 +94,9 @@ def patched() -> FunctionToolCallback:
     return tool
 
 
-def only_call(mode: str, tool: Any, arguments: Any = None) -> ToolResult:
+def only_call(mode: str, tool: Any, arguments: Any = None, *advisors: Advisor) -> ToolResult:
     model = ScriptedChatModel([ToolCall(tool.definition.name, arguments or {"number": 2}), "done"])
-    (result,) = run(mode, ChatClient(model, tools=[tool]).prompt("?")).tool_results
+    (result,) = run(mode, ChatClient(model, tools=[tool], advisors=advisors).prompt("?")).tool_results
     return result
 
 
@@ -109,8 +112,10 @@ def test_a_function_behind_an_override_does_not_run(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_override_that_is_furthest_down_runs(mode: str) -> None:
-    assert only_call(mode, GuardsFurtherDown(double)).error_type == "ConnectionRefusedError"
+def test_of_two_overrides_each_runs_in_its_own_modes(mode: str) -> None:
+    result = only_call(mode, LogsAcall(double))
+    expected = ("logged 4", None) if mode.startswith("a") else (None, "PermissionError")
+    assert (result.content if result.ok else None, result.error_type) == expected
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -205,6 +210,36 @@ def test_what_wraps_a_typed_tool_keeps_its_validation(mode: str) -> None:
     assert only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "7"}).content == "14"
     refused = only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "x"})
     assert (refused.decision, "number: must be an integer" in refused.content) == ("invalid_arguments", True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_subclass_or_a_renaming_wrapper_of_a_tool_with_a_schema_keeps_its_types(mode: str) -> None:
+    class Logs(FunctionToolCallback):
+        def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+            return super().call(tool_input, context)
+
+    schema = {"type": "object", "properties": {"number": {"type": "string"}}}
+    renamed = Wraps(FunctionToolCallback(double))
+    renamed.definition = renamed.definition.replace(name="twice", description="Double it.")
+    for tool, arguments in ((Logs(double, input_schema=schema), {"number": "7"}), (renamed, {"number": "7"})):
+        seen: list[Any] = []
+
+        class Watch(Advisor):
+            name, order = "watch", 400
+
+            async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+                seen.append(call.args)  # noqa: B023
+                return await call_next(call)
+
+        assert only_call(mode, tool, arguments, Watch()).content == "14"
+        assert seen == [{"number": 7}]
+
+
+def test_two_tools_of_one_definition_read_their_arguments_each_in_its_own_way() -> None:
+    definition = ToolDefinition(name="double", input_schema={"type": "object", "properties": {"number": {}}})
+    first = FunctionToolCallback(double, definition=definition)
+    FunctionToolCallback(lambda **given: "", definition=definition)
+    assert only_call("call", Wraps(first), {"number": "x"}).decision == "invalid_arguments"
 
 
 def test_a_wrapper_keeps_the_validation_of_a_tool_that_is_gone() -> None:

@@ -8,7 +8,7 @@ import enum
 import itertools
 import json
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
     AliasChoices,
+    AliasPath,
     BaseModel,
     Field,
     GetCoreSchemaHandler,
@@ -37,7 +38,9 @@ from tests.support import MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
+    ExecuteTools,
     FunctionToolCallback,
+    InvalidArguments,
     ToolCall,
     ToolContext,
     ToolDefinition,
@@ -186,6 +189,18 @@ class Person(BaseModel):
         return "SOMEBODY"
 
 
+class A(BaseModel, extra="allow"):
+    amount: int = Field(validation_alias=AliasChoices("amountCents", "amt"))
+
+
+class B(BaseModel, extra="allow"):
+    amount: int = Field(validation_alias=AliasPath("deep", "amount"))
+
+
+class C(BaseModel):
+    accounts: Iterable[int]
+
+
 class Token:
     """A class that pydantic does not know."""
 
@@ -237,8 +252,11 @@ def add_one(number: int) -> int:
         (date, 0, "1970-01-01"),
         (Decimal, "9000", 9000),
         (Decimal, 0.5, 0.5),
-        (Decimal, "0.1000000000000000055511151231257827", "0.1000000000000000055511151231257827"),
-        (float, "inf", "inf"),
+        (Decimal, "9000.00000000000000000000001", 9000.0),
+        (Decimal, "1e500", "1E+500"),
+        (A, {"amountCents": "9000", "amount": 1}, {"amountCents": 9000, "amount": 1}),
+        (B, {"deep": {"amount": "9000"}, "amount": 1}, {"amount": 9000}),
+        (C, {"accounts": ["666"]}, {"accounts": [666]}),
         (int, 2**63, 2**63),
         (SecretStr, "hush", "hush"),
         (set[str], ["b", "a", "b"], ["a", "b"]),
@@ -266,6 +284,26 @@ def test_a_model_that_is_the_only_parameter_is_shown_by_its_fields() -> None:
     assert seen(pay, {"fullName": "Ana"}).args == {"fullName": "Ana", "spots": [], "hidden": ""}
 
 
+def test_reading_an_iterable_for_an_advisor_leaves_it_to_the_tool() -> None:
+    paid: list[int] = []
+
+    def pay(transfer: C) -> None:
+        paid.extend(transfer.accounts)
+
+    pay.__annotations__["transfer"] = C
+    watch = Watch()
+    ask("call", [pay], {"accounts": ["666", "7"]}, watch)
+    assert (watch.seen[0].args, paid) == ({"accounts": [666, 7]}, [666, 7])
+
+
+@pytest.mark.parametrize("number", ['"nan"', '"Infinity"', "1e400", "NaN"])
+def test_a_number_that_json_has_not_is_refused(number: str) -> None:
+    def pay(amount: float, parts: list[float] | None = None) -> None: ...
+
+    for arguments in (f'{{"amount": {number}}}', f'{{"amount": 1, "parts": [{number}]}}'):
+        assert ask("call", [pay], arguments, Watch()).decision == "invalid_arguments"
+
+
 def test_a_default_that_json_cannot_hold_is_left_out() -> None:
     def pay(to: str, marker: Any = object) -> None: ...
 
@@ -276,6 +314,10 @@ def test_a_parameter_has_the_name_that_the_model_uses() -> None:
     def pay(to: Annotated[str, Field(alias="receiver")] = "Ana") -> None: ...
 
     assert (seen(pay, {"receiver": "Eve"}).args, seen(pay, {}).args) == ({"receiver": "Eve"}, {"receiver": "Ana"})
+
+    def give(to: Annotated[str, Field(validation_alias=AliasChoices("receiver", "payee"))] = "Ana") -> None: ...
+
+    assert (seen(give, {"payee": "Eve"}).args, seen(give, {}).args) == ({"receiver": "Eve"}, {"receiver": "Ana"})
 
 
 def test_what_only_a_schema_describes_is_shown_as_it_is_written() -> None:
@@ -320,6 +362,23 @@ def test_arguments_of_any_depth_end_no_run(mode: str) -> None:
             result = ask(mode, [callback], arguments, watch)
             assert result.decision == ("allowed" if watch.seen else "invalid_arguments")
             assert all(call.args for call in watch.seen)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_driver_that_approves_calls_can_ask_for_what_the_tool_would_get(form: str) -> None:
+    payments = Payments()
+    calls = [ToolCall("pay", FORMS[form], id="p"), ToolCall("pay", "[]", id="q"), ToolCall("invented", id="r")]
+    chat = ChatClient(ScriptedChatModel([calls, "done"]), tools=[payments]).prompt("?").start()
+    while step := chat.next():
+        if isinstance(step, ExecuteTools):
+            assert step.args("p")["amount"] == 9000
+            with pytest.raises(InvalidArguments):
+                step.args("q")
+            with pytest.raises(KeyError, match="no tool of the request"):
+                step.args("r")
+            step.deny("p", "too much")
+        chat.perform(step)
+    assert payments.paid == []
 
 
 # Replaced arguments.

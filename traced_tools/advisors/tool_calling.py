@@ -231,7 +231,7 @@ class _Loop:
             messages=self._conversation(),
             usage=self._usage.total,
             stop_reason=stop_reason,
-            tool_results=tuple(self._run.results),
+            tool_results=self._run.all_results(),
         )
 
     def _conversation(self) -> tuple[Message, ...]:

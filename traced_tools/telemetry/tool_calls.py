@@ -123,8 +123,8 @@ class ToolScope(Scope):
         self._queued += seconds
 
     def repaired(self, repairs: tuple[str, ...]) -> None:
-        """Note what was mended before the arguments fitted."""
-        self._repairs = repairs
+        """Record what was repaired before the arguments fitted; an advisor or a further attempt may bring new ones."""
+        self._repairs += tuple(each for each in repairs if each not in self._repairs) if self._repairs else repairs
 
     def retrying(self, error_type: str) -> None:
         """Note that an attempt failed and another one follows."""

@@ -22,7 +22,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isinf
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
@@ -70,16 +70,6 @@ class Bound(NamedTuple):
     value: Any
     repairs: tuple[Repair, ...] = ()
     text: str = "{}"
-
-
-class Arguments(Protocol):
-    """How a tool reads its arguments."""
-
-    def check(self, text: str) -> dict[str, Any]:
-        """Return the arguments that JSON text stands for; raises `Misfit`."""
-
-    def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
-        """Return the JSON form of what `check` makes of `text`, under the names that the model uses."""
 
 
 def bound(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]) -> Bound:

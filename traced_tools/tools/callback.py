@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, runtime_checkable
-from weakref import ref
 
 from pydantic import ValidationError
 
@@ -17,10 +16,10 @@ from traced_tools._checks import expect, expect_callable
 from traced_tools._flow import Step
 from traced_tools._steps import Call
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import Arguments, Bound, SchemaArguments, bound, schema_arguments, with_each_key_once
+from traced_tools.tools.arguments import Bound, SchemaArguments, bound, schema_arguments, with_each_key_once
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversion import ResultConverter, ToolContent, content_of, converted
-from traced_tools.tools.definition import ToolDefinition, ToolMetadata
+from traced_tools.tools.definition import ArgumentReader, ToolDefinition, ToolMetadata, reader_of, remember_reader
 from traced_tools.tools.function import CallFunction, Convert, Returned, returned
 from traced_tools.tools.mark import Mark, mark_of
 from traced_tools.tools.schema import (
@@ -44,7 +43,7 @@ class ToolCallback(Protocol):
     """What the loop needs of a tool.
 
     An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. If a class
-    overrides one of the two and inherits the other, every mode runs the override.
+    overrides one of the two and the other is still the original, every mode runs the override.
     """
 
     @property
@@ -129,7 +128,7 @@ class FunctionToolCallback:
             definition = _definition(
                 function, signature, _first(name, said.name), _first(description, said.description)
             )
-        self._arguments: Arguments
+        self._arguments: ArgumentReader
         if "input_schema" in definition.model_fields_set:
             self._arguments = _arguments_by(definition.input_schema, signature, input_type)
         elif input_schema is not None:
@@ -141,8 +140,9 @@ class FunctionToolCallback:
                 schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
             )
             definition = definition.replace(input_schema=typed.json_schema)
-            _remember_types(definition, typed)
-        self.definition = definition
+        # a definition that serves several tools cannot tell their readers apart
+        self.definition = definition if reader_of(definition) is None else definition.model_copy()
+        remember_reader(self.definition, self._arguments)
 
     def bind(self, arguments: str) -> Bound:
         """Return the function's keyword arguments; raises `InvalidArguments`."""
@@ -198,7 +198,7 @@ class CustomTool:
     def __init__(self, tool: ToolCallback) -> None:
         self._tool = tool
         definition = tool.definition
-        self._arguments: Arguments = _types_of(definition) or schema_arguments(definition)
+        self._arguments: ArgumentReader = reader_of(definition) or schema_arguments(definition)
         runs_by = _runs_by(tool)
         self._call = _entry(tool, "call") if runs_by.call else None
         self._acall = _entry(tool, "acall") if runs_by.acall else None
@@ -265,9 +265,9 @@ class _RunsBy(NamedTuple):
 
 
 def _runs_by(tool: Any) -> _RunsBy:
-    """Return which methods run a tool: both, or the one that is overridden while the other is inherited.
+    """Return which methods run a tool: both, or the one that is overridden if the other is the original.
 
-    An inherited method does not know of the override, nor does an `acall` that only `__getattr__` finds.
+    An original method does not know of the override, nor does an `acall` that only `__getattr__` finds.
     """
     if getattr(tool, "acall", None) is None:
         return _RunsBy(call=True, acall=False)
@@ -276,8 +276,8 @@ def _runs_by(tool: Any) -> _RunsBy:
     if not acall or not call:
         return _RunsBy(call=not acall, acall=not call)
     return _RunsBy(
-        call=not (acall[0] < call[0] and len(acall) > 1),
-        acall=not (call[0] < acall[0] and len(call) > 1),
+        call=not (acall[0] < call[0] and len(acall) > 1 and len(call) == 1),
+        acall=not (call[0] < acall[0] and len(call) > 1 and len(acall) == 1),
     )
 
 
@@ -308,20 +308,6 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-_TYPES: dict[int, tuple[ref[ToolDefinition], Arguments]] = {}
-"""How the typed function behind a definition reads its arguments, by the definition's id, as long as it lives."""
-
-
-def _remember_types(definition: ToolDefinition, arguments: Arguments) -> None:
-    key = id(definition)
-    _TYPES[key] = (ref(definition, lambda _: _TYPES.pop(key, None)), arguments)
-
-
-def _types_of(definition: ToolDefinition) -> Arguments | None:
-    known = _TYPES.get(id(definition))
-    return None if known is None else known[1]
-
-
 def invocable(tool: ToolCallback) -> Invocable:
     """Return how the loop runs `tool`; raises `ToolDefinitionError` for one that cannot be called."""
     return tool if isinstance(tool, FunctionToolCallback) and _overrides_nothing(tool) else CustomTool(tool)
@@ -333,7 +319,7 @@ def _overrides_nothing(tool: FunctionToolCallback) -> bool:
     return is_ours and "call" not in vars(tool) and "acall" not in vars(tool)
 
 
-def _arguments_by(schema: Mapping[str, Any], signature: Signature, input_type: Any) -> Arguments:
+def _arguments_by(schema: Mapping[str, Any], signature: Signature, input_type: Any) -> ArgumentReader:
     """Return how a function reads its arguments by a JSON Schema and, where it has types, by those."""
     given = SchemaArguments(schema, signature.name, signature.reserved)
     typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)

@@ -33,7 +33,8 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
             continue
         answers = answers_to(calls, results)
         if None in answers:
-            strays = [result for result in results if not any(result is each for each in answers)]
+            used = {id(each) for each in answers}
+            strays = [result for result in results if id(result) not in used]
             complete = [each or _not_run(call) for call, each in zip(calls, answers, strict=True)]
             found += [*messages[after : index + 1], ToolMessage([*complete, *strays])]
             after = end
@@ -46,7 +47,8 @@ def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> 
     for result in results:
         by_id[result.call_id].append(result)
     found = [(call, by_id[call.id].popleft() if call.id and by_id[call.id] else None) for call in calls]
-    left = iter([result for result in results if any(result is each for each in by_id[result.call_id])])
+    unused = {id(result) for waiting in by_id.values() for result in waiting}
+    left = iter([result for result in results if id(result) in unused])
     return [next(left, None) if result is None and not call.id else result for call, result in found]
 
 

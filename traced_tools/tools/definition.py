@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, Self
+from weakref import ref
 
 from pydantic import ConfigDict, Field, field_validator
 
@@ -29,6 +30,45 @@ class ToolDefinition(Value):
         if not name.isprintable() or name != name.strip():
             raise ValueError("a tool's name must be printable, without white space around it")
         return name
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with `changes`, validated like a new one. Without another schema, arguments are read alike."""
+        return self._read_alike(super().replace(**changes), "input_schema" in changes)
+
+    def __copy__(self) -> Self:
+        """Return a copy whose arguments are read alike."""
+        return self._read_alike(super().__copy__(), False)
+
+    def _read_alike(self, copy: Self, has_other_schema: bool) -> Self:
+        if not has_other_schema and (reader := reader_of(self)) is not None:
+            remember_reader(copy, reader)
+        return copy
+
+
+class ArgumentReader(Protocol):
+    """How the function behind a definition reads its arguments."""
+
+    def check(self, text: str) -> dict[str, Any]:
+        """Return the arguments that JSON text stands for; raises an error for those that do not fit."""
+
+    def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
+        """Return the JSON form of what `check` makes of `text`, under the names that the model uses."""
+
+
+_READERS: dict[int, tuple[ref[ToolDefinition], ArgumentReader]] = {}
+"""By the id of a definition, as long as it lives: definitions have no hash, and their readers are no part of them."""
+
+
+def remember_reader(definition: ToolDefinition, reader: ArgumentReader) -> None:
+    """Note how the arguments of a tool with this definition are read; a wrapper hands on the definition alone."""
+    key = id(definition)
+    _READERS[key] = (ref(definition, lambda _: _READERS.pop(key, None)), reader)
+
+
+def reader_of(definition: ToolDefinition) -> ArgumentReader | None:
+    """Return how the arguments of a tool with this definition are read, if its function is known."""
+    known = _READERS.get(id(definition))
+    return None if known is None else known[1]
 
 
 class ToolMetadata(Value):

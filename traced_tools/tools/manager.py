@@ -30,6 +30,7 @@ from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import ToolSet
+from traced_tools.tools.values import read_only
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
@@ -81,6 +82,22 @@ class ExecuteTools(Batch[ToolResult]):
         self._iteration = iteration
         self._settled: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
+
+    def args(self, call_id: str | None) -> Mapping[str, Any]:
+        """Return what the tool of one of the calls would be called with, as a read-only JSON object.
+
+        The arguments are validated and repaired, and have the tool's defaults, whatever way the model wrote them.
+
+        Raises:
+            KeyError: if no call of the batch has the id, or the call names no tool of the request.
+            InvalidArguments: if the arguments do not fit; the tool will not run.
+        """
+        call = self.calls[self._places(call_id)[0]]
+        if call.name not in self._tools.by_name:
+            raise KeyError(f"the call {call_id!r} names no tool of the request")
+        tool = self._tools.invocable(call.name)
+        found: Mapping[str, Any] = read_only(tool.as_json(tool.bind(call.arguments)))
+        return found
 
     def approve(self, call_id: str | None, *, by: str | None = None) -> None:
         """Let one of the calls run that requires approval.

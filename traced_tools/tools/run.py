@@ -48,6 +48,7 @@ class RunContext:
     Attributes:
         complete: the last conversation that was found to have a result for each call.
         results: what became of each call that a loop has run so far.
+        reached: each tuple of these that a response of a loop has held.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class RunContext:
         "events",
         "id",
         "limits",
+        "reached",
         "resolver_fallback",
         "results",
         "tally",
@@ -98,6 +100,7 @@ class RunContext:
         self.totals = Totals()
         self.complete: tuple[Message, ...] | None = None
         self.results: list[ToolResult] = []
+        self.reached: list[tuple[ToolResult, ...]] = []
         self.delivery: Delivery | None = None
         self.trace_id: str | None = None
 
@@ -112,6 +115,12 @@ class RunContext:
             run_id=self.id,
             deadline=self.tally.deadline,
         )
+
+    def all_results(self) -> tuple[ToolResult, ...]:
+        """Return what became of each call of the run so far."""
+        found = tuple(self.results)
+        self.reached.append(found)
+        return found
 
     def __repr__(self) -> str:
         return f"<RunContext {self.id} of {self.agent}>"

@@ -65,7 +65,7 @@ class ArgumentSchema:
         # a typed dictionary and not a model: any parameter name is allowed in it, `json` and `model_config` too
         fields: Any = {each.name: self._field(signature.name, each) for each in signature.parameters}
         arguments: Any = TypedDict("Arguments", fields)  # type: ignore[misc]
-        adapter, schema = _adapted(signature, with_config(ConfigDict(extra="forbid"))(arguments))
+        adapter, schema = _adapted(signature, with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(arguments))
         for parameter in signature.parameters:
             _add_default(schema["properties"].get(parameter.key, {}), parameter)
         return adapter, _told(schema)
@@ -105,16 +105,28 @@ class ArgumentSchema:
                 one is left out.
         """
         if self._whole is not None:
-            whole: dict[str, Any] = _json_form(value[self._whole], text)
+            whole: dict[str, Any] = self._json_form(value, text, self._whole, None)
             return whole
         found: dict[str, Any] = {}
         for parameter in self._parameters:
             if parameter.name in value:
-                found[parameter.key] = _json_form(value[parameter.name], text, parameter.key)
+                found[parameter.key] = self._json_form(value, text, parameter.name, parameter.key)
             elif parameter.has_own_default:
                 with suppress(ValueError, RecursionError):
                     found[parameter.key] = json_value(parameter.default)
         return found
+
+    def _json_form(self, value: dict[str, Any], text: str, name: str, key: str | None) -> Any:
+        """Return the JSON form of one keyword argument, which the model writes as `key`, or as the whole text."""
+        try:
+            return json_value(value[name])
+        except (ValueError, RecursionError):
+            written = read_json(text)
+        written = written if key is None else written.get(key)
+        try:
+            return json_value(self.check(text)[name], written)  # another value: the tool reads the iterables of its own
+        except RecursionError:  # so deep that only the text can say it
+            return written
 
     def _check_fields(self, found: Iterable[Problem]) -> None:
         """Raise `Misfit` for fields that an object does not have; of all else pydantic has judged."""
@@ -128,19 +140,6 @@ class ArgumentSchema:
             if parameter.name not in values:
                 values[parameter.name] = parameter.left_out()
         return values  # type: ignore[no-any-return]
-
-
-def _json_form(value: Any, text: str, key: str | None = None) -> Any:
-    """Return the JSON form of what was validated from a JSON text, or from the argument `key` in it."""
-    try:
-        return json_value(value)
-    except (ValueError, RecursionError):
-        written = read_json(text)
-    written = written if key is None else written.get(key)
-    try:
-        return json_value(value, written)
-    except RecursionError:  # so deep that only the text can say it
-        return written
 
 
 class StrictArguments:

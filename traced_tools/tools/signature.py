@@ -19,6 +19,7 @@ from traced_tools._checks import expect
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.docstrings import read_docstring
+from traced_tools.tools.values import name_in_schema
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SAID_BY_FIELD = [
@@ -136,7 +137,7 @@ class Parameter:
         has_default = self.has_own_default or not field.is_required()
         may_be_left_out = has_default or any(kind is type(None) for kind in _alternatives(field.annotation))
         self.required = not may_be_left_out if said.required is None else said.required
-        self.key = field.validation_alias if isinstance(field.validation_alias, str) else self.name
+        self.key = name_in_schema(self.name, field.validation_alias)
         described = said.description or field.description or documented
         if field.is_required():
             self.hint = hint if described == field.description else Annotated[hint, Field(description=described)]

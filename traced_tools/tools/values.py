@@ -17,15 +17,17 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from pydantic import AliasChoices, BaseModel, RootModel, TypeAdapter
-from pydantic_core import to_jsonable_python
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, TypeAdapter
+from pydantic_core import SchemaValidator, core_schema, to_jsonable_python
 
 from traced_tools._canonical import canonical_text
 
 _PLAIN = frozenset({str, int, bool, type(None)})
 _ARRAYS = (list, tuple, deque)
 _SETS = (set, frozenset)
-_LARGEST = 2**53
+_LARGEST_EXPONENT = 300
+ValidatorIterator: Any = type(SchemaValidator(core_schema.generator_schema()).validate_python([]))
+"""What pydantic makes of an iterable in a model: it reads and validates its items only when the tool does."""
 _UNKNOWN = object()
 _ABSENT = object()
 
@@ -34,12 +36,13 @@ def json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
 
     Models and dataclasses become objects with the names that the schema gives their fields, sets become sorted lists,
-    a `Decimal` becomes a number where that is exact, a secret becomes what it holds.
+    a `Decimal` becomes the nearest number, a secret becomes what it holds.
 
     Args:
         value: the validated value.
         written: the JSON value that it was validated from. A part without a JSON form of its own, such as an object of
-            a class that pydantic does not know, is taken from there.
+            a class that pydantic does not know, is taken from there. The value is then one for this purpose alone:
+            iterables in it are read.
 
     Raises:
         ValueError: for such a part, without `written`.
@@ -69,7 +72,10 @@ def json_value(value: Any, written: Any = _UNKNOWN) -> Any:
 
 
 def _leaf(value: Any, written: Any) -> Any:
-    if not hasattr(value, "__next__"):  # reading an iterator would use it up
+    if written is not _UNKNOWN and isinstance(value, ValidatorIterator):
+        with suppress(ValueError):  # an item does not fit, as the tool will find as well
+            return [json_value(each, written) for each in value]
+    elif not hasattr(value, "__next__"):  # reading an iterator would use it up
         with suppress(Exception):  # a serializer of the developer's own may raise anything
             serializer = _serializer(type(value))  # type: ignore[arg-type]  # mypy: a class has no hash
             return to_jsonable_python(value) if serializer is None else serializer.dump_python(value, mode="json")
@@ -102,22 +108,24 @@ def _named(value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a model or dataclass under the names that the model writes."""
     described: Mapping[str, Any] = getattr(type(value), "__pydantic_fields__", {})
+    yield from (getattr(value, "__pydantic_extra__", None) or {}).items()  # first: no field is hidden by one of them
     names = described if isinstance(value, BaseModel) else [field.name for field in dataclasses.fields(value)]
     for name in names:
-        alias = getattr(described.get(name), "validation_alias", None)
-        if isinstance(alias, AliasChoices):
-            alias = alias.choices[0]
         if hasattr(value, name):
-            yield alias if isinstance(alias, str) else name, getattr(value, name)
-    yield from (getattr(value, "__pydantic_extra__", None) or {}).items()
+            yield name_in_schema(name, getattr(described.get(name), "validation_alias", None)), getattr(value, name)
+
+
+def name_in_schema(name: str, alias: str | AliasPath | AliasChoices | None) -> str:
+    """Return what the JSON Schema calls a field; of one that stands deeper in the JSON, its own name."""
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    return first if isinstance(first, str) else name
 
 
 def _number(value: Decimal) -> int | float | str:
-    if value.is_finite():
-        number = int(value) if value == value.to_integral_value() and abs(value) < _LARGEST else float(value)
-        if Decimal(repr(number)) == value:
-            return number
-    return str(value)
+    """Return a `Decimal` as a number, the nearest there is; as text if it is beyond all of them."""
+    if not value.is_finite() or value.adjusted() > _LARGEST_EXPONENT:
+        return str(value)
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
