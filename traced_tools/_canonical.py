@@ -21,7 +21,7 @@ def canonical_json(text: str) -> bytes | None:
     None for what is no JSON, and for JSON that has no such form or more than one meaning: numbers beyond a double,
     integers beyond 2**53, a key twice, lone surrogates, more than 128 levels.
     """
-    import rfc8785  # not with the package: most runs never need it
+    import rfc8785  # imported here: most runs never need it
 
     try:
         if _may_be_simple(text):
@@ -52,7 +52,7 @@ def canonical_text(value: Any) -> str:
 
 def is_canonical_of(canonical: str, text: str) -> bool:
     """Whether `canonical` is the canonical JSON of the value that a JSON text stands for."""
-    # only blanks and the order of keys differ, as nearly always: a text with a key twice would be longer
+    # almost always only white space and the order of keys differ; a text with a repeated key would be longer
     if len("".join(text.split())) == len("".join(canonical.split())):
         with suppress(ValueError, RecursionError):
             if _SIMPLE.encode(json.loads(text)) == canonical:
@@ -61,7 +61,7 @@ def is_canonical_of(canonical: str, text: str) -> bool:
 
 
 def is_nested_deeply(text: str, value: object) -> bool:
-    """Whether the value of a JSON text has more than 128 levels, at which what reads it may run out of stack."""
+    """Whether a JSON value has more than 128 levels, which can exhaust the stack of a reader."""
     return _many_openings(text) and _is_deeper(value, _DEEPEST)
 
 
@@ -129,7 +129,7 @@ def _many_openings(text: str) -> bool:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Whether a value is nested deeper, so that it does not depend on the stack which form a digest has."""
+    """Whether a value has more than `levels` levels. A fixed limit keeps the digest's form independent of the stack."""
     if not isinstance(value, dict | list):
         return False
     children = value.values() if isinstance(value, dict) else value

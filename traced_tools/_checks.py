@@ -44,7 +44,7 @@ def expect_positive(argument: str, value: float | None) -> None:
 
 
 def checked_mapping(argument: str, values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a copy of `values`, empty for None; raises an error that names the argument for what has no names."""
+    """Return a copy of `values`, empty for None; raises an error that names the argument if a key is no name."""
     if values is None:
         return {}
     expect(argument, values, Mapping, "a mapping of names to values")

@@ -115,7 +115,7 @@ def test_a_call_that_needs_approval_is_denied_and_the_model_is_told(mode: str) -
     assert [each.decision for each in response.tool_results] == ["denied", "denied", "allowed"]
     assert ran == []
     (message,) = (each for each in model.requests[1].messages if isinstance(each, ToolMessage))
-    assert "somebody has to approve of it" in message.results[0].content
+    assert "it requires approval, and none was given" in message.results[0].content
     hands = ToolCallingManager().execute_tool_calls(
         [UserMessage("?")], ChatResponse(AssistantMessage(tool_calls=calls[:1])), tools=delete
     )

@@ -41,7 +41,7 @@ class ChatClientRequest:
     run: RunContext = field(default_factory=RunContext)
 
     def __post_init__(self) -> None:
-        if self.messages is not self.run.complete:  # which a replaced copy mostly has
+        if self.messages is not self.run.complete:  # most replaced copies share the tuple
             given = tuple(self.messages)
             expect_each("messages", given, MESSAGE_TYPES, ANY_MESSAGE)
             messages = with_results(given)

@@ -12,8 +12,8 @@ named on the span:
     json_string       an array or object, written as a JSON string              {"a": "[1]"}        -> {"a": [1]}
     dummy_argument    a placeholder for a tool that takes no arguments          {"dummy": ""}       -> {}
 
-Nothing else is guessed: the model reads what still does not fit, field by field. Policies and the audit trail never see
-an unrepaired form: they get the arguments that the tool is called with.
+Nothing else is guessed: the model gets an error for each field that still does not fit. Policies and the audit digests
+use the arguments that the tool is called with.
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ def _structure(text: str) -> Any:
 def _is_dummy(data: Any) -> bool:
     """Whether arguments are one placeholder, as models send that cannot call a tool without arguments.
 
-    An argument with another name and a value is not one: the model means something by it, and must read that the tool
-    does not take it.
+    Any other argument is not a placeholder: the model intends it, and must get the error that the tool has no such
+    field.
     """
     if not isinstance(data, dict) or len(data) != 1:
         return False
@@ -315,7 +315,7 @@ def read_json(text: str) -> Any:
 
 
 def with_each_key_once(text: str) -> str:
-    """Return JSON text as it is, or written anew with the last of those values whose key stands twice in an object.
+    """Return JSON text unchanged, or rewritten with the last value of each repeated key.
 
     Parsers differ in which of the two they read, so a tool might read another one than was checked.
     """

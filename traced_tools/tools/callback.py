@@ -185,8 +185,8 @@ class FunctionToolCallback:
 class CustomTool:
     """Runs a `ToolCallback` of the user's own.
 
-    Its arguments are checked strictly by its schema. A tool that hands on the definition of a typed Python function, as
-    a wrapper around it does, has them checked as that function has.
+    Its arguments are checked strictly by its schema. A tool that passes on the definition of a typed Python function,
+    such as a wrapper, is validated by that function's types.
 
     Args:
         tool: the tool.
@@ -228,7 +228,7 @@ class CustomTool:
 
 
 class _CallCustom(Step[Returned]):
-    """Call a tool of the user's own: its `call`, or under asyncio its `acall`; the one where there is no other."""
+    """Call a custom tool: `call`, or `acall` under asyncio; if only one exists, that one."""
 
     __slots__ = ("_acall", "_call", "_convert", "began")
 

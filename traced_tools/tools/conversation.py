@@ -9,7 +9,7 @@ from typing import Final
 from traced_tools.messages import AssistantMessage, Message, ToolCall, ToolMessage, ToolResultPart, UserMessage
 
 NOT_RUN: Final = "The call was not run: "
-"""How the result of a call begins that was refused."""
+"""Prefix of the result of a refused call."""
 _NO_RESULT: Final = f"{NOT_RUN}the conversation went on without its result."
 
 Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]
@@ -42,7 +42,7 @@ def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> list[ToolResultPart | None]:
-    """Return the result of each call: the one with its id; for a call without id the next that answers no other."""
+    """Return the result of each call: by id, or for a call without an id the next result that belongs to no other."""
     by_id: defaultdict[str, deque[ToolResultPart]] = defaultdict(deque)
     for result in results:
         by_id[result.call_id].append(result)

@@ -240,7 +240,7 @@ class ToolExecution:
             text = f"There is no tool of that name. Tools you can call: {known}."
             return ToolResult(self._id, self._call.name, text, decision="unknown_tool", error_type="unknown_tool")
         if self._tool.metadata.requires_approval and self._approved is None:
-            text = f"{NOT_RUN}somebody has to approve of it, and nobody has."
+            text = f"{NOT_RUN}it requires approval, and none was given."
             return ToolResult(self._id, self._call.name, text, decision="denied", reason_code="approval_required")
         try:
             self._bind(self._call.arguments)
@@ -255,7 +255,9 @@ class ToolExecution:
             self._bound = self._tools.invocable(self._call.name).bind(source)
         except InvalidArguments:
             raise
-        except Exception as error:  # of a validator of the developer's: it counts as the tool's when that is to run
+        except (
+            Exception
+        ) as error:  # raised by a developer's validator: counted as the tool's error when the tool would run
             self._unbound = error
 
     def _invalid(self, problem: InvalidArguments, scope: ToolScope) -> ToolResult:

@@ -85,7 +85,7 @@ class Seen(Protocol):
 
 
 class _Repetition:
-    """Identical calls since their result last changed: how many, of which answer the last, and what it gave."""
+    """Identical calls since their result last changed: the count, the last answer with one, the result's digest."""
 
     __slots__ = ("answer", "calls", "digest")
 
@@ -123,7 +123,7 @@ class LimitTally:
 
         Args:
             call: what the model asked for.
-            answer: stands for the answer that the call is of; identical calls of one answer count once.
+            answer: identifies the model's answer; identical calls of one answer count once.
             repeatable: whether the tool may be called with the same arguments any number of times.
         """
         limits = self.limits
@@ -208,7 +208,7 @@ def _tokens(usage: Usage | None) -> int:
 
 
 def _digest(result: Seen) -> int:
-    """Return a number of 64 bits that stands for a result; Python's own hash is keyed and costs next to nothing."""
+    """Return a 64-bit hash of a result; `hash()` is keyed and cheap."""
     if not result.images:
         return hash(result.content)
     return hash((result.content, *((image.data, image.url) for image in result.images)))

@@ -100,7 +100,7 @@ class ExecuteTools(Batch[ToolResult]):
         return found
 
     def approve(self, call_id: str | None, *, by: str | None = None) -> None:
-        """Let one of the calls run that requires approval.
+        """Approve a call that requires approval.
 
         Args:
             call_id: the call's id.
@@ -286,7 +286,7 @@ class ToolCallingManager:
             if result.outcome is not None or result.decision == "answered":
                 run.tally.returned(asked, result)
         history = (*messages, message, ToolMessage([result.part() for result in results]))
-        if messages is run.complete:  # so that nobody has to look through the history again
+        if messages is run.complete:  # so the history isn't scanned again
             run.complete = history
         return ToolExecutionResult(history, is_direct, results)
 
@@ -433,7 +433,7 @@ class ToolCallingManager:
 
 
 def _approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[str, str | None]:
-    """Return who approved of which call, by its id; raises `TypeError` for something else."""
+    """Return the approvals by call id; raises `TypeError` for an invalid value."""
     accepted = "ids of calls, or a mapping of ids to the person or service that approved"
     if isinstance(approved, str):
         raise TypeError(f"approved must be {accepted}, not a str; pass [call.id] for a single call")
@@ -444,7 +444,9 @@ def _approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[st
 
 
 def _is_repeatable(tool: ToolCallback | None) -> bool:
-    return tool is not None and getattr(tool.metadata, "repeatable", False) is True  # metadata may be of an own class
+    return (
+        tool is not None and getattr(tool.metadata, "repeatable", False) is True
+    )  # a custom metadata class may lack the field
 
 
 def _returns_directly(tool: ToolCallback | None) -> bool:

@@ -87,7 +87,7 @@ class RunContext:
         self.id = time_ordered_id()
         self.agent = agent
         self.conversation_id = conversation_id
-        self.tool_context = {**tool_context} if tool_context else {}  # its own: several runs may be made of one mapping
+        self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping
         self.limits = limits
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors

@@ -37,7 +37,7 @@ class ToolSet(tuple[ToolCallback, ...]):
         _check_wire_names(self.by_name)
         self._invocables = {}
         for tool in self:
-            if type(tool) is not FunctionToolCallback:  # which can always be called
+            if type(tool) is not FunctionToolCallback:  # a plain one can always be called
                 self.invocable(tool.definition.name)
         return self
 
