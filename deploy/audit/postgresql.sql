@@ -3,8 +3,8 @@
 --   psql --single-transaction --set ON_ERROR_STOP=1 --file postgresql.sql "postgresql://owner@host/audit"
 --
 -- Run it as the role that is to own the table, which must be allowed to create tables here and roles. It may be run
--- again at any time: it makes what is missing, and puts privileges back to what they should be. Everything is made in
--- the first schema of the search_path.
+-- again at any time: it makes what is missing, and sets the privileges of PUBLIC and of the two roles again. Everything is
+-- made in the first schema of the search_path.
 --
 -- A login role gets its rights by membership, and must not be a member of the owner:
 --
@@ -42,6 +42,30 @@ BEGIN
                     ' or create a schema for the trail alone, and put it first in the search_path.';
         END IF;
     END LOOP;
+END
+$$;
+
+-- Refuses what another role made before under a name of the trail's. "IF NOT EXISTS" would take it for a part of the
+-- trail, and a trigger of such a table would run with the owner's rights.
+DO $$
+DECLARE
+    of_the_trail CONSTANT text := '^(audit_records(_.*)?|audit_(make|detach)_partitions'
+        '|audit_(calls|intents|decisions|outcomes|conversations|checkpoints))$';
+    found name;
+BEGIN
+    SELECT object INTO found
+    FROM (
+        SELECT relname, relowner, relnamespace FROM pg_catalog.pg_class
+        UNION ALL SELECT typname, typowner, typnamespace FROM pg_catalog.pg_type
+        UNION ALL SELECT proname, proowner, pronamespace FROM pg_catalog.pg_proc
+    ) AS objects(object, owner, namespace) JOIN pg_catalog.pg_namespace ON pg_namespace.oid = namespace
+    WHERE nspname = pg_catalog.current_schema() AND object ~ of_the_trail
+        AND pg_catalog.pg_get_userbyid(owner) <> CURRENT_USER
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION '% belongs to another role than %', found, CURRENT_USER
+            USING HINT = 'Run this file as the owner of the trail. Drop what another role made.';
+    END IF;
 END
 $$;
 
@@ -83,26 +107,36 @@ CREATE INDEX IF NOT EXISTS audit_checkpoints ON audit_records (chain_id, sequenc
 -- Takes what no month's partition takes, so that no record is ever refused for lack of one.
 CREATE TABLE IF NOT EXISTS audit_records_default PARTITION OF audit_records DEFAULT;
 
--- A table or function that another role made before, under a name of the trail's, must not become a part of the trail.
+-- Refuses what "IF NOT EXISTS" took for a part of the trail and is none, and partitions that belong to another role.
 DO $$
 DECLARE
+    trail CONSTANT oid := 'audit_records'::pg_catalog.regclass;
     found name;
 BEGIN
     SELECT relname INTO found FROM pg_catalog.pg_class
-    WHERE (oid = 'audit_records'::pg_catalog.regclass::oid
-            OR oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits
-                WHERE inhparent = 'audit_records'::pg_catalog.regclass::oid))
-        AND pg_catalog.pg_get_userbyid(relowner) <> CURRENT_USER;
-    IF found IS NULL THEN
-        SELECT proname INTO found
-        FROM pg_catalog.pg_proc JOIN pg_catalog.pg_namespace ON pg_namespace.oid = pronamespace
-        WHERE nspname = pg_catalog.current_schema()
-            AND (proname = 'audit_make_partitions' OR proname = 'audit_detach_partitions')
-            AND pg_catalog.pg_get_userbyid(proowner) <> CURRENT_USER;
-    END IF;
+    WHERE (oid = trail OR oid IN (SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = trail))
+        AND pg_catalog.pg_get_userbyid(relowner) <> CURRENT_USER
+    LIMIT 1;
     IF found IS NOT NULL THEN
         RAISE EXCEPTION '% belongs to another role than %', found, CURRENT_USER
             USING HINT = 'Run this file as the owner of the trail. Drop what another role made.';
+    END IF;
+    SELECT part INTO found
+    FROM pg_catalog.unnest(
+        ARRAY['audit_records_default', 'audit_calls', 'audit_intents', 'audit_decisions', 'audit_outcomes',
+            'audit_conversations', 'audit_checkpoints']::name[]
+    ) AS part
+    WHERE part NOT IN (
+        SELECT relname FROM pg_catalog.pg_inherits JOIN pg_catalog.pg_class ON pg_class.oid = inhrelid
+            WHERE inhparent = trail
+        UNION ALL
+        SELECT relname FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON pg_class.oid = indexrelid
+            WHERE indrelid = trail
+    )
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION '% is not a part of the table audit_records', found
+            USING HINT = 'Something else has this name. Rename it, and run this file again.';
     END IF;
 END
 $$;
@@ -130,6 +164,15 @@ DECLARE
     staying record;
 BEGIN
     EXECUTE format('LOCK TABLE ONLY %I.audit_records IN SHARE UPDATE EXCLUSIVE MODE', trail);  -- one at a time
+    IF NOT EXISTS (  -- a trigger of another role's table would run with the rights of whoever moves its records
+        SELECT FROM pg_inherits
+            JOIN pg_class AS part ON part.oid = inhrelid JOIN pg_class AS whole ON whole.oid = inhparent
+        WHERE inhparent = format('%I.audit_records', trail)::regclass
+            AND inhrelid = to_regclass(format('%I.audit_records_default', trail)) AND part.relowner = whole.relowner
+    ) THEN
+        RAISE EXCEPTION 'audit_records_default is not a partition of the trail that the owner of audit_records has'
+            USING HINT = 'Drop or rename that table, and run postgresql.sql again as the owner of the trail.';
+    END IF;
     FOR month IN EXECUTE format(
         $query$
             SELECT %L::timestamp + make_interval(months => ahead) FROM generate_series(0, %s) AS ahead
@@ -234,8 +277,23 @@ $$;
 
 -- The writer adds records, and reads no more than where chains ended. The reader reads. Neither changes or removes a
 -- record, and partitions are reached through the table alone.
-REVOKE ALL ON FUNCTION audit_make_partitions(integer), audit_detach_partitions(timestamptz) FROM PUBLIC;
-REVOKE ALL ON audit_records, audit_records_default FROM PUBLIC, traced_tools_audit_writer, traced_tools_audit_reader;
+REVOKE ALL ON FUNCTION audit_make_partitions(integer), audit_detach_partitions(timestamptz)
+    FROM PUBLIC, traced_tools_audit_writer, traced_tools_audit_reader;
+DO $$
+DECLARE
+    tables text;
+BEGIN
+    SELECT pg_catalog.string_agg(pg_catalog.format('%I.%I', nspname, relname), ', ') INTO tables
+    FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE relkind IN ('p', 'r') AND (
+        (nspname = pg_catalog.current_schema() AND relname ~ '^audit_records(_default|_\d{4}_\d{2})?$'::text)
+        OR pg_class.oid IN (
+            SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = 'audit_records'::pg_catalog.regclass::oid
+        )
+    );
+    EXECUTE 'REVOKE ALL ON ' || tables || ' FROM PUBLIC, traced_tools_audit_writer, traced_tools_audit_reader';
+END
+$$;
 GRANT INSERT, SELECT (chain_id, sequence, time, hash) ON audit_records TO traced_tools_audit_writer;
 GRANT SELECT ON audit_records TO traced_tools_audit_reader;
 DO $$

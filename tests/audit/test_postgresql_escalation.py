@@ -19,6 +19,7 @@ from tests.audit.test_postgresql_schema import INSERT, ns, partitions, where
 from traced_tools.audit.schema import RECORDS
 
 HOSTILE = "LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''% runs what the writer made'', current_user; END'"
+DEFAULT = "audit_records_default"
 BETTER_FITS = (
     *(
         "format(text, text)",
@@ -109,19 +110,53 @@ def test_the_sql_fails_where_the_writer_made_a_function_of_that_name(open_databa
         open_database.set_up()
 
 
+MADE = str(CreateTable(RECORDS).compile(dialect=postgresql.dialect()))
+PARTITIONED = MADE.replace("(chain_id, sequence)", "(chain_id, sequence, time)") + " PARTITION BY RANGE (time)"
+
+
 @pytest.mark.usefixtures("database")
-def test_the_sql_fails_where_the_writer_made_the_table_before(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("audit_records", PARTITIONED),
+        ("audit_records_default", MADE.replace("audit_records", "audit_records_default")),
+        ("audit_outcomes", "CREATE TABLE audit_outcomes (n integer)"),
+        ("audit_checkpoints", "CREATE TYPE audit_checkpoints AS ENUM ()"),
+    ],
+)
+def test_the_sql_fails_where_another_role_has_taken_a_name_of_the_trail(server: Server, name: str, made: str) -> None:
+    taken = f"taken_{name}"
     with closing(server.connect(OWNER)) as connection:
-        connection.execute("CREATE DATABASE squatted")
-    with closing(server.connect("squatted")) as connection:
+        connection.execute(f"CREATE DATABASE {taken}")
+    with closing(server.connect(taken)) as connection:
         connection.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
-    with closing(server.connect("squatted", WRITER)) as writer:
-        made = str(CreateTable(RECORDS).compile(dialect=postgresql.dialect()))
-        writer.execute(
-            f"{made.replace('(chain_id, sequence)', '(chain_id, sequence, time)')} PARTITION BY RANGE (time)"
-        )
-    with closing(server.connect("squatted")) as owner, pytest.raises(RaiseException, match="audit_records belongs to"):
+    with closing(server.connect(taken, WRITER)) as writer:
+        writer.execute(made)
+    with closing(server.connect(taken)) as owner, pytest.raises(RaiseException, match=f"^{name} belongs to another"):
         owner.execute(SQL.read_bytes())
+
+
+def test_the_sql_fails_where_something_else_of_the_owner_has_the_name_of_a_part(server: Server) -> None:
+    database = Database(server, "name_of_a_part")
+    with closing(database.connect()) as owner:
+        for drop, make, name in (
+            ("DROP INDEX audit_outcomes", "CREATE TABLE audit_outcomes (n integer)", "audit_outcomes"),
+            ("DROP TABLE audit_outcomes", "ALTER TABLE audit_records DETACH PARTITION audit_records_default", DEFAULT),
+        ):
+            owner.execute(drop)
+            owner.execute(make)
+            with pytest.raises(RaiseException, match=f"^{name} is not a part of the table audit_records"):
+                database.set_up()
+        with pytest.raises(RaiseException, match="audit_records_default is not a partition of the trail"):
+            owner.execute("SELECT audit_make_partitions()")
+
+
+def test_partitions_are_not_made_where_the_default_partition_belongs_to_another_role(server: Server) -> None:
+    database = Database(server, "default_of_another")
+    with closing(database.connect()) as owner:
+        owner.execute(f"ALTER TABLE audit_records_default OWNER TO {WRITER}")
+        with pytest.raises(RaiseException, match="audit_records_default is not a partition of the trail"):
+            owner.execute("SELECT audit_make_partitions()")
 
 
 def test_a_table_that_has_the_name_of_a_coming_month_is_warned_of(open_database: Database) -> None:

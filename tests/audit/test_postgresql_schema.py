@@ -260,12 +260,17 @@ def test_the_sql_run_again_changes_nothing_and_puts_privileges_back(
     dumped, made = structure(database.url(OWNER), ["chain_id", "sequence", "time"]), partitions(owner)
     owner.execute("GRANT ALL ON audit_records TO traced_tools_audit_writer, PUBLIC")
     owner.execute("GRANT UPDATE (body) ON audit_records TO traced_tools_audit_reader")
+    owner.execute("GRANT SELECT, UPDATE ON audit_records_2026_01 TO traced_tools_audit_writer")
+    owner.execute("GRANT EXECUTE ON FUNCTION audit_detach_partitions TO traced_tools_audit_writer")
     writer.execute("UPDATE audit_records SET body = 'forged' WHERE chain_id = 'twice'")
     database.set_up()
     assert (structure(database.url(OWNER), ["chain_id", "sequence", "time"]), partitions(owner)) == (dumped, made)
     for role in (WRITER, READER):
         with closing(database.connect(role)) as connection, pytest.raises(InsufficientPrivilege):
             connection.execute("UPDATE audit_records SET body = 'forged' WHERE chain_id = 'twice'")
+    for statement in ("UPDATE audit_records_2026_01 SET body = ''", "SELECT audit_detach_partitions(now())"):
+        with pytest.raises(InsufficientPrivilege):
+            writer.execute(statement)
     writer.execute(INSERT, ["twice", 2, ns(2026, 1)])
     assert len(where(owner, "twice")) == 2
 
