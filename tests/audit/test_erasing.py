@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.audit.commanded import audit, complaint, printed
-from tests.audit.made import Chain, content
+from tests.audit.made import COLUMNS, Chain, content
 from tests.audit.made import write as write_store
 from tests.audit.tampered import by_hand
 from tests.audit.trails import KEY, SECRET, bodies, of_kind, write
@@ -26,13 +27,14 @@ from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure
 from traced_tools.audit.erasures import Erasures
 from traced_tools.audit.opening import parsed
-from traced_tools.audit.records import Content, Draft, Subject, is_hash_of_erasable
+from traced_tools.audit.records import Content, Draft, Subject, body_of, is_hash_of_erasable
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 
 ASKED = {"requested_by": "ticket 4711", "reason": "Article 17 GDPR"}
 SIGNING_KEY = bytes(range(32))
-PUBLIC_KEY = Ed25519PrivateKey.from_private_bytes(SIGNING_KEY).public_key().public_bytes_raw()
+PRIVATE_KEY = Ed25519PrivateKey.from_private_bytes(SIGNING_KEY)
+PUBLIC_KEY = PRIVATE_KEY.public_key().public_bytes_raw()
 
 
 def subject(call_id: str, run_id: str = "run-1") -> Subject:
@@ -188,9 +190,8 @@ def test_an_erasure_that_an_attacker_writes_into_the_store_counts_for_nothing(cl
     erase_by_hand(closed, 1, 3)
     with closing(sqlite3.connect(closed)) as store:
         rows = store.execute("SELECT chain_id, sequence, hash FROM audit_records").fetchall()
-    names = ("arguments", "reason", "result")
     erased = [
-        {"chain_id": chain, "sequence": number, "hash": hash_, "contents": names} for chain, number, hash_ in rows
+        {"chain_id": chain, "sequence": number, "hash": hash_, "contents": NAMES} for chain, number, hash_ in rows
     ]
     fields = {"schema_version": 2, "erased": erased, "requested_by": "me", "erasure_reason": "mine"}
     with AuditTrail(closed, key=KEY, checkpoints=lambda line: None) as forged:
@@ -198,6 +199,66 @@ def test_an_erasure_that_an_attacker_writes_into_the_store_counts_for_nothing(cl
     finding, sequence, text = problem(closed) or ("", 0, "")
     assert (finding, sequence) == ("changed", 1)
     assert "no checkpoint that counts covers that record" in text
+
+
+NAMES = ["arguments", "reason", "result"]
+
+
+def forge(path: Path, *chains: Chain) -> None:
+    """Insert the records of chains into the store."""
+    columns, marks = ", ".join(COLUMNS), ", ".join(f":{name}" for name in COLUMNS)
+    by_hand(path, *((f"INSERT INTO audit_records ({columns}) VALUES ({marks})", row) for c in chains for row in c.rows))
+
+
+def forged_erasure(path: Path, chain: Chain) -> None:
+    """Add a record to a chain that says that the texts of all records were erased."""
+    with closing(sqlite3.connect(path)) as store:
+        rows = store.execute("SELECT chain_id, sequence, hash FROM audit_records").fetchall()
+    erased = [
+        {"chain_id": chain_id, "sequence": sequence, "hash": hash_, "contents": NAMES}
+        for chain_id, sequence, hash_ in rows
+    ]
+    told = {"erased": erased, "erased_run": "run-1", "requested_by": "me", "erasure_reason": "mine"}
+    chain.add("erasure", schema_version=2, **told)
+
+
+def test_an_erasure_forged_among_records_that_were_archived_counts_for_nothing(path: Path) -> None:
+    with AuditTrail(path, key=KEY, content="full") as trail:
+        call(trail, "call_1")
+        call(trail, "call_2")
+        trail.checkpoint()
+        trail.erase("run-1", call_id="call_2", contents=["result"], **ASKED)
+    by_hand(path, "DELETE FROM audit_records WHERE sequence < 4 AND kind IN ('intent', 'decision', 'outcome')")
+    now = datetime.now(UTC)
+    honest = verify(path, archived_before=now)
+    assert honest.ok
+    assert honest.erased == 1
+    with closing(sqlite3.connect(path)) as store:
+        chain_id = store.execute("SELECT chain_id FROM audit_records WHERE kind = 'intent'").fetchone()[0]
+    chain = Chain(chain_id)
+    forged_erasure(path, chain)
+    forge(path, chain)
+    assert verify(path, archived_before=now).ok
+    erase_by_hand(path, 4)
+    finding, sequence, text = problem(path, archived_before=now) or ("", 0, "")
+    assert (finding, sequence) == ("changed", 4)
+    assert "no checkpoint" in text
+
+
+def test_an_erasure_counts_for_nothing_where_only_another_chain_tells_of_its_chain(path: Path) -> None:
+    with AuditTrail(path, key=KEY, content="full", signing_key=SIGNING_KEY, checkpoints=lambda line: None) as trail:
+        call(trail, "call_1")
+    left, end, named = Chain("left"), Chain("left-by"), Chain("named-by", signing_key=PRIVATE_KEY)
+    forged_erasure(path, left)
+    left.add("gap", late=0, lost=0)
+    end.add("gap", late=0, lost=0, abandoned={"chain_id": "left", "sequence": 2, "hash": left.head})
+    named.checkpoint(left)
+    erase_by_hand(path, 1)
+    forge(path, left, end, named)
+    for options in ({"public_key": PUBLIC_KEY}, {}):
+        finding, sequence, text = problem(path, **options) or ("", 0, "")
+        assert (finding, sequence) == ("changed", 1)
+        assert "no checkpoint" in text
 
 
 @pytest.mark.parametrize(
@@ -229,11 +290,35 @@ def test_an_erasure_hides_no_change_to_the_rest_of_the_record(path: Path, full: 
     assert verify(path).problem is not None
 
 
+@pytest.mark.parametrize("name", ["salt", "cut"])
+def test_nothing_is_left_of_an_erased_text_beside_its_digest(path: Path, full: AuditTrail, name: str) -> None:
+    full.erase("run-1", **ASKED)
+    full.close()
+    fields = bodies(path)[0]
+    fields["reason"][name] = "anything"
+    where = [fields["chain_id"], fields["sequence"]]
+    by_hand(path, ("UPDATE audit_records SET body = ? WHERE chain_id = ? AND sequence = ?", [body_of(fields), *where]))
+    finding, sequence, text = problem(path) or ("", 0, "")
+    assert (finding, sequence) == ("changed", 1)
+    assert text.startswith("its text of reason is missing, but ")
+
+
 def test_a_record_that_was_changed_is_not_erased(path: Path, full: AuditTrail) -> None:
     by_hand(path, "UPDATE audit_records SET body = replace(body, 'sEcReT', 'hArMlEsS') WHERE sequence = 1")
     with pytest.raises(AuditError, match="run verify first"):
         full.erase("run-1", **ASKED)
     assert of_kind(path, "outcome")[0]["result"]["text"] == f"{SECRET}-result-call_1"
+
+
+def test_nothing_is_erased_where_a_trigger_could_keep_it(path: Path, full: AuditTrail) -> None:
+    by_hand(
+        path,
+        "CREATE TABLE kept (body)",
+        "CREATE TRIGGER t AFTER UPDATE ON audit_records BEGIN INSERT INTO kept VALUES (old.body); END",
+    )
+    with pytest.raises(AuditError, match="nothing is erased: run verify, which names the difference"):
+        full.erase("run-1", **ASKED)
+    assert of_kind(path, "erasure") == []
 
 
 def test_a_record_of_an_earlier_version_verifies_and_is_not_erased(tmp_path: Path) -> None:

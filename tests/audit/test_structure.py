@@ -171,6 +171,31 @@ def test_an_entry_of_the_schema_that_sqlite_cannot_read_is_named(store: Path, sq
     assert "the index audit_calls" in verify(store).problem.text  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("table", "sql"),
+    [
+        ("audit_records", "CAST(? AS BLOB)"),
+        ("audit_records\0", "?"),
+        ("other", "? || char(0)"),
+        (None, "?"),
+    ],
+    ids=["blob", "NUL in the table", "NUL in the statement", "NULL"],
+)
+def test_an_entry_of_the_schema_that_sqlite_reads_otherwise_is_named(store: Path, table: str | None, sql: str) -> None:
+    by_hand(store, "CREATE TABLE other (x)")
+    trigger = "CREATE TRIGGER t BEFORE UPDATE ON other BEGIN SELECT 1; END"
+    if table != "other":
+        trigger = trigger.replace("other", "audit_records")
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            f"INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql) VALUES ('trigger', 't', ?, 0, {sql})",
+            [table, trigger],
+        )
+    assert found(store) == SCHEMA
+    assert "schema's entry t " in verify(store).problem.text  # type: ignore[union-attr]
+
+
 def test_a_malformed_entry_of_another_table_is_damage(store: Path) -> None:
     by_hand(store, "CREATE TABLE songs (name TEXT)")
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:

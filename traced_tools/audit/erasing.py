@@ -86,12 +86,18 @@ def targets(
         contents: which contents, such as `arguments`; None for all.
 
     Raises:
-        AuditError: if the store cannot be read or has no such run or call, if a record is not what was written, or if
-            its hash covers its texts, as those of earlier versions do.
+        AuditError: if the store cannot be read or has no such run or call, if its structure is not what this version
+            makes, if a record is not what was written, or if its hash covers its texts, as those of earlier versions
+            do.
     """
     found: list[Target] = []
     known = False
     with opened(store) as opened_store:
+        if opened_store.difference() is not None:  # such as a trigger that keeps what is erased
+            raise AuditError(
+                "the structure of the audit store is not what this version of traced_tools makes, so nothing is "
+                "erased: run verify, which names the difference"
+            )
         for chain_id, sequence, when, hash_, body, fields in _records(opened_store, run_id, call_id):
             known = True
             texts = [name for name, value in fields.items() if _is_content(value)]

@@ -30,6 +30,8 @@ class Erasures:
             if not commits(content):
                 continue
             if "text" not in content:
+                if left := {"salt", "cut"} & content.keys():
+                    return f"its text of {names_of(name)} is missing, but {' and '.join(sorted(left))} are still there"
                 self.missing.append((chain_id, place, hash_, name))
             elif text_hash(content) != content["text_hash"]:
                 return f"its text of {names_of(name)} is not the one that was written"

@@ -25,12 +25,14 @@ _QUOTES: Final = '"`[]'
 
 
 class SqliteObject(NamedTuple):
-    """An entry of an SQLite file's schema, as it is stored: nothing makes SQLite understand it first."""
+    """A schema entry of an SQLite file as stored, before SQLite parses it."""
 
     type: str
     name: str
     table: str
     sql: str | None
+    is_plain: bool = True
+    """Whether SQLite reads the same values: it ends a text at a NUL character, and takes a BLOB for a text."""
 
 
 def sqlite_objects(connection: sqlite3.Connection) -> list[SqliteObject]:
@@ -40,10 +42,14 @@ def sqlite_objects(connection: sqlite3.Connection) -> list[SqliteObject]:
         rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     finally:
         connection.execute("PRAGMA writable_schema = RESET")
-    return [
-        SqliteObject(str(kind), str(name), str(table), None if sql is None else str(sql))
-        for kind, name, table, sql in rows
-    ]
+    return [_object(*row) for row in rows]
+
+
+def _object(*values: object) -> SqliteObject:
+    kind, name, table = map(str, values[:3])
+    sql = None if values[3] is None else str(values[3])
+    is_plain = all(isinstance(value, str) and "\0" not in value for value in (*values[:3], values[3] or ""))
+    return SqliteObject(kind, name, table, sql, is_plain)
 
 
 def holds_records(objects: Iterable[SqliteObject]) -> bool:
@@ -59,6 +65,8 @@ def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteOb
     expected = dict(_expected())
     known = {*expected}
     for each in objects:
+        if not each.is_plain:
+            return f"the schema's entry {each.name} holds a BLOB, a NULL or a NUL character where a text belongs"
         wanted = expected.pop(each.name, None)
         if wanted is not None:
             if (difference := _difference(wanted, each)) is not None:
@@ -66,11 +74,11 @@ def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteOb
         elif each.name in known:
             return f"{each.name} is there twice"
         elif not known.isdisjoint(map(_lower, (each.name, each.table, *_WORD.findall(each.sql or "")))):
-            return f"the {each.type} {each.name} is no part of a trail, and concerns one"
+            return f"the {each.type} {each.name} isn't part of a trail but refers to it"
     if (missing := next(iter(expected.values()), None)) is not None:
         return f"the {missing.type} {missing.name} is missing"
     encoding = _answer(connection, "PRAGMA encoding")
-    if encoding in ("UTF-8", _MALFORMED):  # the latter is damage
+    if encoding in ("UTF-8", _MALFORMED):  # _MALFORMED is reported as damage
         return None
     return f"the file's encoding is {encoding}, not UTF-8, which orders texts otherwise"
 

@@ -141,7 +141,10 @@ class _Chain:
     head: str = GENESIS
     covered: int = 0
     closed: int = 0
-    checkpoints: int = 0
+    checkpoints: list[int] = field(default_factory=list)
+    """The numbers of its own checkpoints."""
+    gaps: list[int] = field(default_factory=list)
+    """The first record of each part that is taken as archived."""
 
 
 @dataclass(slots=True)
@@ -230,10 +233,16 @@ class _Walk:
         self.refuted += self.erasures.problems(self._is_covered)
 
     def _is_covered(self, chain_id: str, sequence: int) -> bool:
-        """Whether a checkpoint covers a record: one with a line outside the store, where there are lines at all."""
-        if self.lines:
-            return any(place > sequence for place in self.lines.get(chain_id, ()))
-        return self.chains[chain_id].covered > sequence
+        """Whether a checkpoint of the same chain covers a record: one with a line outside the store if there are lines.
+
+        The hashes must lead from the record to the checkpoint: none is checked across records taken as archived. What
+        other chains tell does not count. Who writes a store can write a gap record, and get a checkpoint of an honest
+        writer to name the end of a forged chain.
+        """
+        chain = self.chains[chain_id]
+        places = self.lines.get(chain_id, ()) if self.lines else chain.checkpoints
+        nearest = min((place for place in places if place > sequence), default=None)
+        return nearest is not None and not any(sequence < gap <= nearest for gap in chain.gaps)
 
     def _is_stored(self, text: Text) -> bool:
         chain_id, sequence, _, name = text
@@ -322,7 +331,7 @@ class _Walk:
             return Problem("signature", chain.chain_id, place, text_of_signature)
         self.checkpoints += 1
         self.unlined += place not in self.lines.get(chain.chain_id, ())
-        chain.checkpoints += 1
+        chain.checkpoints.append(place)
         chain.covered = place
         chain.closed = place if fields.get("final") is True else 0
         return None
@@ -339,6 +348,7 @@ class _Walk:
         """Go on with this record of a chain: the one before it has the hash that it names."""
         assert self.archived is not None
         self.archived.records += sequence - 1 - chain.length
+        chain.gaps.append(chain.length + 1)
         chain.length, chain.head = sequence - 1, str((parsed(body) or {}).get("previous"))
         if chain.length in chain.claims:
             self._compare(chain, chain.claims[chain.length])
