@@ -146,7 +146,7 @@ def test_nothing_is_erased_unless_its_record_is_outside_the_store(path: Path, fu
     found = full.verify()
     assert found.ok
     assert found.erased == 0
-    assert "texts that an erasure names and that are not erased yet: 6; erase them again" in found.notes
+    assert "texts named by an erasure but still stored: 6; run erase again" in found.notes
 
 
 # What is not an erasure.
@@ -198,7 +198,7 @@ def test_an_erasure_that_an_attacker_writes_into_the_store_counts_for_nothing(cl
         write(forged, Draft("erasure", 0, fields=fields))
     finding, sequence, text = problem(closed) or ("", 0, "")
     assert (finding, sequence) == ("changed", 1)
-    assert "no checkpoint that counts covers that record" in text
+    assert "no trusted checkpoint of that chain covers that record" in text
 
 
 NAMES = ["arguments", "reason", "result"]
@@ -242,7 +242,21 @@ def test_an_erasure_forged_among_records_that_were_archived_counts_for_nothing(p
     erase_by_hand(path, 4)
     finding, sequence, text = problem(path, archived_before=now) or ("", 0, "")
     assert (finding, sequence) == ("changed", 4)
-    assert "no checkpoint" in text
+    assert "no trusted checkpoint" in text
+
+
+def test_an_archived_month_verifies_with_the_chain_of_the_command_that_erased_its_texts(path: Path) -> None:
+    with AuditTrail(path, key=KEY, content="full") as trail:
+        call(trail, "call_1")
+    now = datetime.now(UTC)
+    with AuditTrail(path, key=KEY) as command:
+        command.erase("run-1", **ASKED)
+    Path(f"{path}.checkpoints").unlink()
+    assert verify(path, archived_before=now).erased == 3
+    by_hand(
+        path, "DELETE FROM audit_records WHERE chain_id IN (SELECT chain_id FROM audit_records WHERE kind = 'erasure')"
+    )
+    assert problem(path, archived_before=now) is not None
 
 
 def test_an_erasure_counts_for_nothing_where_only_another_chain_tells_of_its_chain(path: Path) -> None:
@@ -258,7 +272,7 @@ def test_an_erasure_counts_for_nothing_where_only_another_chain_tells_of_its_cha
     for options in ({"public_key": PUBLIC_KEY}, {}):
         finding, sequence, text = problem(path, **options) or ("", 0, "")
         assert (finding, sequence) == ("changed", 1)
-        assert "no checkpoint" in text
+        assert "no trusted checkpoint" in text
 
 
 @pytest.mark.parametrize(

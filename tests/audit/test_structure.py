@@ -254,6 +254,17 @@ def test_what_does_not_concern_the_trail_may_be_in_its_file(store: Path) -> None
     assert verify(store).ok
 
 
+def test_what_other_tables_declare_is_not_evaluated(store: Path) -> None:
+    by_hand(
+        store, "CREATE TABLE songs (name TEXT)", "CREATE INDEX by_name ON songs (name)", "INSERT INTO songs VALUES (1)"
+    )
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection:
+        schema_text(connection, "by_name", "CREATE INDEX by_name ON songs (instr(zeroblob(name + 1), x'01'))")
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() != ("ok",)
+    assert verify(store).ok
+
+
 def test_a_store_that_was_packed_or_copied_is_whole(store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:

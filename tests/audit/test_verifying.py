@@ -126,6 +126,15 @@ def test_a_change_to_any_column_is_named(store: Path, change: str) -> None:
     assert found(store) == ("changed", "chain-a", 5)
 
 
+def test_bytes_that_are_not_utf8_do_not_pass_for_a_replacement_character(tmp_path: Path) -> None:
+    chain = Chain()
+    chain.call(agent="a\ufffdb")
+    store = write(tmp_path / "audit.db", chain)
+    assert found(store) is None
+    by_hand(store, "UPDATE audit_records SET agent = CAST(x'61ff62' AS TEXT) WHERE sequence = 2")
+    assert found(store) == ("changed", "chain-a", 2)
+
+
 def test_a_record_of_no_kind_or_version_is_named(tmp_path: Path) -> None:
     kinds, versions = filled(Chain(), 1), filled(Chain(), 1)
     kinds.add("wish")

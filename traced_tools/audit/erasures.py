@@ -37,8 +37,8 @@ class Erasures:
                 return f"its text of {names_of(name)} is not the one that was written"
         return None
 
-    def hear(self, chain_id: str, place: int, fields: Mapping[str, Any]) -> None:
-        """Take down which texts an erasure names."""
+    def add_erasure(self, chain_id: str, place: int, fields: Mapping[str, Any]) -> None:
+        """Record which texts an erasure names."""
         erased = fields.get("erased")
         named = 0
         for each in erased if isinstance(erased, list) else ():
@@ -55,8 +55,8 @@ class Erasures:
         """Give what is wrong where a text is missing and no erasure accounts for it.
 
         Args:
-            is_covered: whether a record, by its chain and number, is covered by a checkpoint that counts: whoever can
-                write the store can write an erasure, too.
+            is_covered: whether a trusted checkpoint covers a record (chain, number). Without that, a writer could forge
+                an erasure.
         """
         for chain_id, place, hash_, name in self.missing:
             claims = self._claims.get((chain_id, place, hash_, name), [])
@@ -68,7 +68,8 @@ class Erasures:
                 chain, number = claims[0]
                 told = f"record {number} of the chain {names_of(chain)} says that it was erased"
                 text = (
-                    f"its text of {names_of(name)} is missing; {told}, but no checkpoint that counts covers that record"
+                    f"its text of {names_of(name)} is missing; {told}, but no trusted checkpoint of that chain covers "
+                    "that record"
                 )
             yield Problem("changed", chain_id, place, text)
 
@@ -84,4 +85,4 @@ class Erasures:
             yield f"and {more} more erasures"
         left = sum(is_stored(each) for each in {*self._claims} - {*self.missing})
         if left:
-            yield f"texts that an erasure names and that are not erased yet: {left}; erase them again"
+            yield f"texts named by an erasure but still stored: {left}; run erase again"

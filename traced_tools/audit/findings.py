@@ -80,7 +80,7 @@ def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: t
     """Return what of a record's columns its body does not say, or what of its body no trail says."""
     is_usual = fields.get("schema_version") == SCHEMA_VERSION and kind != "erasure"
     if not is_usual and not is_erasable(kind, fields):
-        return "its version is not one of a record like this"
+        return "its schema_version does not fit its kind or its contents"
     if fields.get("kind") != kind:
         return "its column kind says other than its body"
     if kind not in RECORD_KINDS:
@@ -97,7 +97,7 @@ def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: t
 
 _NUMBERS: Final = tuple(place for place, name in enumerate(REPEATED) if isinstance(RECORDS.c[name].type, Integer))
 _OF_NUMBERS: Final = (int, type(None))
-"""The types of numbers in a column; 1.0 equals 1, and readers tell them apart."""
+"""Allowed Python types of a numeric column; 1.0 == 1, but readers treat them differently."""
 
 
 def gone(chain_id: str, claims: dict[int, dict[str, str]]) -> Problem:

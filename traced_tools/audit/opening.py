@@ -147,9 +147,16 @@ def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
 
 
-def _text(written: bytes) -> str:
-    """Return a text of the store; what is no UTF-8 must not hide the records beside it."""
-    return written.decode("utf-8", "replace")
+def _text(written: bytes) -> str | bytes:
+    """Return a text of the store, and its bytes if they are not UTF-8.
+
+    An error would hide the records beside it. A replacement character would make the text equal to another one, which
+    SQLite tells apart from it.
+    """
+    try:
+        return written.decode()
+    except UnicodeDecodeError:
+        return written
 
 
 def _must_exist(path: Path) -> None:

@@ -92,7 +92,7 @@ class Store:
         """Return a connection that only reads; raises what the driver raises when there is no such store.
 
         An embedded store on a medium that cannot be written must have been closed: SQLite would make files beside it.
-        Where a journal waits to be rolled back, SQLite must not be told that the file is complete.
+        If a rollback journal exists, the file must not be opened as immutable.
         """
         if self.path is None:
             return self._engine().connect()

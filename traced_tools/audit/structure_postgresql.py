@@ -73,7 +73,7 @@ def pin_schema(connection: Connection) -> bool:
 
 
 def without_indexes(connection: Connection, *, begin: bool) -> None:
-    """Begin or end to answer questions from the tables alone."""
+    """Turn index scans off (`begin`) or on again."""
     _set(connection, _WITHOUT_INDEXES, "off" if begin else "on")
 
 
@@ -174,7 +174,7 @@ def _normalized(sql: str) -> str:
 
 
 def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection], str | None]]]:
-    """Give what is to be looked at: its name, and what returns the damage that is found."""
+    """Yield each check: what it examines, and a function that returns the damage or None."""
     yield "a table", _misplaced
     expected: list[Sum] = []
     yield "a table", partial(_sum_up, into=expected)
@@ -224,7 +224,7 @@ def _disagreement(connection: Connection, name: str, columns: list[str], where: 
 
 
 def _hashed(columns: list[str]) -> str:
-    """Return the expression of a hash over columns: that of each is the seed of the next."""
+    """Return an SQL hash over columns; the hash of each column seeds the next."""
     seed = "0"
     for column in columns:
         function, stand_in = _HASHES[type(RECORDS.c[column].type)]

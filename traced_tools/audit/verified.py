@@ -78,7 +78,7 @@ def read_verified(
 
     Args:
         store: a path, or an SQLAlchemy URL.
-        run: how the ids of the runs begin that are needed; None for all records.
+        run: prefix of the run ids to copy; None for all records.
         checkpoints: as for `verify`.
         public_key: as for `verify`.
         archived_before: as for `verify`.

@@ -49,7 +49,7 @@ from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_era
 from traced_tools.audit.schema import RECORDS, REPEATED
 
 COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
-"""What is looked at of a record: all there is."""
+"""All columns of a record."""
 _MOST_TOLD: Final = 400
 
 
@@ -87,7 +87,7 @@ def examine(
 ) -> Verification:
     """Do what `verify` does, and give each record to `keep`, in the order of `COLUMNS`, once it was found good.
 
-    It may turn out later that a checkpoint tells of other records, so what was kept counts only if nothing is wrong.
+    A later checkpoint may still contradict a record, so kept records are valid only if there is no problem.
     """
     signatures = Signatures(public_key)
     archived = None if archived_before is None else Archived(archived_before)
@@ -106,7 +106,7 @@ def examine(
 
 
 def _problem_of_store(store: OpenStore) -> Problem | None:
-    """Return why what the store gives may be other than what it holds, so that looking at records proves nothing."""
+    """Return why the store may not return the records it holds; checking records would then prove nothing."""
     if (difference := store.difference()) is not None:
         return Problem("schema", None, None, f"{_printable(difference)}; no record was looked at")
     if (damage := store.damage()) is not None:
@@ -315,7 +315,7 @@ class _Walk:
         if kind == "gap":
             self._hear_gap(chain_id, place, fields)
         if kind == "erasure":
-            self.erasures.hear(chain_id, place, fields)
+            self.erasures.add_erasure(chain_id, place, fields)
         chain.length, chain.head = place, hash
         self.records += 1
         if place in chain.claims:
