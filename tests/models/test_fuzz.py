@@ -93,7 +93,10 @@ def ask(sample: Sample, body: bytes, *, streamed: bool) -> ChatResponse | ModelE
     def answer() -> ChatResponse:
         with recorded.answering(lambda request: recorded.streamed_response([body], content_type)) as client:
             model = sample.model_at("http://127.0.0.1", client=client)
-            return recorded.folded(model) if streamed else model.call(recorded.REQUEST)
+            found = recorded.folded(model) if streamed else model.call(recorded.REQUEST)
+            following = model._codec.encode(ChatRequest((found.message,)), stream=streamed)
+            json.dumps(following, allow_nan=False)  # as the transport writes it
+            return found
 
     try:
         return in_time(answer)
@@ -257,6 +260,10 @@ def rich(kind: str) -> Any:
                         "images": [{"image_url": {"url": "http://127.0.0.1/a.png"}}],
                         "reasoning_details": [{"type": "reasoning.text", "text": "c", "index": 0}],
                         "function_call": {"name": "f", "arguments": {"a": 1}},
+                        "tool_calls": [
+                            {"id": "c", "function": {"name": "f"}, "extra_content": {"google": {"a": 1}}},
+                            {"id": "d", "custom": {"name": "f", "input": "a"}, "extra_content": {"google": {"a": 1}}},
+                        ],
                     },
                     "finish_reason": "stop",
                 }
@@ -270,6 +277,7 @@ def rich(kind: str) -> Any:
                 {"type": "reasoning", "id": "r", "content": [{"type": "reasoning_text", "text": "a"}]},
                 {"type": "message", "id": "m", "phase": "final", "content": [{"refusal": "b"}]},
                 {"type": "function_call", "id": "f", "namespace": "n", "call_id": "c", "name": "f", "arguments": {}},
+                {"type": "custom_tool_call", "id": "g", "namespace": "n", "call_id": "d", "name": "f", "input": "a"},
             ],
         },
         "AnthropicChatModel": {
@@ -277,6 +285,7 @@ def rich(kind: str) -> Any:
                 {"type": "redacted_thinking", "data": "a"},
                 {"type": "server_tool_use", "id": "s", "name": "search", "input": {"score": 0.5}},
                 {"type": "text", "text": "b", "citations": [{"start": 0}]},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {}, "caller": {"type": "t", "tool_id": "s"}},
             ],
             "stop_reason": "end_turn",
         },
@@ -423,14 +432,48 @@ def test_any_value_in_any_place_of_a_refusal_is_a_model_error_that_quotes_nothin
 
 # Values that our own types refuse, or that no request could send back: the answer is refused before a tool runs.
 
-ODD = {
-    "an image type": (
-        '{"inlineData": {"mimeType": "image/ b", "data": "AAAA"}}',
-        "media_type: string_pattern_mismatch",
+GEMINI_PARTS = {"executableCode": {"score": "@here@"}}, {"functionCall": {"name": "weather", "args": {}}}
+GEMINI_ODD = {"candidates": [{"content": {"parts": GEMINI_PARTS}, "finishReason": "STOP"}]}
+IMAGE_PARTS = {"inlineData": {"mimeType": "image/ b", "data": "AAAA"}}, GEMINI_PARTS[1]
+IMAGE_ODD = {"candidates": [{"content": {"parts": IMAGE_PARTS}, "finishReason": "STOP"}]}
+CHAT_ODD = {
+    "tool_calls": [
+        {"index": 0, "id": "c", "function": {"name": "weather"}, "extra_content": {"google": {"a": "@here@"}}}
+    ]
+}
+CHAT_TEXT_ODD = {"content": {"a": "@here@"}, "tool_calls": [{"index": 0, "id": "c", "function": {"name": "weather"}}]}
+ITEM_ODD = {"type": "custom_tool_call", "call_id": "c", "name": "weather", "input": "", "namespace": {"a": "@here@"}}
+BLOCK_ODD = {"type": "tool_use", "id": "c", "name": "weather", "input": {}, "caller": {"type": "t", "a": "@here@"}}
+
+
+def chat_odd(said: dict[str, Any]) -> Answer:
+    whole, event = ({"choices": [{field: said, "finish_reason": "tool_calls"}]} for field in ("message", "delta"))
+    return Answer(whole, [event, "[DONE]"])
+
+
+ODD: dict[str, tuple[str, Answer, str]] = {
+    "an image type": ("GeminiChatModel", Answer(IMAGE_ODD, [IMAGE_ODD]), "media_type: string_pattern_mismatch"),
+    "a number in a part": ("GeminiChatModel", Answer(GEMINI_ODD, [GEMINI_ODD]), "a part that goes back unread"),
+    "a number in extra_content": ("OpenAIChatModel", chat_odd(CHAT_ODD), "a part that goes back unread"),
+    "a number in content": ("OpenAIChatModel", chat_odd(CHAT_TEXT_ODD), "a part that goes back unread"),
+    "a number in namespace": (
+        "OpenAIResponsesModel",
+        Answer(
+            {"status": "completed", "output": [ITEM_ODD]},
+            [{"type": "response.output_item.done", "output_index": 0, "item": ITEM_ODD}],
+        ),
+        "a part that goes back unread",
     ),
-    "a number that is not finite": (
-        '{"executableCode": {"score": 1e400}}',
-        "a part that goes back unread has a number that is not finite",
+    "a number in caller": (
+        "AnthropicChatModel",
+        Answer(
+            {"content": [BLOCK_ODD], "stop_reason": "tool_use"},
+            [
+                {"type": "message_start", "message": {"id": "m"}},
+                {"type": "content_block_start", "index": 0, "content_block": BLOCK_ODD},
+            ],
+        ),
+        "a part that goes back unread",
     ),
 }
 
@@ -438,9 +481,9 @@ ODD = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("what", ODD)
 def test_an_answer_that_could_not_go_back_is_refused_before_its_calls_run(mode: str, what: str) -> None:
-    part, cause = ODD[what]
-    parts = ["@here@", {"functionCall": {"name": "weather", "args": {}}}]
-    body = json.dumps({"candidates": [{"content": {"parts": parts}}]}).replace('"@here@"', part)
+    kind, answer, cause = ODD[what]
+    sample = PROVIDERS[kind]
+    body = sample.body(answer, streamed="stream" in mode).replace(b'"@here@"', b"1e400")
     ran: list[str] = []
 
     def weather() -> str:
@@ -448,10 +491,9 @@ def test_an_answer_that_could_not_go_back_is_refused_before_its_calls_run(mode: 
         ran.append("weather")
         return "rain"
 
-    framed = f"data: {body}\n\n" if "stream" in mode else body
-    content_type = "text/event-stream" if "stream" in mode else "application/json"
-    with ReplayServer([Reply(framed.encode(), content_type=content_type)]) as server:
-        model = PROVIDERS["GeminiChatModel"].model_at(server.url)
+    content_type = sample.content_type if "stream" in mode else "application/json"
+    with ReplayServer([Reply(body, content_type=content_type)]) as server:
+        model = sample.model_at(server.url)
         with pytest.raises(InvalidResponse, match=f"cannot be understood: {cause}"):
             loops.run(mode, ChatClient(model, tools=[weather]).prompt("hi"), model)
     assert ran == []

@@ -40,9 +40,21 @@ LISTS = {
     "parts": ("GeminiChatModel", '{"candidates": [{"content": {"parts": [%s]}, "finishReason": "STOP"}]}'),
     "events": ("GeminiChatModel", "[%s]"),
     "ollama calls": ("OllamaChatModel", '{"done": true, "message": {"tool_calls": [%s]}}'),
-    "images": ("OllamaChatModel", '{"done": true, "message": {"images": [%s]}}'),
     "unread": ("GeminiChatModel", '{"candidates": [{"content": {"parts": [{"x": [%s]}]}}]}'),
+    # named like fields that nobody reads, in places that are kept
+    "logprobs in content": ("OpenAIChatModel", '{"choices": [{"message": {"content": {"logprobs": [%s]}}}]}'),
+    "tools in arguments": (
+        "OllamaChatModel",
+        '{"done": true, "message": {"tool_calls": [{"function": {"name": "f", "arguments": {"tools": [%s]}}}]}}',
+    ),
+    "tools in an item": ("OpenAIResponsesModel", '{"status": "completed", "output": [{"type": "x", "tools": [%s]}]}'),
+    "logprobs in an item": (
+        "OpenAIResponsesModel",
+        '{"status": "completed", "output": [{"type": "x", "content": [{"logprobs": [%s]}]}]}',
+    ),
+    "token_ids in a block": ("AnthropicChatModel", '{"content": [{"type": "x", "token_ids": [%s]}]}'),
 }
+IMAGES = ("OllamaChatModel", '{"done": true, "message": {"images": [%s]}}')
 
 
 def answered(sample: Sample, body: bytes, *, streamed: bool = False) -> Any:
@@ -69,7 +81,7 @@ def peak_of(function: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("place", LISTS)
 def test_an_answer_of_more_items_than_the_limit_is_an_invalid_response(place: str) -> None:
     kind, form = LISTS[place]
-    sample, body = BY_NAME[kind], (form % ",".join(['""' if place == "images" else "{}"] * MANY)).encode()
+    sample, body = BY_NAME[kind], (form % ",".join(["{}"] * MANY)).encode()
     with pytest.raises(InvalidResponse, match="more than 10000 items"):
         answered(sample, body)
     framed = b"%s\n" if sample.content_type == "application/x-ndjson" else b"data: %s\n\n"
@@ -83,9 +95,33 @@ def test_objects_in_objects_are_items() -> None:
         answered(SAMPLES[0], b'{"choices": [{"message": {"content": [{%s}]}}]}' % fields.encode())
 
 
-@pytest.mark.parametrize("place", LISTS)
-def test_memory_is_bounded_by_a_multiple_of_the_body(place: str) -> None:
-    kind, form = LISTS[place]
+def test_an_answer_of_more_images_than_the_limit_is_an_invalid_response() -> None:
+    kind, form = IMAGES
+    body = (form % ",".join(['"iVBORw0KGgo="'] * MANY)).encode()
+    for streamed in (False, True):
+        with pytest.raises(InvalidResponse, match="images: too_long"):
+            answered(BY_NAME[kind], body + b"\n" * streamed, streamed=streamed)
+
+
+@pytest.mark.parametrize("sample", [each for each in SAMPLES if not repr(each).startswith("OpenAI")], ids=repr)
+def test_numbers_and_texts_are_no_items(sample: Sample) -> None:
+    arguments = {"city": "Oslo", "rows": [0.5] * MANY, "names": ["x"] * MANY}
+    form = {
+        "AnthropicChatModel": {"content": [{"type": "tool_use", "id": "c", "name": "f", "input": arguments}]},
+        "GeminiChatModel": {
+            "candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": arguments}}]}}]
+        },
+        "OllamaChatModel": {
+            "message": {"tool_calls": [{"function": {"name": "f", "arguments": arguments}}]},
+            "done": True,
+        },
+    }[repr(sample)]
+    (found,) = answered(sample, json.dumps(form).encode()).message.tool_calls
+    assert json.loads(found.arguments) == arguments
+
+
+@pytest.mark.parametrize(("kind", "form"), [*LISTS.values(), IMAGES], ids=[*LISTS, "images"])
+def test_memory_is_bounded_by_a_multiple_of_the_body(kind: str, form: str) -> None:
     for item in ("{}", "1"):
         body = (form % ",".join([item] * 50_000)).encode()
         assert peak_of(partial(answered, BY_NAME[kind], body)) < 60 * len(body)
@@ -111,11 +147,27 @@ def test_memory_for_embeddings_is_bounded_by_a_multiple_of_the_body() -> None:
         assert peak_of(embed) < 60 * len(body)
 
 
-def test_log_probabilities_token_ids_and_repeated_tools_are_no_items() -> None:
-    values = [{"token": "a", "logprob": -1.0, "bytes": [97]}] * MANY
-    choice = {"message": {"content": "Hi."}, "logprobs": {"content": values}, "token_ids": list(range(MANY))}
-    body = json.dumps({"choices": [choice], "tools": values}).encode()
-    assert answered(SAMPLES[0], body).message.text == "Hi."
+UNREAD = {
+    "chat": ("OpenAIChatModel", {"choices": [{"message": {"content": "Hi."}, "logprobs": "@"}], "tools": "@"}),
+    "chat, prompt": ("OpenAIChatModel", {"choices": [{"message": {"content": "Hi."}}], "prompt_logprobs": "@"}),
+    "responses": (
+        "OpenAIResponsesModel",
+        {
+            "status": "completed",
+            "output": [{"type": "message", "content": [{"text": "Hi.", "logprobs": "@"}]}],
+            "tools": "@",
+        },
+    ),
+    "gemini": ("GeminiChatModel", {"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "logprobsResult": "@"}]}),
+    "ollama": ("OllamaChatModel", {"message": {"content": "Hi."}, "done": True, "logprobs": "@"}),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_fields_that_are_not_read_have_no_items(case: str) -> None:
+    kind, form = UNREAD[case]
+    body = json.dumps(form).replace('"@"', json.dumps([{"token": "a", "bytes": [97]}] * MANY))
+    assert answered(BY_NAME[kind], body.encode()).message.text == "Hi."
 
 
 def test_text_is_no_item_whatever_is_in_it() -> None:

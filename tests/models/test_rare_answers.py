@@ -130,6 +130,21 @@ def test_a_call_of_a_custom_tool_keeps_its_name_and_input(mode: str) -> None:
 
 
 @every_mode
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_extra_content_of_a_custom_call_goes_back_with_it(mode: str, place: int) -> None:
+    pieces: list[dict[str, Any]] = [
+        {"index": 0, "id": "c1", "custom": {"name": "shell", "input": ""}},
+        {"index": 0, "custom": {"input": 'echo "'}},
+        {"index": 0, "custom": {"input": 'ø"\n'}},
+    ]
+    pieces[place] |= SIGNED
+    signed = {**CUSTOM, **SIGNED}
+    asking = chat({"tool_calls": [signed]}, [{"tool_calls": [each]} for each in pieces], "tool_calls")
+    _, (_, second) = run(mode, OpenAIChatModel, [asking, CHAT_END], [shell])
+    assert second["messages"][1]["tool_calls"] == [signed]
+
+
+@every_mode
 def test_a_call_of_a_custom_tool_that_is_cut_off_is_not_run(mode: str) -> None:
     ran = []
 
@@ -410,6 +425,22 @@ def test_the_pieces_of_a_streamed_function_call_are_one_call(mode: str) -> None:
 
 
 @every_mode
+def test_a_function_call_that_stops_inside_a_text_is_not_run(mode: str) -> None:
+    ran = []
+
+    def pay(amount: str) -> str:
+        """Pay an amount."""
+        ran.append(amount)
+        return "paid"
+
+    begun = {"functionCall": {"name": "pay", "willContinue": True}}
+    asking = gemini(begun, piece("$.amount", stringValue="9", willContinue=True))
+    response, _ = run(mode, GeminiChatModel, [asking, (GEMINI_END[0], [GEMINI_END[0]])], [pay])
+    assert (ran, response.content) == ([], "Done.")
+    assert "not valid JSON" in response.tool_results[0].content
+
+
+@every_mode
 @pytest.mark.parametrize("words", ["", "I look."])
 def test_a_function_call_with_a_text_in_the_same_part_is_run(mode: str, words: str) -> None:
     asking = gemini({"text": words, "functionCall": {"name": "weather", "args": {"city": "Oslo"}}})
@@ -419,6 +450,61 @@ def test_a_function_call_with_a_text_in_the_same_part_is_run(mode: str, words: s
 
 
 # All of them.
+
+IMAGE_ITEM = {"type": "image_generation_call", "id": "i", "result": "AAAA", "output_format": None}
+NULL_CALL = {"type": "tool_use", "id": "c1", "name": "clock", "input": None}
+NULL_PART = {"inlineData": {"mimeType": None, "data": None}}
+NULLS: dict[str, tuple[Any, list[Answer]]] = {
+    "output_format": (
+        OpenAIResponsesModel,
+        [responses(IMAGE_ITEM, {"type": "message", "content": [{"type": "output_text", "text": "Done."}]})],
+    ),
+    "mimeType and data": (
+        GeminiChatModel,
+        [
+            (
+                {"candidates": [{"content": {"parts": [{"text": "Done."}, NULL_PART]}, "finishReason": "STOP"}]},
+                [{"candidates": [{"content": {"parts": [{"text": "Done."}, NULL_PART]}, "finishReason": "STOP"}]}],
+            )
+        ],
+    ),
+    "text and input": (
+        AnthropicChatModel,
+        [
+            (
+                {"content": [{"type": "text", "text": None}, NULL_CALL], "stop_reason": "tool_use"},
+                [start("a"), *block(0, {"type": "text", "text": None}), *block(1, NULL_CALL), ended("tool_use"), STOP],
+            ),
+            (
+                {"content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn"},
+                [start("b"), *block(0, {"type": "text", "text": "Done."}), ended("end_turn"), STOP],
+            ),
+        ],
+    ),
+    "message and done": (
+        OllamaChatModel,
+        [
+            (
+                {"message": {"content": "Done."}, "done": True},
+                [{"message": {"content": "Done."}, "done": None}, {"message": None, "done": True}],
+            )
+        ],
+    ),
+}
+
+
+@every_mode
+@pytest.mark.parametrize("case", NULLS)
+def test_null_means_the_same_as_a_field_that_is_not_there(mode: str, case: str) -> None:
+    def clock() -> str:
+        """Get the time."""
+        return "noon"
+
+    kind, answers = NULLS[case]
+    response, _ = run(mode, kind, answers, [clock])
+    assert response.content == "Done."
+    assert [result.content for result in response.tool_results] == ["noon"] * (len(answers) - 1)
+
 
 NAMELESS: dict[str, tuple[Any, Answer]] = {
     "chat": (OpenAIChatModel, chat({"tool_calls": [{"id": "1"}]}, [{"tool_calls": [{"id": "1"}]}], "tool_calls")),

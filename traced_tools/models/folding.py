@@ -42,7 +42,7 @@ class _OpenCall:
         self.given_id = self.given_id or delta.id
         self.name = self.name or delta.name or ""
         self.arguments.write(delta.arguments)
-        self.signature = self.signature or delta.signature
+        self.signature = delta.signature or self.signature
 
     def told(self, delta: ToolCallDelta) -> ToolCallDelta:
         """Return a piece with what is known of the whole call."""

@@ -99,7 +99,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         if not isinstance(response, ChatResponse):
             name = type(self.model).__name__
             raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")
-        answer = response.sealed_by(self.model.provider).without_cut_call()  # which may lack a name
+        answer = response.sealed_by(self.model.provider).without_cut_call()  # a call that was cut off may have no name
         answer.check_names(self.model.provider)
         return answer.with_call_ids()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,11 +25,26 @@ _NOTHING: Said = ("", "", ())
 MOST_ITEMS: Final = 10_000
 """The most items of a body or an event, and the most parts of the message it becomes.
 
-An item is an element of an array, or an object or array in an object. Read, it takes hundreds of times the memory of
-its JSON text.
+An item is a JSON object or array. A decoded item can take hundreds of times the memory of its JSON text.
 """
-_UNCOUNTED = re.compile("logprobs|token_ids|^tools$")
-"""Fields that no codec reads: several values for each token, and schemas of tools, which OpenAI repeats."""
+_Places = Mapping[str, Any]
+_ALL_COUNT: Final[_Places] = {}
+_MESSAGE: Final[_Places] = {"content": {"logprobs": None}}
+_UNCOUNTED: Final[_Places] = {
+    "tools": None,
+    "logprobs": None,
+    "prompt_logprobs": None,
+    "choices": {"logprobs": None},
+    "candidates": {"logprobsResult": None},
+    "item": _MESSAGE,
+    "output": _MESSAGE,
+    "response": {"tools": None, "output": _MESSAGE},
+}
+"""The places (None) of fields that no codec reads: values for each token, and schemas of tools, which OpenAI repeats.
+
+A field of the same name anywhere else may be kept, so it counts. An item of the Responses API other than a message is
+kept whole.
+"""
 
 FAIL_FAST: Final[Any] = Field(fail_fast=True)
 """Stops at the first element that is wrong: otherwise, an array of wrong elements becomes as many errors."""
@@ -54,7 +70,7 @@ class Unreadable(ValueError):
 
 
 def understood(decode: Callable[[D], R], data: D, provider: str) -> R:
-    """Return what `decode` returns for `data`; raises `InvalidResponse` if our own types refuse a value in it."""
+    """Return what `decode` returns for `data`; raises `InvalidResponse` if a message type rejects a value in it."""
     try:
         return decode(data)
     except ValidationError as error:
@@ -182,27 +198,26 @@ def as_it_came(value: object) -> str:
 def _has_too_many_items(body: str | bytes) -> bool:
     """Return whether `body` has more than `MOST_ITEMS` items."""
     text = body if isinstance(body, bytes) else body.encode("utf-8", "replace")
-    if text.count(b",") + text.count(b"{") + 2 * text.count(b"[") <= MOST_ITEMS:  # there cannot be as many
+    if text.count(b"{") + text.count(b"[") <= MOST_ITEMS:  # there cannot be as many
         return False
     try:
-        unseen = [from_json(text)]
+        unseen: list[tuple[Any, _Places]] = [(from_json(text), _UNCOUNTED)]
     except ValueError:
         return False  # what is wrong is found when the body is read
     items = 0
     while unseen:
-        value = unseen.pop()
-        if isinstance(value, dict):
-            inside = [
-                each for name, each in value.items() if isinstance(each, dict | list) and not _UNCOUNTED.search(name)
-            ]
-        elif isinstance(value, list):
-            inside = value
-        else:
-            continue
-        items += len(inside)
-        if items > MOST_ITEMS:
-            return True
-        unseen += inside
+        value, uncounted = unseen.pop()
+        is_object = isinstance(value, dict)
+        if uncounted is _MESSAGE and is_object and value.get("type") != "message":
+            uncounted = _ALL_COUNT
+        for name, each in value.items() if is_object else zip(repeat(None), value, strict=False):
+            if isinstance(each, dict | list):
+                inside = uncounted if name is None else uncounted.get(name, _ALL_COUNT)
+                if inside is not None:
+                    items += 1
+                    if items > MOST_ITEMS:
+                        return True
+                    unseen.append((each, inside))
     return False
 
 

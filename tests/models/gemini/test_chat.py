@@ -28,6 +28,7 @@ from traced_tools import (
 )
 from traced_tools.models import ChatRequest, ChatResponse, GeminiChatModel
 from traced_tools.models.folding import ChunkFold
+from traced_tools.models.gemini import partial_calls
 from traced_tools.models.gemini.chat import GeminiChatCodec
 from traced_tools.testing import ReplayServer, Reply
 
@@ -312,7 +313,8 @@ def pieces_of(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for index, inner in enumerate(value):
                 yield from pieces_of(inner, f"{path}[{index}]")
         case str():
-            yield from ((path, {"stringValue": piece, "willContinue": True}) for piece in (value[:2], value[2:]))
+            yield path, {"stringValue": value[:2], "willContinue": True}
+            yield path, {"stringValue": value[2:]}
         case _:
             yield path, {FIELDS[type(value)]: value}
 
@@ -330,6 +332,29 @@ def test_two_calls_in_pieces_are_two_and_text_beside_them_stays() -> None:
     second = [call(name="g"), call(("$.c", {"nullValue": None})), call(more=False)]
     parts = parts_of(event(text("hm"), *first), *map(event, second), event(call(more=False)), event(**END))
     assert parts == (TextPart("hm"), ToolCall("f", {"a": {"b": [1, True]}}), ToolCall("g", {"c": None}))
+
+
+def test_pieces_of_a_text_that_do_not_say_whether_it_goes_on_are_joined() -> None:
+    pieces = [call(("$.a", {"stringValue": piece}), name="f") for piece in ("b", "c")]
+    assert parts_of(*map(event, pieces), event(**END)) == (ToolCall("f", {"a": "bc"}),)
+
+
+@pytest.mark.parametrize("last", [[], [call(more=False)]], ids=["with the answer", "before the answer"])
+def test_a_call_that_ends_inside_a_text_has_arguments_that_are_not_json(last: list[Any]) -> None:
+    pieces = call(("$.a", {"stringValue": "9", "willContinue": True}), ("$.b", {"numberValue": 1}), name="f")
+    (found,) = parts_of(*map(event, [pieces, *last]), event(**END))
+    assert found.arguments == '{"a": "9", "b": 1'
+
+
+def test_the_containers_of_a_call_in_pieces_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_calls, "MOST_ITEMS", 4)
+    pieces = [call(("$.a.b[0]", {"numberValue": 1})), call(("$.a.b[1]", {"numberValue": 2}))]
+    more = [call(("$.c.d.e", {"numberValue": 3})), call(more=False)]
+    (found,) = parts_of(*map(event, [call(name="f"), *pieces, *more]), event(**END))
+    assert json.loads(found.arguments) == {"a": {"b": [1, 2]}, "c": {"d": {"e": 3}}}
+    for attempt in (decoded, folded):
+        with pytest.raises(InvalidResponse, match="more than 4 objects and arrays"):
+            attempt(*map(event, [*pieces, call(("$.c.d.e.f", {"numberValue": 3}))]), event(**END))
 
 
 def test_a_call_that_comes_in_pieces_ends_with_the_answer_at_the_latest() -> None:
@@ -352,11 +377,13 @@ def test_a_call_in_pieces_that_is_cut_off_is_no_call(reason: str) -> None:
         [call(("$" + ".a" * 101, {"stringValue": "x"}), name="f")],
         [call(("$.a[99999999999]", {"stringValue": "x"}), name="f")],
         [call(("$.a", {"stringValue": "x"}), ("$.a.b", {"stringValue": "y"}), name="f")],
+        [call(("$.a", {"stringValue": "x", "willContinue": False}), ("$.a", {"stringValue": "y"}), name="f")],
+        [call(*(("$.a", {"stringValue": "x", "willContinue": more}) for more in (True, None, True)), name="f")],
     ],
 )
 def test_pieces_that_do_not_fit_together_are_an_invalid_response(pieces: list[Any]) -> None:
     for attempt in (decoded, folded):
-        with pytest.raises(InvalidResponse, match="pieces that do not fit together") as caught:
+        with pytest.raises(InvalidResponse, match="pieces of a call in the answer do not fit together") as caught:
             attempt(*map(event, pieces), event(**END))
         assert caught.value.__context__ is None
 

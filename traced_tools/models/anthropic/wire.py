@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag
+from pydantic import ConfigDict, Discriminator, PrivateAttr, Tag
 
 from traced_tools.messages import ProviderPart, ReasoningPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 from traced_tools.models.encoding import without_none
-from traced_tools.models.wire import Body, Wire, as_it_came, written
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
 
 NOTHING = ChatChunk()
 CALL_FIELDS = ("caller", "toolset_name")
@@ -41,11 +41,11 @@ class Delta(Wire):
 class TextBlock(Wire):
     """Text. What it cites is not read: a stream cites beside the text."""
 
-    text: str = ""
+    text: str | None = None
 
     def begin(self, index: int) -> ChatChunk:
         """Return the chunk of the block's beginning."""
-        return ChatChunk(text=self.text)
+        return ChatChunk(text=self.text or "")
 
     def add(self, index: int, delta: Delta) -> ChatChunk:
         """Grow by `delta` and return its chunk."""
@@ -84,7 +84,7 @@ class ToolUseBlock(Wire):
 
     id: str | None = None
     name: str | None = None
-    input: dict[str, Any] = Field(default_factory=dict)
+    input: dict[str, Any] | None = None
     caller: dict[str, Any] | None = None
     toolset_name: str | None = None
     _comes_in_pieces: bool = PrivateAttr(default=False)
@@ -94,11 +94,11 @@ class ToolUseBlock(Wire):
         return _call(ToolCallDelta(index, self.id, self.name, signature=self._signature()))
 
     def _signature(self) -> str | None:
-        """Return what else the call is, as JSON text; a call by the model itself, as most are, is nothing else."""
+        """Return the other fields of the call as JSON text; None for a call by the model itself, the usual case."""
         caller = None if self.caller == {"type": "direct"} else self.caller
         if not caller and not self.toolset_name:
             return None
-        return written(without_none({"caller": caller, "toolset_name": self.toolset_name}))
+        return as_it_came(without_none({"caller": caller, "toolset_name": self.toolset_name}))
 
     def add(self, index: int, delta: Delta) -> ChatChunk:
         """Grow by `delta` and return its chunk; the first piece of input is often empty."""
@@ -109,7 +109,7 @@ class ToolUseBlock(Wire):
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: the input, if it did not come in pieces."""
-        return NOTHING if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input)))
+        return NOTHING if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input or {})))
 
 
 class OtherBlock(Wire):
@@ -208,7 +208,7 @@ class Answer(Body, Ending):
 
     id: str | None = None
     model: str | None = None
-    content: tuple[Block, ...] | None = None
+    content: Annotated[tuple[Block, ...], FAIL_FAST] | None = None
     usage: Used | None = None
 
 

@@ -213,7 +213,7 @@ class GeminiChunkDecoder:
         reason = self._finish_reason(candidate.finish_reason, event.is_refusal)
         said = [self._said(part) for part in candidate.parts]
         if reason is not None and self._partial is not None:
-            # nothing follows, so that the call is whole unless the answer was cut off in it
+            # nothing follows: the call is complete unless the answer was cut off
             said += [("", "", (self._partial.part(),))] if reason == "tool_call" else []
             self._partial = None
         self._used = event.usage_metadata or self._used
@@ -222,7 +222,7 @@ class GeminiChunkDecoder:
         return as_chunks(said, (), usage, reason, event.response_id, event.model_version)
 
     def _said(self, part: Part) -> Said:
-        """Return what a part says; a call that comes in pieces is said when it is whole."""
+        """Return the content of a part; a streamed call is returned when it is complete."""
         call = part.function_call
         if call is None or not (self._partial or call.is_piece or (self._calls_in_pieces and call.is_empty)):
             return _said(part)
@@ -263,7 +263,7 @@ def _whole(part: Part) -> AssistantPart:
     if (call := part.function_call) is not None:
         return ToolCall(call.name or "", written(call.args or {}), call.id, signature=signature)
     if (image := part.image) is not None:
-        return ImagePart(data=_bytes(image), media_type=image.mime_type, signature=signature)
+        return ImagePart(data=_bytes(image), media_type=image.mime_type or "", signature=signature)
     if not part.is_text:
         return ProviderPart(part.as_it_came())
     if not part.thought:
@@ -277,16 +277,16 @@ def _whole(part: Part) -> AssistantPart:
 def _add(known: PartialCall, piece: FunctionCall, signature: str | None) -> None:
     try:
         known.add(piece, signature)
-    except ValueError:
-        pass
+    except ValueError as error:
+        problem = str(error)
     else:
         return
-    raise InvalidResponse("a call in the answer comes in pieces that do not fit together", provider=_PROVIDER)
+    raise InvalidResponse(f"the pieces of a call in the answer do not fit together: {problem}", provider=_PROVIDER)
 
 
 def _bytes(blob: Blob) -> bytes:
     try:
-        return base64.b64decode(blob.data, validate=True)
+        return base64.b64decode(blob.data or "", validate=True)
     except ValueError:
         pass
     raise InvalidResponse("an image in the answer cannot be decoded", provider=_PROVIDER)
@@ -353,7 +353,7 @@ def _sent(part: AssistantPart) -> dict[str, Any]:
             sent = {"text": part.text, "thought": True}
         case TextPart():
             sent = {"text": part.text}
-    # a signature that is a JSON object comes from Gemini in OpenAI's language, which has another place for it
+    # a JSON object is the signature of Gemini's OpenAI-compatible API, which has another field for it
     return {**sent, "thoughtSignature": part.signature} if part.signature and not fields_of(part.signature) else sent
 
 

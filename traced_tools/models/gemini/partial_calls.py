@@ -15,6 +15,7 @@ from typing import Any
 
 from traced_tools.messages import ToolCall
 from traced_tools.models.gemini.wire import FunctionCall, PartialArg
+from traced_tools.models.wire import MOST_ITEMS
 
 _STEP = re.compile(
     r"""\.(?P<name>[^.*\[\]]+) | \[(?P<index>\d{1,9})\]
@@ -22,6 +23,7 @@ _STEP = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DEEPEST = 100
+_MISSING = object()
 
 
 class PartialCall:
@@ -32,6 +34,8 @@ class PartialCall:
         self._id: str | None = None
         self._signature: str | None = None
         self._arguments: dict[str, Any] = {}
+        self._containers = 0
+        self._open_texts = 0
 
     def add(self, call: FunctionCall, signature: str | None) -> None:
         """Add a piece; raises `ValueError` for a piece of another call, or one that has no place in the arguments."""
@@ -43,8 +47,10 @@ class PartialCall:
             self._put(piece)
 
     def part(self) -> ToolCall:
-        """Return the whole call."""
-        arguments = json.dumps(self._arguments, ensure_ascii=False, default=StringIO.getvalue)
+        """Return the whole call. If it ends inside a text, its arguments are not JSON, so that it is not run."""
+        arguments = json.dumps(self._arguments, ensure_ascii=False, default=_Text.getvalue)
+        if self._open_texts:
+            arguments = arguments.removesuffix("}")
         return ToolCall(self._name or "", arguments, self._id, signature=self._signature)
 
     def _put(self, piece: PartialArg) -> None:
@@ -54,14 +60,45 @@ class PartialCall:
         steps = list(_steps(piece.json_path))
         holder: Any = self._arguments
         for step, following in pairwise(steps):
-            holder = _item(holder, step, {} if isinstance(following, str) else [])
-        known, value = _item(holder, steps[-1], None), piece.value
+            holder = self._container(holder, step, dict if isinstance(following, str) else list)
+        known, value = _item(holder, steps[-1]), piece.value
+        text = known if isinstance(known, _Text) else _Text()
+        self._open_texts -= text.goes_on is True
         if not isinstance(value, str):
-            holder[steps[-1]] = value
+            _set(holder, steps[-1], value)
             return
-        text = known if isinstance(known, StringIO) else StringIO()
-        text.write(value)
-        holder[steps[-1]] = text
+        text.add(value, piece.will_continue)
+        self._open_texts += text.goes_on is True
+        _set(holder, steps[-1], text)
+
+    def _container(self, holder: Any, step: str | int, kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
+        """Return what is at `step` in `holder`, a new container if nothing is."""
+        found = _item(holder, step)
+        if found is _MISSING:
+            self._containers += 1
+            if self._containers > MOST_ITEMS:
+                raise ValueError(f"it has more than {MOST_ITEMS} objects and arrays")
+            found = kind()
+            _set(holder, step, found)
+        return found
+
+
+class _Text(StringIO):
+    """A text that arrives in pieces.
+
+    `goes_on` is what the last piece says: True if another follows, False if it is the last, None as long as no piece
+    says either. Some servers never say it, and their pieces are joined.
+    """
+
+    goes_on: bool | None = None
+
+    def add(self, piece: str, will_continue: bool | None) -> None:
+        """Add a piece; raises `ValueError` for one after the last."""
+        if self.goes_on is False and piece:
+            raise ValueError("a text goes on after its last piece")
+        self.write(piece)
+        if will_continue is not None or self.goes_on is not None:
+            self.goes_on = bool(will_continue)
 
 
 def _same(known: str | None, given: str | None) -> str | None:
@@ -83,12 +120,17 @@ def _steps(path: str) -> Iterator[str | int]:
         raise ValueError("not a path of names and indices")
 
 
-def _item(holder: Any, step: str | int, default: Any) -> Any:
-    """Return what is at `step` in `holder`; put `default` there if nothing is. A list grows by one item at a time."""
+def _item(holder: Any, step: str | int) -> Any:
+    """Return what is at `step` in `holder`, `_MISSING` if nothing is; a list grows by one item at a time."""
     if isinstance(holder, dict) and isinstance(step, str):
-        return holder.setdefault(step, default)
+        return holder.get(step, _MISSING)
     if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
-        if step == len(holder):
-            holder.append(default)
-        return holder[step]
+        return holder[step] if step < len(holder) else _MISSING
     raise ValueError("no such place in the arguments")
+
+
+def _set(holder: Any, step: Any, value: Any) -> None:
+    if isinstance(holder, list) and step == len(holder):
+        holder.append(value)
+    else:
+        holder[step] = value

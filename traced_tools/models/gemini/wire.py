@@ -5,13 +5,13 @@ Format: https://ai.google.dev/api/generate-content.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
 from traced_tools.messages import Usage, sum_known
-from traced_tools.models.wire import Body, Wire, as_it_came
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came
 
 _CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
@@ -28,6 +28,7 @@ class PartialArg(Wire):
     number_value: int | float | None = None
     bool_value: bool | None = None
     null_value: Any = None
+    will_continue: bool | None = None
 
     @property
     def value(self) -> str | int | float | bool | None:
@@ -49,7 +50,7 @@ class FunctionCall(Wire):
     name: str | None = None
     args: dict[str, Any] | None = None
     id: str | None = None
-    partial_args: tuple[PartialArg, ...] | None = None
+    partial_args: Annotated[tuple[PartialArg, ...], FAIL_FAST] | None = None
     will_continue: bool | None = None
 
     @property
@@ -68,8 +69,8 @@ class Blob(Wire):
 
     model_config = _WHOLE
 
-    mime_type: str = ""
-    data: str = ""
+    mime_type: str | None = None
+    data: str | None = None
 
 
 class Part(Wire):
@@ -87,7 +88,7 @@ class Part(Wire):
     def image(self) -> Blob | None:
         """The bytes of an image that is no thought."""
         found = None if self.thought else self.inline_data
-        return found if found and found.mime_type.startswith("image/") else None
+        return found if found and (found.mime_type or "").startswith("image/") else None
 
     @property
     def is_text(self) -> bool:
@@ -109,7 +110,7 @@ class Part(Wire):
 class Content(Wire):
     """What a candidate says; a filtered one says nothing."""
 
-    parts: tuple[Part, ...] | None = None
+    parts: Annotated[tuple[Part, ...], FAIL_FAST] | None = None
 
 
 class Candidate(Wire):
@@ -161,7 +162,7 @@ class Event(Body):
 
     model_config = _CAMEL
 
-    candidates: tuple[Candidate, ...] | None = None
+    candidates: Annotated[tuple[Candidate, ...], FAIL_FAST] | None = None
     prompt_feedback: PromptFeedback | None = None
     usage_metadata: Used | None = None
     model_version: str | None = None
@@ -184,7 +185,7 @@ class Event(Body):
 class Answer(Body):
     """A whole answer: one event, or the list of them that a stream is without `alt=sse`."""
 
-    events: tuple[Event, ...]
+    events: Annotated[tuple[Event, ...], FAIL_FAST]
 
     @model_validator(mode="before")
     @classmethod

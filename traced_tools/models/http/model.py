@@ -82,15 +82,16 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
         """Answer `request` in chunks; raises `ModelError`."""
-        names, decoder = self._names(request), self._codec.decoder()
+        names, decoder, done = self._names(request), self._codec.decoder(), False
         chunks_of = self._chunks_by(decoder)
         events = self._transport.stream(*self._sent(names, stream=True), self._codec.framing)
         try:
             for data in events:
                 for chunk in chunks_of(data):
                     yield names.chunk(chunk)
+                done = decoder.done  # only now: the last event itself may be one that cannot be understood
         except ModelError:
-            if not decoder.done:
+            if not done:
                 raise
         finally:
             events.close()
@@ -98,15 +99,16 @@ class HttpChatModel(HttpModel, ChatModel):
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
-        names, decoder = self._names(request), self._codec.decoder()
+        names, decoder, done = self._names(request), self._codec.decoder(), False
         chunks_of = self._chunks_by(decoder)
         events = self._transport.astream(*self._sent(names, stream=True), self._codec.framing)
         try:
             async for data in events:
                 for chunk in chunks_of(data):
                     yield names.chunk(chunk)
+                done = decoder.done  # only now: the last event itself may be one that cannot be understood
         except ModelError:
-            if not decoder.done:
+            if not done:
                 raise
         finally:
             await events.aclose()

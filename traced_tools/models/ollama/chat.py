@@ -148,9 +148,9 @@ class OllamaChatCodec:
         if not answer.done:
             raise InvalidResponse("the answer is not complete", provider=_PROVIDER)
         return ChatResponse(
-            AssistantMessage(list(_parts(answer.message))),
+            AssistantMessage(list(_parts(answer.said))),
             usage=answer.used(),
-            finish_reason=_finish_reason(answer.done_reason, called=bool(answer.message.tool_calls)),
+            finish_reason=_finish_reason(answer.done_reason, called=bool(answer.said.tool_calls)),
             model=answer.model,
         )
 
@@ -169,12 +169,12 @@ class OllamaChunkDecoder:
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk a line stands for; raises `InvalidResponse`."""
         line = read(Answer, data, "a line of the stream", _PROVIDER)
-        self._called = self._called or bool(line.message.tool_calls)
-        self.done = self.done or line.done
+        self._called = self._called or bool(line.said.tool_calls)
+        self.done = self.done or bool(line.done)
         yield ChatChunk(
-            text=line.message.content or "",
-            reasoning=line.message.thinking or "",
-            parts=tuple(_whole_parts(line.message)),
+            text=line.said.content or "",
+            reasoning=line.said.thinking or "",
+            parts=tuple(_whole_parts(line.said)),
             usage=line.used(),
             finish_reason=_finish_reason(line.done_reason, called=self._called),
             model=line.model,

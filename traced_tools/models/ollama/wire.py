@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Base64Bytes
+from pydantic import Base64Bytes, Field
 
 from traced_tools.messages import Usage
-from traced_tools.models.wire import Body, Wire
+from traced_tools.models.wire import FAIL_FAST, MOST_ITEMS, Body, Wire
 
 
 class Function(Wire):
@@ -29,20 +29,28 @@ class Said(Wire):
 
     content: str | None = None
     thinking: str | None = None
-    images: tuple[Base64Bytes, ...] | None = None
-    tool_calls: tuple[Call, ...] | None = None
+    images: Annotated[tuple[Base64Bytes, ...], Field(fail_fast=True, max_length=MOST_ITEMS)] | None = None
+    tool_calls: Annotated[tuple[Call, ...], FAIL_FAST] | None = None
+
+
+_NOTHING = Said()
 
 
 class Answer(Body):
     """A whole answer, or a line of a streamed one, of which the last is `done`."""
 
     model: str | None = None
-    message: Said = Said()
-    done: bool = False
+    message: Said | None = None
+    done: bool | None = None
     done_reason: str | None = None
     prompt_eval_count: int | None = None
     prompt_eval_cached_count: int | None = None
     eval_count: int | None = None
+
+    @property
+    def said(self) -> Said:
+        """The message, or what the line adds to it."""
+        return self.message or _NOTHING
 
     def used(self) -> Usage | None:
         """Return the usage, if the body tells any; counts of zero are left out of it."""

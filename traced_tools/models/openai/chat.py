@@ -249,11 +249,14 @@ class OpenAIChunkDecoder:
         place = self._last = next(self._places) if begins else call.index
         if self._inputs.ends_before(place, call.id):
             yield ToolCallDelta(place, arguments=self._inputs.end(place))
+        signature = call.signature
         if call.custom is not None:
+            if self._inputs.has_begun(place) and not call.extra_content:
+                signature = None  # it would replace the signature that the call began with
             arguments = self._inputs.piece(place, call.id, call.custom.input or "")
         else:
             arguments = (call.function or _NAMELESS).text
-        yield ToolCallDelta(place, call.id, name, arguments, call.signature)
+        yield ToolCallDelta(place, call.id, name, arguments, signature)
 
     def _ended_inputs(self, reason: str | None) -> Iterator[ToolCallDelta]:
         """Give the ends of the custom tools' inputs, but not of one in the middle of which the answer is cut off."""

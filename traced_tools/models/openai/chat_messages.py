@@ -26,7 +26,7 @@ from traced_tools.messages import (
     UserMessage,
 )
 from traced_tools.models.encoding import fields_of, own
-from traced_tools.models.openai.common import arguments_text, custom_input, image_url
+from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
 from traced_tools.models.openai.servers import Server
 
 
@@ -84,7 +84,7 @@ class Messages:
         """Return a call, and what is in its signature if that is the server's own."""
         signed = fields_of(call.signature) if call.signature and is_own else {}
         sent: dict[str, Any] = {"id": self.call_id(call.id or "")}
-        if signed.get("type") == "custom":
+        if is_custom(signed):
             sent |= {"type": "custom", "custom": {"name": call.name, "input": custom_input(call)}}
         else:
             sent |= {"type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}

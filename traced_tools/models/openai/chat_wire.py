@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict
 
 from traced_tools.errors import InvalidResponse
 from traced_tools.messages import ImagePart, ProviderPart, Usage
-from traced_tools.models.wire import Body, Said, Wire, as_it_came, code_of, read, written
+from traced_tools.models.openai.common import CUSTOM
+from traced_tools.models.wire import FAIL_FAST, Body, Said, Wire, as_it_came, code_of, read, written
 
 
 class Function(Wire):
@@ -54,8 +55,8 @@ class Call(Wire):
         """What else the call is, as JSON text; it goes back with the call."""
         if self.custom is None and not self.extra_content:
             return None
-        kind = {"type": "custom"} if self.custom is not None else {}
-        return written({**kind, **({"extra_content": self.extra_content} if self.extra_content else {})})
+        kind = CUSTOM if self.custom is not None else {}
+        return as_it_came({**kind, **({"extra_content": self.extra_content} if self.extra_content else {})})
 
 
 class ImageUrl(Wire):
@@ -72,7 +73,7 @@ class Piece(Wire):
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
-    thinking: str | tuple[Piece, ...] | None = None
+    thinking: str | Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
     image_url: str | ImageUrl | None = None
 
     def said(self) -> Said:
@@ -97,18 +98,18 @@ class Answer(Wire):
     Cloudflare's Workers AI sends an answer that is held to a schema as an object; it is read as JSON text.
     """
 
-    content: str | tuple[Piece, ...] | dict[str, Any] | None = None
+    content: str | Annotated[tuple[Piece, ...], FAIL_FAST] | dict[str, Any] | None = None
     refusal: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    reasoning_details: tuple[dict[str, Any], ...] | None = None
-    images: tuple[Piece, ...] | None = None
-    tool_calls: tuple[Call, ...] | None = None
+    reasoning_details: Annotated[tuple[dict[str, Any], ...], FAIL_FAST] | None = None
+    images: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
+    tool_calls: Annotated[tuple[Call, ...], FAIL_FAST] | None = None
     function_call: Function | None = None
 
     def said(self) -> list[Said]:
         """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
-        content = written(self.content) if isinstance(self.content, dict) else self.content or ""
+        content = as_it_came(self.content) if isinstance(self.content, dict) else self.content or ""
         text, pieces = (content, ()) if isinstance(content, str) else ("", content)
         plain: Said = text + (self.refusal or ""), self._thoughts(), ()
         rest = [piece.said() for piece in (*pieces, *(self.images or ()))]
@@ -194,7 +195,7 @@ class Completion(Body):
     code: Any = None
     id: str | None = None
     model: str | None = None
-    choices: tuple[Choice, ...] | None = None
+    choices: Annotated[tuple[Choice, ...], FAIL_FAST] | None = None
     usage: Used | None = None
     x_groq: VendorUsage | None = None
 

@@ -62,6 +62,13 @@ def arguments_text(call: ToolCall) -> str:
 
 CUSTOM = {"type": "custom"}
 """In the signature of a call: it is of a custom tool, whose input is any text and not JSON."""
+
+
+def is_custom(signed: Mapping[str, Any]) -> bool:
+    """Return whether the fields of a signature are those of a call of a custom tool."""
+    return signed.get("type") == CUSTOM["type"]
+
+
 _BEFORE, _AFTER = '{"input": "', '"}'
 
 
@@ -76,6 +83,10 @@ class CustomInputs:
         before = "" if place in self._open else _BEFORE
         self._open[place] = self._open.get(place) or call_id
         return before + written(text)[1:-1]
+
+    def has_begun(self, place: int | None) -> bool:
+        """Return whether the call at `place` has begun and is not over."""
+        return place in self._open
 
     def ends_before(self, place: int | None, call_id: str | None) -> bool:
         """Return whether the call at `place` is over because a call with another id follows there."""

@@ -6,7 +6,7 @@ Format: https://platform.openai.com/docs/api-reference/responses/create#response
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, groupby
 from typing import Any
 
@@ -23,7 +23,7 @@ from traced_tools.messages import (
     UserMessage,
 )
 from traced_tools.models.encoding import fields_of, own
-from traced_tools.models.openai.common import arguments_text, custom_input, image_url
+from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
 
 
 def input_items(messages: Sequence[Message], provider: str, *, is_stored: bool) -> list[dict[str, Any]]:
@@ -42,11 +42,7 @@ def _custom_ids(messages: Iterable[Message], provider: str) -> Iterator[str | No
     """Give the ids of the calls of custom tools, whose results are items of another type."""
     for message in messages:
         if isinstance(message, AssistantMessage) and own(message, provider):
-            yield from [call.id for call in message.tool_calls if _is_custom(fields_of(call.signature))]
-
-
-def _is_custom(signed: Mapping[str, Any]) -> bool:
-    return signed.get("type") == "custom"
+            yield from [call.id for call in message.tool_calls if is_custom(fields_of(call.signature))]
 
 
 def _items(
@@ -131,7 +127,7 @@ class _Answer:
         signed = fields_of(call.signature)
         known = self._sent({name: signed[name] for name in ("id", "namespace") if name in signed})
         said = {"call_id": call.id, "name": call.name}
-        if _is_custom(signed):
+        if is_custom(signed):
             return {"type": "custom_tool_call", **said, "input": custom_input(call), **known}
         return {"type": "function_call", **said, "arguments": arguments_text(call), **known}
 

@@ -14,7 +14,7 @@ from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 from traced_tools.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
 from traced_tools.models.openai.common import CUSTOM, custom_arguments
-from traced_tools.models.wire import Body, Wire, as_it_came, written
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
 
 
 class Item(Wire):
@@ -55,7 +55,7 @@ class Piece(Wire):
 class Message(Item):
     """A message; its text is followed by the record of what else it is, which a stream tells when the text is over."""
 
-    content: tuple[Piece, ...] | None = None
+    content: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
         """Give the text and the record, nothing if there is no text."""
@@ -119,7 +119,7 @@ class CustomCall(FunctionCall):
     @property
     def signature(self) -> str:
         """What else it is, as JSON text."""
-        return written({**CUSTOM, **self.fields("id", "namespace")})
+        return as_it_came({**CUSTOM, **self.fields("id", "namespace")})
 
 
 class Reasoning(Item):
@@ -129,8 +129,8 @@ class Reasoning(Item):
     """
 
     id: str | None = None
-    summary: tuple[Piece, ...] | None = None
-    content: tuple[Piece, ...] | None = None
+    summary: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
+    content: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
     encrypted_content: str | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
@@ -158,12 +158,13 @@ class GeneratedImage(Item):
     """The record of an image the server has made."""
 
     result: Base64Bytes | None = None
-    output_format: str = "png"
+    output_format: str | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
         """Give the image to look at, and the record to send back."""
         if self.result:
-            yield ImagePart(data=self.result, media_type=f"image/{self.output_format}")
+            kind = "png" if self.output_format is None else self.output_format
+            yield ImagePart(data=self.result, media_type=f"image/{kind}")
         yield from super().parts()
 
 
@@ -225,7 +226,7 @@ class Response(Body):
     model: str | None = None
     status: str | None = None
     incomplete_details: IncompleteDetails | None = None
-    output: tuple[AnyItem, ...] | None = None
+    output: Annotated[tuple[AnyItem, ...], FAIL_FAST] | None = None
     usage: Used | None = None
 
     def parts(self) -> tuple[AssistantPart, ...]:
