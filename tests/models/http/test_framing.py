@@ -179,7 +179,7 @@ def test_another_kind_of_body_is_no_stream(framing: Framing, kind: str, colour: 
 def test_a_stream_that_never_stops_is_given_up(
     framing: Framing, kind: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traced_tools.models.http.framing.MOST_BYTES", 20)
+    monkeypatch.setattr(Answer.__init__, "__defaults__", (20,))
     body = b"data: one\n\n"
     assert cut_from(framing, [body[:10], body[10:], b"12345678\n"], kind, colour)
     with pytest.raises(InvalidResponse, match="larger than 20 bytes") as caught:

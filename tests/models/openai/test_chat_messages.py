@@ -10,6 +10,7 @@ import pytest
 from tests.models.openai.completions import codec_of, decoded, encoded
 from traced_tools import (
     AssistantMessage,
+    ConfigurationError,
     ImagePart,
     ProviderPart,
     ReasoningPart,
@@ -90,6 +91,12 @@ def test_reasoning_goes_back_to_who_thought_it_where_the_field_is_set(by: str | 
     assert body["messages"][0] == expected
     unsaid = encoded(AssistantMessage("hi", provider=by), codec=codec)
     assert unsaid["messages"][0] == {"role": "assistant", "content": "hi"}
+
+
+@pytest.mark.parametrize("provider", ["deepseek", "mistral_ai"])
+def test_a_server_with_a_place_of_its_own_for_reasoning_refuses_the_field(provider: str) -> None:
+    with pytest.raises(ConfigurationError, match="leave out reasoning_field"):
+        codec_of(provider, reasoning_field="reasoning_content")
 
 
 def results(*ids: str, images: tuple[ImagePart, ...] = ()) -> ToolMessage:

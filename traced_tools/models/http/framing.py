@@ -19,9 +19,9 @@ T = TypeVar("T")
 MOST_BYTES: Final = 256 * 2**20
 """The size of an answer above which it is given up: no memory is large enough for a server that never stops."""
 MOST_REFUSAL_BYTES: Final = 2**20
-"""The same for the body of a refusal, of which only a code is read."""
+"""The limit for an error body, from which only a code is read."""
 MOST_EXPANDED: Final = 16 * 2**20
-"""The bytes above which a compressed answer may not be more than 100 times as large as it came."""
+"""A compressed answer larger than this may be at most 100 times its compressed size."""
 _EXPANSION = 100
 _SLICE = 2**16
 """The most bytes of text to cut into events at once; a compressed piece may expand to a thousand times its size."""
@@ -34,19 +34,18 @@ class Answer:
         response: whose head has arrived.
         deadline: by `time.monotonic`; None for no other limit than that of each piece.
         provider: for errors.
-        most_bytes: the size; None for `MOST_BYTES`.
+        most_bytes: the size.
     """
 
     def __init__(
-        self, response: httpx.Response, deadline: float | None, provider: str, most_bytes: int | None = None
+        self, response: httpx.Response, deadline: float | None, provider: str, most_bytes: int = MOST_BYTES
     ) -> None:
         _check_compression(response.headers, provider)
-        most = MOST_BYTES if most_bytes is None else most_bytes
-        arriving = _Limit(deadline, provider, most) if "content-encoding" in response.headers else None
+        arriving = _Limit(deadline, provider, most_bytes) if "content-encoding" in response.headers else None
         response.stream = _Arriving(response.stream, arriving)
         self.headers = response.headers
         self._response = response
-        self._counted = _Limit(deadline, provider, most, arriving).counted
+        self._counted = _Limit(deadline, provider, most_bytes, arriving).counted
 
     def pieces(self) -> Iterator[bytes]:
         """Give the body, piece by piece."""

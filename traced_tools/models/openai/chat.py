@@ -76,11 +76,12 @@ class OpenAIChatModel(HttpChatModel):
         inline_definitions: write out what `$ref` leads to in schemas, for servers that do not follow it.
         reasoning_field: send the reasoning of earlier answers back, in this field of each: `reasoning_content` for
             SGLang, llama.cpp and older vLLM, `reasoning` for newer vLLM. By default no server gets reasoning back
-            except those that are known to ask for it.
+            except those that are known to ask for it. DeepSeek and Mistral get it back without the option and refuse
+            it.
         **http: how to reach it, as in `HttpOptions`.
 
     Raises:
-        ConfigurationError: for an address that is none, a known server without its key, or another `reasoning_field`.
+        ConfigurationError: for an invalid address, a known server without its key, or an invalid `reasoning_field`.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any
 
+from traced_tools.errors import ConfigurationError
 from traced_tools.messages import (
     AssistantMessage,
     ImagePart,
@@ -38,9 +39,17 @@ class Messages:
     Args:
         provider: who reads them; what another provider sealed is left out.
         reasoning_field: the field of an answer in which its reasoning goes back; None to leave reasoning out.
+
+    Raises:
+        ConfigurationError: for a `reasoning_field` if the server gets reasoning in a place of its own.
     """
 
+    has_own_place = False
+    """Whether reasoning goes back to the server without a `reasoning_field`."""
+
     def __init__(self, provider: str, reasoning_field: str | None = None) -> None:
+        if self.has_own_place and reasoning_field is not None:
+            raise ConfigurationError(f"{provider} gets reasoning back in a place of its own: leave out reasoning_field")
         self._provider = provider
         self._reasoning_field = reasoning_field
 
@@ -105,6 +114,8 @@ class DeepSeekMessages(Messages):
     An empty one will do, for messages of another model. https://api-docs.deepseek.com/guides/thinking_mode
     """
 
+    has_own_place = True
+
     def assistant(self, message: AssistantMessage) -> dict[str, Any]:
         """Return what the model said, with its reasoning."""
         reasoning = message.reasoning if own(message, self._provider) else ""
@@ -133,6 +144,8 @@ class MistralMessages(Messages):
 
     https://docs.mistral.ai/capabilities/reasoning and https://docs.mistral.ai/capabilities/function_calling
     """
+
+    has_own_place = True
 
     def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
         """Return the messages to send, with a word of the model's between a result and what the user says next."""

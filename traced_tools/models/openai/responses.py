@@ -268,7 +268,7 @@ class OpenAIResponsesChunkDecoder:
                 yield self._call(ToolCallDelta(index, arguments=found.text))
 
     def _missed_calls(self, answer: Response) -> Iterator[AssistantPart]:
-        """Give the calls that no event has held. If the answer names those of the stream otherwise, none is missed."""
+        """Yield calls that appear only in the last event. If that event has other ids than the stream, yield none."""
         calls = answer.calls()
         if self._call_ids <= {call.call_id for call in calls}:
             yield from [part for call in calls if call.call_id not in self._call_ids for part in call.parts()]
