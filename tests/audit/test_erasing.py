@@ -20,14 +20,16 @@ from tests.audit.made import COLUMNS, Chain, content
 from tests.audit.made import write as write_store
 from tests.audit.tampered import by_hand
 from tests.audit.trails import KEY, SECRET, bodies, of_kind, write
+from tests.support import PATIENCE
 from traced_tools.audit import erasing, match, verify
 from traced_tools.audit.chain import Chain as Sealed
 from traced_tools.audit.contents import RecordMaker
 from traced_tools.audit.digests import AuditKey
-from traced_tools.audit.erasing import Erasure
+from traced_tools.audit.erasing import Erasure, remove, targets
 from traced_tools.audit.erasures import Erasures
 from traced_tools.audit.opening import parsed
 from traced_tools.audit.records import Content, Draft, Subject, body_of, is_hash_of_erasable
+from traced_tools.audit.store import Store
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 
@@ -123,6 +125,44 @@ def test_when_nothing_is_left_to_erase_nothing_is_recorded(path: Path, full: Aud
     full.erase("run-1", **ASKED)
     assert full.erase("run-1", **ASKED) == Erasure("run-1", 0, 0, **ASKED)
     assert len(of_kind(path, "erasure")) == 1
+
+
+def test_the_model_s_own_arguments_are_erased_with_the_arguments(path: Path) -> None:
+    with AuditTrail(path, key=KEY, content="full") as trail:
+        contents = {name: Content(f"{SECRET}-{name}", True) for name in ("arguments", "requested_arguments", "reason")}
+        write(trail, Draft("intent", 0, subject("call_1"), {}, contents))
+        write(trail, Draft("intent", 0, subject("call_2"), {}, contents))
+        assert trail.erase("run-1", contents=["requested_arguments"], call_id="call_1", **ASKED).texts == 1
+        assert trail.erase("run-1", contents=["arguments"], **ASKED).texts == 3
+    assert held(path, f"{SECRET}-arguments") == held(path, f"{SECRET}-requested_arguments") == []
+    assert held(path, f"{SECRET}-reason") == ["audit.db"]
+
+
+def test_an_erasure_does_not_undo_another_one_of_the_same_record(path: Path, full: AuditTrail) -> None:
+    found = targets(path, "run-1", contents=["reason"])
+    full.erase("run-1", contents=["arguments"], **ASKED)
+    remove(Store(path), found, PATIENCE)
+    for name in ("arguments", "reason"):
+        assert held(path, f"{SECRET}-{name}-call_1") == []
+
+
+def test_a_record_that_changes_during_its_erasure_is_not_erased(path: Path, full: AuditTrail) -> None:
+    found = targets(path, "run-1")
+    by_hand(path, "UPDATE audit_records SET body = replace(body, 'sEcReT', 'hArMlEsS') WHERE sequence = 3")
+    with pytest.raises(AuditError, match="record 3 .* is not what was written"):
+        remove(Store(path), found, PATIENCE)
+    assert of_kind(path, "intent")[0]["reason"]["text"] == f"{SECRET}-reason-call_1"
+
+
+def test_nothing_is_erased_while_a_record_of_the_run_is_still_pending(path: Path, full: AuditTrail) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        full.submit(Draft("outcome", 0, subject("call_1"), {"outcome": "ok"}, {"result": Content(SECRET, True)}))
+        with pytest.raises(AuditUnavailable, match="could not record"):
+            full.erase("run-1", **ASKED, timeout=0.05)
+    assert full.flush(PATIENCE)
+    assert of_kind(path, "erasure") == []
+    assert full.erase("run-1", **ASKED).texts == 7
 
 
 def test_many_records_are_named_by_several_erasures(
@@ -449,10 +489,23 @@ def test_the_command_complains_of_what_it_cannot_do(
     assert of_kind(store, "erasure") == []
 
 
-def test_the_command_wants_the_key_where_checkpoints_are_signed(closed: Path, tmp_path: Path) -> None:
+def test_the_command_wants_the_key_where_checkpoints_are_signed(
+    closed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert "--signing-key" in complaint("erase", "run-1", *WORDS, "--store", closed)
+    assert caplog.messages == []
     key = tmp_path / "signing"
     key.touch(0o600)
     key.write_bytes(SIGNING_KEY)
     printed("erase", "run-1", *WORDS, "--store", closed, "--signing-key", key)
     assert verify(closed).erased == 3
+
+
+def test_the_command_wants_the_file_of_checkpoints_that_are_not_beside_the_store(path: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "elsewhere"
+    with AuditTrail(path, key=KEY, content="full", checkpoints=lines) as trail:
+        call(trail, "call_1")
+    assert "--checkpoints" in complaint("erase", "run-1", *WORDS, "--store", path)
+    assert not Path(f"{path}.checkpoints").exists()
+    printed("erase", "run-1", *WORDS, "--store", path, "--checkpoints", lines)
+    assert verify(path, checkpoints=lines).erased == 3

@@ -145,6 +145,17 @@ def test_a_key_that_others_can_read_or_write_is_refused(folder: Path, which: str
     assert KEYS[which][1].decode("latin-1") not in str(caught.value)
 
 
+@pytest.mark.parametrize("command", [["list"], ["show", "run-1"]], ids=["list", "show"])
+def test_verified_answers_need_a_public_key_that_not_everybody_can_change(folder: Path, command: list[str]) -> None:
+    path, use = key_in(folder, "public")
+    use(folder)
+    path.chmod(0o646)
+    store = folder.parent / "audit.db"
+    result = audit(*command, "--verified", "--store", store, "--public-key", path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "chmod" in result.stderr
+
+
 @pytest.mark.parametrize("which", KEYS)
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o703])
 def test_a_key_that_anybody_can_replace_is_refused(folder: Path, which: str, mode: int) -> None:

@@ -37,9 +37,11 @@ MOST_WORDS: Final = 512
 """Characters of who asked, and of the reason."""
 _AT_ONCE: Final = 100
 """Records that one erasure names; with many more its body would be cut."""
-_UPDATE: Final = sql(
-    "UPDATE audit_records SET body = :body WHERE chain_id = :chain_id AND sequence = :sequence AND time = :time"
-)
+_WITH: Final = {"arguments": ("arguments", "requested_arguments")}
+"""Contents that an erasure of another one includes, because both are forms of the same data."""
+_PLACE: Final = "WHERE chain_id = :chain_id AND sequence = :sequence AND time = :time"
+_UPDATE: Final = sql(f"UPDATE audit_records SET body = :body {_PLACE}")
+_SELECT: Final = f"SELECT body FROM audit_records {_PLACE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +72,25 @@ class Target:
     time: int
     hash: str
     names: tuple[str, ...]
-    body: str
-    """What is left of the record."""
 
 
 def targets(
     store: StorePath, run_id: str, call_id: str | None = None, contents: Sequence[str] | None = None
 ) -> list[Target]:
-    """Return the records of a run that hold such texts.
+    """Return the records of a run that hold the requested texts.
 
     Args:
         store: a path, or an SQLAlchemy URL.
         run_id: the run.
         call_id: one of its calls; None for all.
-        contents: which contents, such as `arguments`; None for all.
+        contents: which contents; None for all. `arguments` includes `requested_arguments`.
 
     Raises:
         AuditError: if the store cannot be read or has no such run or call, if its structure is not what this version
             makes, if a record is not what was written, or if its hash covers its texts, as those of earlier versions
             do.
     """
+    wanted = None if contents is None else {each for name in contents for each in _WITH.get(name, (name,))}
     found: list[Target] = []
     known = False
     with opened(store) as opened_store:
@@ -101,7 +102,7 @@ def targets(
         for chain_id, sequence, when, hash_, body, fields in _records(opened_store, run_id, call_id):
             known = True
             texts = [name for name, value in fields.items() if _is_content(value)]
-            asked = tuple(name for name in texts if contents is None or name in contents)
+            asked = tuple(name for name in texts if wanted is None or name in wanted)
             if not asked:
                 continue
             place = f"record {sequence} of the chain {names_of(chain_id)}"
@@ -110,11 +111,9 @@ def targets(
                     f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
                     "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
                 )
-            genuine = all(text_hash(fields[name]) == fields[name]["text_hash"] for name in asked)
-            if not genuine or not is_hash_of_erasable(hash_, fields, body):
-                raise AuditError(f"{place} is not what was written, and erasing would hide it: run verify first")
-            left = {name: without_text(value) if name in asked else value for name, value in fields.items()}
-            found.append(Target(chain_id, sequence, when, hash_, asked, body_of(left)))
+            target = Target(chain_id, sequence, when, hash_, asked)
+            _left(target, body)
+            found.append(target)
     if not known:
         raise AuditError(
             f"the audit store has no {'run' if call_id is None else 'such call in the run'} {run_id[:64]!a}"
@@ -127,6 +126,23 @@ def _records(store: OpenStore, run_id: str, call_id: str | None) -> Iterator[tup
         fields = parsed(body) or {}
         if call_id is None or fields.get("call_id") == call_id:
             yield chain_id, sequence, when, hash_, body, fields
+
+
+def _left(target: Target, body: str | None) -> str:
+    """Return the body of a record without the texts that are to be erased.
+
+    Raises:
+        AuditError: if the record is not what was written.
+    """
+    fields = parsed(body) or {}
+    names = [name for name in target.names if _is_content(fields.get(name))]
+    genuine = all(text_hash(fields[name]) == fields[name].get("text_hash") for name in names)
+    if body is None or not genuine or not is_hash_of_erasable(target.hash, fields, body):
+        raise AuditError(
+            f"record {target.sequence} of the chain {names_of(target.chain_id)} is not what was written, and erasing "
+            "would hide it: run verify first"
+        )
+    return body_of({name: without_text(value) if name in names else value for name, value in fields.items()})
 
 
 def _is_content(value: object) -> bool:
@@ -150,9 +166,9 @@ def drafts(found: Sequence[Target], run_id: str, requested_by: str, reason: str)
         yield Draft("erasure", time.time_ns(), fields=fields)
 
 
-def check_words(**words: str) -> None:
-    """Raise `ConfigurationError` unless each word is a text that a record can hold."""
-    for name, value in words.items():
+def check_erasure_texts(**texts: str) -> None:
+    """Raise `ConfigurationError` unless each value is a non-blank text of at most 512 characters."""
+    for name, value in texts.items():
         if not isinstance(value, str) or not value.strip() or len(value) > MOST_WORDS:
             raise ConfigurationError(f"{name} must be a text of 1 to {MOST_WORDS} characters")
 
@@ -184,21 +200,22 @@ def remove(store: Store, found: Sequence[Target], timeout: float) -> None:
 
     Args:
         store: the store.
-        found: the records. None of them if only the bytes of earlier erasures are to go.
+        found: the records; empty to remove only the remaining bytes of earlier erasures.
         timeout: seconds to wait for other processes.
 
     Raises:
-        AuditError: if the store cannot be changed, or other processes keep the bytes in its files.
+        AuditError: if the store or one of the records cannot be changed, or other processes keep the bytes in its
+            files.
     """
-    values = [
-        {"chain_id": each.chain_id, "sequence": each.sequence, "time": each.time, "body": each.body} for each in found
-    ]
     with _changing(store, timeout) as connection:
         if store.path is not None:
             connection.exec_driver_sql("PRAGMA secure_delete = ON")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if store.path is not None else "BEGIN")
-        if values:
-            connection.execute(_UPDATE, values)
+        # Read again in the transaction: another erasure may have changed a record since, and must not be undone.
+        select = sql(_SELECT if store.path is not None else f"{_SELECT} FOR UPDATE")
+        for each in found:
+            place = {"chain_id": each.chain_id, "sequence": each.sequence, "time": each.time}
+            connection.execute(_UPDATE, {**place, "body": _left(each, connection.execute(select, place).scalar())})
         connection.exec_driver_sql("COMMIT")
         if store.path is not None:
             connection.exec_driver_sql("VACUUM")  # pages may hold copies that earlier changes left behind

@@ -20,7 +20,7 @@ from traced_tools.audit.appending import Appender, Batch
 from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
 from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.digests import AuditKey
-from traced_tools.audit.erasing import Erasure, check_may_change, check_words, drafts, remove, targets
+from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_change, drafts, remove, targets
 from traced_tools.audit.evidence import PublicKey
 from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.findings import Verification
@@ -272,22 +272,24 @@ class AuditTrail:
             requested_by: who asked for it; stored for good, so a reference is better than a person's name.
             reason: why, or on what grounds; stored for good as well.
             call_id: one call of the run; None for all calls.
-            contents: which contents; None for all that are stored.
+            contents: which contents; None for all that are stored. `arguments` includes `requested_arguments`.
             timeout: seconds to wait for each of the steps; None for the trail's own.
 
         Returns:
-            What was erased. If no text is left to erase, its counts are 0 and nothing is recorded.
+            What was erased. If no text is left to erase, its counts are 0 and nothing is recorded, but the file of an
+            embedded store is still rewritten: an earlier call may have failed at that step.
 
         Raises:
             AuditError: if there is no such run or call, or the store cannot be changed here.
-            AuditUnavailable: if the erasure could not be recorded in time; then nothing is erased.
+            AuditUnavailable: if pending records or the erasure are not durable in time; then nothing is erased.
             ConfigurationError: for an unknown content, or a `requested_by` or a `reason` that is empty or too long.
         """
-        check_words(requested_by=requested_by, reason=reason)
+        check_erasure_texts(requested_by=requested_by, reason=reason)
         if unknown := [each for each in contents or () if each not in get_args(ContentName)]:
             raise ConfigurationError(f"contents must be of {', '.join(get_args(ContentName))}, not {unknown[0]!a}")
         seconds = self._timeout if timeout is None else timeout
-        self.flush(seconds)
+        if not self.flush(seconds):  # pending texts of the run would follow the erasure
+            raise self.unavailable(seconds)
         found = targets(self._given, run_id, call_id, contents)
         check_may_change(self.store, seconds)
         for draft in drafts(found, run_id, requested_by, reason):

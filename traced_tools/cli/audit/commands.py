@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -44,7 +44,10 @@ UNREADABLE: Final = 2
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
 _TO_ERASE: Final = 30.0
-"""Seconds for each step of an erasure, which others who write may hold up."""
+"""Seconds for each step of an erasure; other writers may delay it."""
+_ERASED_CONTENTS: Final = (
+    "Only arguments (with requested_arguments, the model's own), requested_arguments, result, reason or requested_name."
+)
 
 app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
 
@@ -219,12 +222,9 @@ def erase(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="On what grounds; stored for good.")],
     call: Annotated[str | None, typer.Option(metavar="CALL", help="Only of this call.")] = None,
     content: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only arguments, result, reason or requested_name.")
+        list[str] | None, typer.Option(metavar="NAME", help=_ERASED_CONTENTS)
     ] = None,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The checkpoints outside the store.  [default: STORE.checkpoints]"),
-    ] = None,
+    checkpoints: options.Checkpoints = None,
     signing_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, where they are signed.")
     ] = None,
@@ -239,9 +239,17 @@ def erase(
     from traced_tools.audit.trail import AuditTrail  # the other commands start faster without
 
     with _statuses() as ending:
-        if checkpoints is None and embedded_path(store) is None:
-            _end(UNREADABLE, "name the file with the checkpoints of the trail on the server with --checkpoints")
-        if signing_key is None and _is_signed(store):
+        path = embedded_path(store)
+        if checkpoints is None and path is None:
+            _end(UNREADABLE, "pass --checkpoints FILE: a server store has no default checkpoint file")
+        is_sealed, is_signed = _seals(store)
+        if checkpoints is None and path is not None and is_sealed and not checkpoints_beside(path).exists():
+            _end(
+                UNREADABLE,
+                "pass --checkpoints FILE: the store has checkpoints, but no file beside it holds their lines. If they "
+                "go to a function, use AuditTrail.erase",
+            )
+        if signing_key is None and is_signed:
             _end(UNREADABLE, "the checkpoints of this trail are signed: name the key with --signing-key")
         run_id = _full_id(AuditReader(store), run)
         key = token_bytes()  # for no digest: an erasure has no contents
@@ -263,10 +271,16 @@ def erase(
             print(f"no stored text of run {escaped(run_id)} is left to erase")
 
 
-def _is_signed(store: str) -> bool:
-    with opened(store) as opened_store:
-        bodies = opened_store.rows(select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint"))
-        return any("signature" in (parsed(row[0]) or {}) for row in bodies)
+def _seals(store: str) -> tuple[bool, bool]:
+    """Return whether the store has a checkpoint, and whether it has a signed one."""
+    statement = select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint")
+    is_sealed = False
+    with opened(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
+        for (body,) in bodies:
+            is_sealed = True
+            if "signature" in (parsed(body) or {}):
+                return True, True
+    return is_sealed, False
 
 
 _THESE: Final = {
@@ -318,14 +332,14 @@ class _Proof:
 
         Args:
             store: the store.
-            run: how the ids of the runs begin that are needed; None for all of them.
+            run: prefix of the run ids to copy; None for all records.
         """
         if not self.verified:
             if (self.checkpoints, self.public_key, self.archived_before) != (None, None, None):
                 _end(UNREADABLE, "--checkpoints, --public-key and --archived-before need --verified")
             yield AuditReader(store)
             return
-        key = None if self.public_key is None else _read(self.public_key)
+        key = None if self.public_key is None else _read(self.public_key, "public")
         archived = options.time_of(self.archived_before, "--archived-before")
         try:
             with read_verified(
