@@ -6,8 +6,11 @@ import base64
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -263,6 +266,38 @@ def test_checkpoint_reports_a_function_that_hangs_and_succeeds_once_it_goes_on(p
         goes_on.set()
         trail.checkpoint()
         assert told == [1]
+
+
+async def stored_later(line: Mapping[str, Any]) -> None:
+    raise AssertionError
+
+
+def stored_by_steps(line: Mapping[str, Any]) -> Iterator[None]:
+    raise AssertionError
+    yield
+
+
+class Storing:
+    async def __call__(self, line: Mapping[str, Any]) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("function", [stored_later, partial(stored_later), Storing()], ids=["def", "partial", "object"])
+def test_an_async_function_is_refused(path: Path, function: Any) -> None:
+    with pytest.raises(TypeError, match="checkpoints must be a path or a plain function"):
+        AuditTrail(path, key=KEY, checkpoints=function)
+    with pytest.raises(TypeError, match="redactor must be a plain function"):
+        AuditTrail(path, key=KEY, content="redacted", redactor=function)
+
+
+@pytest.mark.parametrize("function", [stored_later, stored_by_steps])
+def test_a_function_that_returns_something_that_still_has_to_run_has_failed(function: Any) -> None:
+    failures: Queue[BaseException] = Queue()
+    losses = SimpleNamespace(failed=failures.put, lost=lambda lines: None)
+    publisher = publishing.Publisher(lambda line: function(line), "audit.db", losses)
+    publisher.put({})
+    assert isinstance(failures.get(timeout=PATIENCE), TypeError)
+    publisher.close(0)
 
 
 def test_a_function_that_recovers_gets_all_checkpoints_in_order_and_the_log_says_so_once(

@@ -149,7 +149,7 @@ def test_an_erasure_does_not_undo_another_one_of_the_same_record(path: Path, ful
 def test_a_record_that_changes_during_its_erasure_is_not_erased(path: Path, full: AuditTrail) -> None:
     found = targets(path, "run-1")
     by_hand(path, "UPDATE audit_records SET body = replace(body, 'sEcReT', 'hArMlEsS') WHERE sequence = 3")
-    with pytest.raises(AuditError, match="record 3 .* is not what was written"):
+    with pytest.raises(AuditError, match=r"record 3 .* is not what was written"):
         remove(Store(path), found, PATIENCE)
     assert of_kind(path, "intent")[0]["reason"]["text"] == f"{SECRET}-reason-call_1"
 

@@ -132,7 +132,7 @@ def test_an_export_is_for_its_owner_alone(path: Path, open_umask: None, format: 
     [
         *(("signing", mode) for mode in (0o644, 0o640, 0o620, 0o602, 0o444)),
         *(("digests", mode) for mode in (0o644, 0o640, 0o620, 0o602, 0o444)),
-        *(("public", mode) for mode in (0o664, 0o646, 0o666)),
+        *(("public", mode) for mode in (0o646, 0o666)),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value:o}",
 )
@@ -185,6 +185,19 @@ def test_the_folder_that_a_link_leads_to_counts_as_well(folder: Path, tmp_path: 
         use(folder)
 
 
+def test_each_folder_on_a_way_of_several_links_counts(folder: Path, tmp_path: Path) -> None:
+    path, use = key_in(folder, "signing")
+    way = tmp_path / "way"
+    way.mkdir()
+    path.rename(tmp_path / "real")
+    (way / "next").symlink_to("../real")
+    path.symlink_to(way / "next")
+    use(folder)
+    way.chmod(0o777)
+    with pytest.raises(ConfigurationError, match=f"its folder {way} may be"):
+        use(folder)
+
+
 class Owners:
     """Has files belong to somebody else, as far as the package can see."""
 
@@ -203,13 +216,54 @@ def owners(monkeypatch: pytest.MonkeyPatch) -> Owners:
     return Owners(monkeypatch)
 
 
-@pytest.mark.parametrize("which", KEYS)
-def test_a_key_that_belongs_to_another_user_is_refused(folder: Path, owners: Owners, which: str) -> None:
+@pytest.mark.parametrize("which", ["signing", "digests"])
+def test_a_key_that_belongs_to_another_user_is_refused(
+    folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
     path, use = key_in(folder, which)
     use(folder)
+    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
     owners.foreign.add(path.stat().st_ino)
-    with pytest.raises(ConfigurationError, match=f"uid {SOMEBODY}.*chown"):
+    with pytest.raises(ConfigurationError, match=f"uid {SOMEBODY}.*belongs to the user of this process"):
         use(folder)
+
+
+@pytest.mark.parametrize("which", ["signing", "digests"])
+def test_root_may_use_a_key_of_another_user_and_is_not_told_to_take_it_away(
+    folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: str
+) -> None:
+    path, use = key_in(folder, which)
+    monkeypatch.setattr(file_safety.os, "geteuid", lambda: 0)
+    owners.foreign |= {path.stat().st_ino, folder.stat().st_ino}
+    use(folder)
+    about_file, about_folder = caplog.messages
+    assert f"belongs to another user (uid {SOMEBODY})" in about_file
+    assert "run this process as that user" in about_folder
+    assert "chown" not in caplog.text
+
+
+def test_a_public_key_of_another_user_or_one_that_a_group_can_write_is_taken_and_logged(
+    folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, use = key_in(folder, "public", 0o664)
+    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
+    owners.foreign.add(path.stat().st_ino)
+    use(folder)
+    told = [text for text in caplog.messages if text.startswith("the public key")]
+    assert f"uid {SOMEBODY}" in told[0]
+    assert "mode 664" in told[1]
+
+
+def test_a_key_that_could_have_been_replaced_still_compares_digests(
+    folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, _ = key_in(folder, "digests")
+    monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
+    owners.foreign.add(path.stat().st_ino)
+    folder.chmod(0o777)
+    assert load_key(None, folder / "audit.db").id
+    assert f"uid {SOMEBODY}" in caplog.messages[0]
+    assert "can be replaced" in caplog.messages[1]
 
 
 @pytest.mark.parametrize("which", KEYS)
@@ -265,9 +319,22 @@ def test_a_folder_whose_group_can_replace_a_key_is_logged_once(folder: Path, cap
     assert "mode 770" in told
 
 
-def test_a_trail_whose_key_was_opened_to_others_denies_and_says_why(folder: Path) -> None:
+def test_a_trail_is_refused_at_once_if_others_can_read_its_key_or_replace_it(folder: Path) -> None:
+    folder.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="can be replaced"):
+        AuditTrail(folder / "audit.db")
+    assert list(folder.iterdir()) == []
+    AuditTrail(folder / "audit.db", key=KEY)
+    folder.chmod(0o700)
     key_in(folder, "digests", 0o620)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        AuditTrail(folder / "audit.db")
+
+
+def test_a_trail_whose_key_is_opened_to_others_later_denies_and_says_why(folder: Path) -> None:
+    path, _ = key_in(folder, "digests")
     trail = AuditTrail(folder / "audit.db", timeout=0.3)
+    path.chmod(0o620)
     with pytest.raises(AuditUnavailable, match="chmod 600"):
         write(trail, intent())
     trail.close(0)

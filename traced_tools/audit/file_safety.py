@@ -1,9 +1,9 @@
 """Whether other users can read or replace the files that the proof rests on: keys, stores, checkpoints.
 
 Modes and owners are POSIX's; elsewhere nothing is checked. A file's owner must be the process's effective user or root,
-who can read and replace everything anyway. A folder counts as well: whoever can write to it can put another file in
-place of one that is write-protected, unless the folder is sticky, as `/tmp` is, or mounted read-only, as Kubernetes
-mounts secrets.
+who can read and replace everything anyway; a process of root's may use the files of other users. A folder counts as
+well: whoever can write to it can put another file in place of one that is write-protected, unless the folder is sticky,
+as `/tmp` is, or mounted read-only, as Kubernetes mounts secrets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final, Literal
 
@@ -23,28 +23,49 @@ _PRIVATE: Final = 0o077
 _WRITABLE: Final = 0o022
 _BY_ANYBODY: Final = 0o002
 _GROUP_READS: Final = 0o040
+_MOST_LINKS: Final = 40
+"""Links in a row that Linux follows."""
 _log = logging.getLogger("traced_tools.audit")
 _logged: Final[set[str]] = set()
 
 
-def check_key(path: Path, file: IO[bytes], kind: KeyKind) -> None:
+def check_key(path: Path, file: IO[bytes], kind: KeyKind, *, reading: bool = False) -> None:
     """Raise unless a key file that was opened is safe from other users.
 
     The key for digests must be for its owner alone, and so must a signing key. As in PostgreSQL, the group may read a
     signing key that root owns if the process is not root's: that is how Kubernetes mounts secrets with `fsGroup`. A
-    public key may be read by anybody, and be written by its owner alone. Pipes are not checked.
+    public key may be read by anybody and belong to anybody, but not be writable by everybody. What is allowed only
+    because users of one group, or root and the owner, usually trust each other is logged. Pipes are not checked.
 
     Args:
         path: where the file is, for the message and for the folder.
         file: the file.
         kind: which key it is.
+        reading: whether the key only compares what is recorded. Another key in its place would prove nothing then, so
+            an owner or a folder that would be refused is only logged.
 
     Raises:
         ConfigurationError: if others can read a secret key, or write or replace any key.
     """
+    if os.name == "posix":
+        _check_key(path, os.fstat(file.fileno()), kind, reading)
+
+
+def check_key_file(path: Path, kind: KeyKind) -> None:
+    """Raise unless a key file is safe from other users, or would be if it existed; opens nothing.
+
+    Raises:
+        ConfigurationError: as `check_key` does.
+    """
     if os.name != "posix":
         return
-    info = os.fstat(file.fileno())
+    if (info := _info(path)) is None:
+        check_folder(path, kind)
+    else:
+        _check_key(path, info, kind, reading=False)
+
+
+def _check_key(path: Path, info: os.stat_result, kind: KeyKind, reading: bool) -> None:
     if not stat.S_ISREG(info.st_mode):
         return
     name = f"{_NAMES[kind]} {path}"
@@ -52,21 +73,25 @@ def check_key(path: Path, file: IO[bytes], kind: KeyKind) -> None:
     if kind == "signing" and info.st_uid == 0 != os.geteuid():
         forbidden &= ~_GROUP_READS
     if (problem := _foreign(info)) is not None:
-        raise ConfigurationError(f"{name} {problem}, who can change it: chown it to the user of this process")
+        tolerated = reading or kind == "public" or os.geteuid() == 0
+        remedy = "" if tolerated else ": use a file that belongs to the user of this process"
+        _report(f"{name} {problem}, who can change it{remedy}", tolerated)
     if info.st_mode & forbidden:
+        tolerated = kind == "public" and not info.st_mode & _BY_ANYBODY
         remedy = "chmod go-w it" if kind == "public" else "chmod 600 it"
-        raise ConfigurationError(f"{name} {_open_to(info, forbidden)}: {remedy}")
-    check_folder(path, kind)
+        _report(f"{name} {_open_to(info, forbidden)}: {remedy}", tolerated)
+    check_folder(path, kind, reading=reading)
 
 
-def check_folder(path: Path, kind: KeyKind) -> None:
+def check_folder(path: Path, kind: KeyKind, *, reading: bool = False) -> None:
     """Raise if anybody can replace a key since its folder is open to all.
 
     If only the folder's group or owner can, log a warning: containers often run as root over folders of other users.
 
     Args:
-        path: the key's file. If it is a link, the folder of the file it leads to counts as well.
+        path: the key's file. If it is a link, the folders of all files on the way count as well.
         kind: which key it is.
+        reading: as for `check_key`.
 
     Raises:
         ConfigurationError: if others can replace it.
@@ -74,12 +99,26 @@ def check_folder(path: Path, kind: KeyKind) -> None:
     if os.name != "posix":
         return
     name = f"{_NAMES[kind]} {path}"
-    for folder in {path.parent, Path(os.path.realpath(path)).parent}:
+    for folder in _folders(path):
         if (problem := _open_folder(folder, _BY_ANYBODY)) is not None:
             text = f"{name} can be replaced: its folder {folder} {problem}; use a folder that only its owner can write"
-            raise ConfigurationError(text)
+            _report(text, reading)
+            continue
         for problem in _folder_problems(folder):
             _warn(f"{name} can be replaced: its folder {folder} {problem}")
+
+
+def _folders(path: Path) -> Iterable[Path]:
+    """Return the folders of a file, of what it leads to as a link, and so on."""
+    found = {os.path.realpath(path.parent): path.parent}
+    for _ in range(_MOST_LINKS):
+        try:
+            path = path.parent / os.readlink(path)
+        except OSError:  # the end of the way
+            break
+        folder = os.path.realpath(path.parent)
+        found.setdefault(folder, Path(folder))
+    return found.values()
 
 
 def warn_of_files(*files: Path) -> None:
@@ -94,7 +133,7 @@ def warn_of_files(*files: Path) -> None:
         if (info := _info(path)) is None:
             continue
         if (problem := _foreign(info)) is not None:
-            _warn(f"{path} {problem}, who can change the audit trail: chown it to the user of this process")
+            _warn(f"{path} {problem}, who can change the audit trail: {_owner_remedy()}")
         if info.st_mode & _WRITABLE:
             _warn(f"{path} {_open_to(info, _WRITABLE)}, who can change the audit trail: chmod 600 it")
     for folder in dict.fromkeys(path.parent for path in files):
@@ -105,7 +144,7 @@ def warn_of_files(*files: Path) -> None:
 def _folder_problems(folder: Path) -> Iterator[str]:
     """Give why others can replace the files of a folder, and what to do about it."""
     if (info := _info(folder)) is not None and (problem := _foreign(info)) is not None:
-        yield f"{problem}; chown it to the user of this process"
+        yield f"{problem}; {_owner_remedy()}"
     if (problem := _open_folder(folder, _WRITABLE)) is not None:
         yield f"{problem}; chmod go-w it"
 
@@ -129,10 +168,21 @@ def _foreign(info: os.stat_result) -> str | None:
     return None if info.st_uid in (0, os.geteuid()) else f"belongs to another user (uid {info.st_uid})"
 
 
+def _owner_remedy() -> str:
+    """Return what to do about another user's file; given to root, it would be lost to that user's own processes."""
+    return "run this process as that user" if os.geteuid() == 0 else "chown it to the user of this process"
+
+
 def _open_to(info: os.stat_result, forbidden: int) -> str:
     found = info.st_mode & forbidden
     verbs = [verb for verb, bits in (("read", 0o044), ("written", _WRITABLE), ("run", 0o011)) if found & bits]
     return f"may be {' and '.join(verbs)} by others (mode {stat.S_IMODE(info.st_mode):o})"
+
+
+def _report(problem: str, tolerated: bool) -> None:
+    if not tolerated:
+        raise ConfigurationError(problem)
+    _warn(problem)
 
 
 def _warn(text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from traced_tools.audit.digests import AuditKey
-from traced_tools.audit.file_safety import check_folder, check_key
+from traced_tools.audit.file_safety import check_folder, check_key, check_key_file
 from traced_tools.errors import ConfigurationError
 
 KEY_VARIABLE: Final = "TRACED_TOOLS_AUDIT_KEY"
@@ -23,7 +23,8 @@ def load_key(key: bytes | str | None, store_path: str | os.PathLike[str] | None,
     Args:
         key: the secret, at least 16 bytes; a str counts as its UTF-8.
         store_path: the embedded store's file; None for a server store, which has no file beside it.
-        create: whether to make the file when it is missing: `<store>.key`, 32 random bytes in hex, mode 0600.
+        create: whether to make the file when it is missing: `<store>.key`, 32 random bytes in hex, mode 0600. Otherwise
+            the key only compares, and a file that other users own or can replace is logged and not refused.
 
     Raises:
         ConfigurationError: when there is no key, or none that can be used; the text never holds any of it.
@@ -32,7 +33,16 @@ def load_key(key: bytes | str | None, store_path: str | os.PathLike[str] | None,
         return found
     if store_path is None:
         raise no_key()
-    return AuditKey(_from_file(Path(f"{os.fspath(store_path)}.key"), create))
+    return AuditKey(_from_file(_key_beside(store_path), create))
+
+
+def check_key_beside(store_path: str | os.PathLike[str]) -> None:
+    """Raise `ConfigurationError` if other users can read or replace the key beside a store, or could once it exists."""
+    check_key_file(_key_beside(store_path), "digests")
+
+
+def _key_beside(store_path: str | os.PathLike[str]) -> Path:
+    return Path(f"{os.fspath(store_path)}.key")
 
 
 def given_key(key: bytes | str | None) -> AuditKey | None:
@@ -68,7 +78,7 @@ def _secret(key: object) -> bytes:
 
 def _from_file(path: Path, create: bool) -> bytes:
     try:
-        return _read(path)
+        return _read(path, reading=not create)
     except FileNotFoundError:
         missing = True
     if missing and not create:
@@ -77,13 +87,13 @@ def _from_file(path: Path, create: bool) -> bytes:
         )
     check_folder(path, "digests")
     _make(path)
-    return _read(path)
+    return _read(path, reading=False)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, *, reading: bool) -> bytes:
     try:
         with path.open("rb") as file:
-            check_key(path, file, "digests")
+            check_key(path, file, "digests", reading=reading)
             return file.read(4096).strip()
     except FileNotFoundError:
         raise

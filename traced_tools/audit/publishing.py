@@ -1,11 +1,11 @@
-"""Hands checkpoints to whatever keeps them outside the store: in order, in one thread, again until it takes them."""
+"""Delivers checkpoints outside the store: in order, from one thread, retried until accepted."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Protocol
 
 from traced_tools._fork import on_fork
@@ -14,7 +14,7 @@ Line = Mapping[str, Any]
 Publish = Callable[[Line], object]
 
 MOST_WAITING: Final = 1000
-"""Lines that may wait. The oldest of them makes room for a new one, which proves all that comes before it as well."""
+"""Maximum of pending lines. A new line replaces the oldest, because it also covers all earlier records."""
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before further attempts; the last value repeats."""
 _LONGEST: Final = 1_000_000.0
@@ -38,7 +38,8 @@ class Publisher:
     A line may be delivered twice, if `publish` raises after it has stored the line.
 
     Args:
-        publish: stores a line; the line is durable when it returns.
+        publish: stores a line; the line is durable when it returns. If it returns something that still has to run, such
+            as a coroutine, the attempt has failed.
         name: the trail's store, for the log.
         losses: counts failed attempts and lost lines.
     """
@@ -102,7 +103,11 @@ class Publisher:
             return self._kept >= wanted
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the lines put so far, then give up those that are left."""
+        """Wait at most `timeout` seconds for the lines put so far, then give up those that are left.
+
+        A line that `publish` is called with at that moment counts as lost, although it may still be stored: the process
+        may end first, and then nothing would report it.
+        """
         self.wait(timeout)
         with self._changed:
             left = len(self._lines) + self._under_way if not self._closed else 0
@@ -144,7 +149,7 @@ class Publisher:
     def _is_kept(self, number: int, line: Line) -> bool:
         """Try to deliver a line, and return whether that succeeded."""
         try:
-            self._publish(line)
+            _expect_done(self._publish(line))
         except BaseException as error:  # whatever it is, it must end no thread
             self._failed(error)
             return False
@@ -171,3 +176,11 @@ class Publisher:
             self._changed.wait_for(lambda: self._closed or self._at_once, seconds)
             self._at_once = False
             return self._closed
+
+
+def _expect_done(returned: object) -> None:
+    """Raise `TypeError` if a function returned something that still has to run, so that it has stored nothing."""
+    if isinstance(returned, Awaitable | Generator | AsyncGenerator):
+        if callable(close := getattr(returned, "close", None)):
+            close()  # else Python warns that it was never awaited
+        raise TypeError("checkpoints= must store the line before it returns")

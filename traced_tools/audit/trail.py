@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 from traced_tools._checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools._flow import Step
+from traced_tools._steps import is_async
 from traced_tools.audit import mirror
 from traced_tools.audit.appending import Appender, Batch
 from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
@@ -24,7 +25,7 @@ from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_c
 from traced_tools.audit.evidence import PublicKey
 from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.findings import Verification
-from traced_tools.audit.keys import given_key, load_key, no_key
+from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.matching import ContentName, match
 from traced_tools.audit.publishing import Publish, Publisher
 from traced_tools.audit.reading import AuditedCall, AuditedRun, AuditReader
@@ -66,8 +67,8 @@ class AuditTrail:
         service: what the application is called; None leaves it out.
         tags: texts that every record carries, such as a version or a region.
         checkpoints: where checkpoints go besides the chain, so that a cut tail shows: a path, or a function that takes
-            each as a mapping. A separate thread delivers them in order. If the file or the function fails, the thread
-            tries again until it succeeds, so a function may get a checkpoint twice. None for the file
+            each as a mapping and is not async. A separate thread delivers them in order. If the file or the function
+            fails, the thread tries again until it succeeds, so a function may get a checkpoint twice. None for the file
             `<store>.checkpoints`, and for nowhere with a server store.
         checkpoint_every: records after which one is made.
         checkpoint_interval: seconds after the first record that none covers.
@@ -77,7 +78,8 @@ class AuditTrail:
         telemetry: where records are mirrored to; None for the global providers.
 
     Raises:
-        ConfigurationError: for a setting that cannot work, such as a server store without a key.
+        ConfigurationError: for a setting that cannot work, such as a server store without a key, or a key beside the
+            store that other users can read or replace.
     """
 
     def __init__(
@@ -105,8 +107,10 @@ class AuditTrail:
         self._secret: Callable[[], bytes | str | None] = lambda: key  # which no repr shows
         self._lines = checkpoints if checkpoints is None or callable(checkpoints) else Path(checkpoints).absolute()
         found = given_key(key)
-        if found is None and self.store.path is None:
-            raise no_key()
+        if found is None:
+            if self.store.path is None:
+                raise no_key()
+            check_key_beside(self.store.path)  # at once, because later it would deny each call
         common = _common(service, tags)
         signer = None if signing_key is None else Signer(signing_key)
         publish = _publish(self._lines, self.store)
@@ -399,6 +403,8 @@ def _check_content(content: ContentMode, redactor: Redactor | None) -> None:
     if content not in get_args(ContentMode):
         raise ConfigurationError("content must be 'digest', 'redacted' or 'full'")
     expect_callable("redactor", redactor)
+    if redactor is not None and is_async(redactor):
+        raise TypeError("redactor must be a plain function: drop `async`")
     if (content == "redacted") != (redactor is not None):
         raise ConfigurationError("content='redacted' needs a redactor, and nothing else takes one")
 
@@ -417,6 +423,8 @@ def _common(service: str | None, tags: Mapping[str, str] | None) -> dict[str, An
 
 def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store) -> Publish | None:
     if callable(checkpoints):
+        if is_async(checkpoints):
+            raise TypeError("checkpoints must be a path or a plain function, as a thread calls it: drop `async`")
         return checkpoints
     if checkpoints is not None:
         return CheckpointFile(Path(checkpoints).absolute())

@@ -221,9 +221,7 @@ def erase(
     ],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="On what grounds; stored for good.")],
     call: Annotated[str | None, typer.Option(metavar="CALL", help="Only of this call.")] = None,
-    content: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=_ERASED_CONTENTS)
-    ] = None,
+    content: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ERASED_CONTENTS)] = None,
     checkpoints: options.Checkpoints = None,
     signing_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, where they are signed.")
