@@ -18,7 +18,7 @@ _WIDE: Final = re.compile("[\ud800-\U0010ffff]")
 def canonical_json(text: str) -> bytes | None:
     """Return RFC 8785 of the value that a JSON text stands for.
 
-    None for what is no JSON, and for JSON that has no such form or more than one meaning: numbers beyond a double,
+    None for invalid JSON, and for JSON without a canonical form or with more than one meaning: numbers beyond a double,
     integers beyond 2**53, a key twice, lone surrogates, more than 128 levels.
     """
     import rfc8785  # imported here: most runs never need it

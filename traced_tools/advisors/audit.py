@@ -53,9 +53,9 @@ class AuditAdvisor(Advisor):
     Its place is inside the loop and around all other advice there, so that what the model wants is on record before
     anybody decides about it. An advisor that knows the model's reason stands further out and sets
     `call.replace(intent=...)`. The arguments on record are those that arrive here: validated, as the tool would be
-    called with them. Where the model's own words mean something else (a repair, a coercion, a default, other advice),
-    the intent has these as well, as `requested_arguments`. Where advice further in changes the arguments, the decision
-    has those that the tool runs with, each time they are others.
+    called with them. If the model's own words mean something else (a repair, a coercion, a default, other advice), the
+    intent also has the model's text, as `requested_arguments`. If inner advisors change the arguments, each decision
+    with new arguments has the arguments that the tool runs with.
 
     What is on record of a call, in this order:
 
@@ -221,7 +221,7 @@ class AuditAdvisor(Advisor):
 
 
 class _Run:
-    """What is known of a run under way; by hand it is a single pass."""
+    """State of an active run; a call of `execute_tool_calls` counts as a run of one iteration."""
 
     __slots__ = ("by_hand", "calls", "ended", "inside", "model", "provider", "response_id", "sequence")
 

@@ -113,7 +113,7 @@ class Checkpoints:
 
     @property
     def problem(self) -> str | None:
-        """The class of the error that keeps a line from its place outside the store; None if there is none."""
+        """Class of the error of the last failed delivery; None if the last one succeeded."""
         return None if self._outside is None else self._outside.problem
 
     def close(self, timeout: float) -> None:

@@ -20,7 +20,7 @@ MOST_TEXT: Final = 4096
 MOST_CONTENT: Final = 16_384
 """Characters of a content that is stored in words."""
 _REDACTED_AS: Final = {"requested_arguments": "arguments"}
-"""A redactor that knows how to redact arguments gets both forms of them under that name."""
+"""The redactor gets both forms of the arguments under the name `arguments`."""
 _NUMBERS: Final = ("iteration", "batch_index")
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32

@@ -80,7 +80,7 @@ class AuditKey:
 
         Args:
             text: what is stored of the content.
-            cut: whether that is not all; `cut` says so.
+            cut: whether `text` is only the beginning; the record then has `cut`.
         """
         told: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
         if cut:

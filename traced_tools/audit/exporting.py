@@ -145,7 +145,7 @@ def _cell(value: object) -> object:
 def _begins_formula(text: str) -> bool:
     """Whether a spreadsheet may take a text for a formula, once it has dropped what cannot be seen before it.
 
-    Of what cannot be seen, blanks, fillers and marks are left here: `_cell` has escaped anything else.
+    At this point only spaces, fillers and combining marks can be invisible: `_cell` has escaped the rest.
     """
     for character in text:
         if character in _FILLERS or category(character).startswith("M"):

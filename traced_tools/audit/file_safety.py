@@ -84,7 +84,7 @@ def _check_key(path: Path, info: os.stat_result, kind: KeyKind, reading: bool) -
 
 
 def check_folder(path: Path, kind: KeyKind, *, reading: bool = False) -> None:
-    """Raise if anybody can replace a key since its folder is open to all.
+    """Raise if every user can replace a key because its folder is world-writable.
 
     If only the folder's group or owner can, log a warning: containers often run as root over folders of other users.
 

@@ -271,7 +271,7 @@ class Writer:
         del self._pending[: len(batch.entries)]
         self._lighten(batch.entries)
         self._recovered(batch)
-        if batch.checkpoint is not None:  # before those are woken who wait for what is outside the store, too
+        if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
             self._checkpoints.publish(record_of(batch.checkpoint))
         wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
         if batch.refused:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from typing import Final
 
-from rich.console import Console, JustifyMethod
+from rich.console import Console, JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -52,7 +52,7 @@ def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> N
     else:
         headings = _NARROW if console.width >= _LEAVES_ROOM else _NARROW[:-1]
         rows = list(_by_day([_few_cells(call)[: len(headings)] for call in calls]))
-        console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width))
+        console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width, ("outcome",)))
     if calls:
         console.print(f"\n{_summary(calls, limit)}")
 
@@ -82,11 +82,15 @@ def _by_day(rows: list[list[Text]]) -> Iterator[list[Text]]:
             yield [time[_DAY:], *rest]
 
 
-def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> Table:
+def _table(
+    headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int, wrapped: Sequence[str] = ()
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for heading, width in zip(headings, _widths(headings, cut, rows, room), strict=True):
         justify: JustifyMethod = "right" if heading == "duration" else "left"
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", max_width=width, justify=justify)
+        wraps = heading in wrapped
+        overflow: OverflowMethod = "fold" if wraps else "ellipsis"
+        table.add_column(heading, no_wrap=not wraps, overflow=overflow, max_width=width, justify=justify)
     for row in rows:
         table.add_row(*row)
     return table
