@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *(
             "_canonical",
             "_checks",
+            "_disk",
             "_finalizing",
             "_fork",
             "_ids",

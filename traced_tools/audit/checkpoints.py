@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from traced_tools._disk import sync_folder
 from traced_tools.audit.chain import Chain
 from traced_tools.audit.file_safety import check_key
-from traced_tools.audit.keys import sync_folder
 from traced_tools.audit.publishing import Publisher
 from traced_tools.audit.records import AuditRecord, body_of, checkpoint_line
 from traced_tools.errors import ConfigurationError

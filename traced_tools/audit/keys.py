@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from traced_tools._disk import sync_folder
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.file_safety import check_folder, check_key, check_key_file
 from traced_tools.errors import ConfigurationError
@@ -56,16 +56,6 @@ def no_key() -> ConfigurationError:
     return ConfigurationError(
         f"the audit trail on a server needs a key: pass key=..., or set {KEY_VARIABLE} to at least 16 bytes"
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, such as that of a new file."""
-    with suppress(OSError):  # a folder that this process may not read, or a system that cannot sync folders
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _secret(key: object) -> bytes:

@@ -38,7 +38,9 @@ _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
 """Columns of a screen below which there is no room for durations."""
 _CUT: Final = ("agent", "tool", "by", "decision")
-"""The columns that are cut where there is no room."""
+"""The columns that are made narrower where there is no room."""
+_WRAPPED: Final = ("decision", "by", "outcome")
+"""Columns that continue on further lines and lose nothing; others end with an ellipsis."""
 _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
 
@@ -52,7 +54,7 @@ def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> N
     else:
         headings = _NARROW if console.width >= _LEAVES_ROOM else _NARROW[:-1]
         rows = list(_by_day([_few_cells(call)[: len(headings)] for call in calls]))
-        console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width, ("outcome",)))
+        console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width))
     if calls:
         console.print(f"\n{_summary(calls, limit)}")
 
@@ -82,13 +84,11 @@ def _by_day(rows: list[list[Text]]) -> Iterator[list[Text]]:
             yield [time[_DAY:], *rest]
 
 
-def _table(
-    headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int, wrapped: Sequence[str] = ()
-) -> Table:
+def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for heading, width in zip(headings, _widths(headings, cut, rows, room), strict=True):
         justify: JustifyMethod = "right" if heading == "duration" else "left"
-        wraps = heading in wrapped
+        wraps = heading in _WRAPPED
         overflow: OverflowMethod = "fold" if wraps else "ellipsis"
         table.add_column(heading, no_wrap=not wraps, overflow=overflow, max_width=width, justify=justify)
     for row in rows:

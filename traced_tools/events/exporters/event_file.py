@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from traced_tools._disk import sync_folder
 from traced_tools.events.types import Event
 
 try:
@@ -116,7 +117,7 @@ class EventFile:
         if self._file is None:
             self._file = _open(self.path)
             if self._fsync and _size(self._file) == 0:
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
         return self._file
 
     def _is_at_path(self, file: io.FileIO) -> bool:
@@ -171,7 +172,7 @@ class EventFile:
             moment += _MICROSECOND
         self.path.rename(aside)
         if self._fsync:
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         if self._rotation.keep is not None:
             for old in self._put_away_before()[: -self._rotation.keep]:
                 old.unlink(missing_ok=True)
@@ -212,16 +213,6 @@ def _lock(file: io.FileIO) -> None:
 def _unlock(file: io.FileIO) -> None:
     if fcntl is not None and not file.closed:
         fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the disk know the names in a folder."""
-    with suppress(OSError):  # a folder that may not be read, or a system that syncs none
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
 
 
 def _size(file: io.FileIO) -> int:
