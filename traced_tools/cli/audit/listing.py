@@ -38,9 +38,7 @@ _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
 """Columns of a screen below which there is no room for durations."""
 _CUT: Final = ("agent", "tool", "by", "decision")
-"""The columns that are made narrower where there is no room."""
-_WRAPPED: Final = ("decision", "by", "outcome")
-"""Columns that continue on further lines and lose nothing; others end with an ellipsis."""
+"""The columns that are cut where there is no room."""
 _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
 
@@ -88,7 +86,7 @@ def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for heading, width in zip(headings, _widths(headings, cut, rows, room), strict=True):
         justify: JustifyMethod = "right" if heading == "duration" else "left"
-        wraps = heading in _WRAPPED
+        wraps = heading == "outcome"  # which says who decided and why on a narrow screen; on a wide one it has room
         overflow: OverflowMethod = "fold" if wraps else "ellipsis"
         table.add_column(heading, no_wrap=not wraps, overflow=overflow, max_width=width, justify=justify)
     for row in rows:
