@@ -229,11 +229,10 @@ def advance(execution: Execution[Any]) -> None:
     fail_afterwards(execution, failure)
 
 
-def performed(execution: Execution[Any]) -> Callable[[], None]:
+def performed(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[], None]:
     """Perform the step a flow waits for, blocking; return what resumes the flow with its result or its error."""
-    assert execution.step is not None
     try:
-        result = execution.context.run(execution.step.run)
+        result = step()
     except BaseException as error:
         failure = error
     else:

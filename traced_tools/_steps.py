@@ -9,15 +9,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools._flow import Execution, Flow, Step, adrive, advance, drive, performed
-from traced_tools._workers import awaiting_together, cancelled_from_inside, in_thread, run_all, run_async
+from traced_tools._workers import awaiting_together, cancelled_from_inside, in_thread, run_all, run_async, run_within
 from traced_tools.errors import Abandoned
 
 GIVE_UP_WITHIN = 1.0
-"""Seconds that an interrupted batch waits for code of a flow, such as an advisor's, that runs in another thread."""
+"""Seconds that an interrupted batch waits for its flows to end, such as for the clean-up of an advisor."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -130,10 +131,8 @@ class Batch(Step[list[T]]):
             beside = [[_Beside(each) for each in wave] for wave in executions]
             try:
                 outcomes = [run_all([each.drive for each in wave], self._limit) for wave in beside]
-            except BaseException:  # an interrupt of this thread: nobody waits for the others any more
-                deadline = time.monotonic() + GIVE_UP_WITHIN
-                for each in chain.from_iterable(beside):
-                    each.give_up(deadline)
+            except BaseException:  # this thread was interrupted and no longer waits for the other flows
+                _give_up(list(chain.from_iterable(beside)))
                 raise
             finally:
                 self._close_unbegun(executions)
@@ -178,34 +177,42 @@ class Batch(Step[list[T]]):
 class _Beside:
     """Drives a flow beside others, blocking, until the thread that waits for all of them gives it up.
 
-    A function that runs in another thread cannot be stopped. When its flow is given up, the flow ends at once in the
-    thread that gives it up, and what the function returns or raises later is dropped.
+    A function that runs in another thread cannot be stopped. When its flow is given up, the flow ends in a third
+    thread, and what the function returns or raises later is dropped.
     """
 
-    __slots__ = ("_execution", "_given_up", "_turn")
+    __slots__ = ("_begun", "_execution", "_turn", "given_up")
 
     def __init__(self, execution: Execution[Any]) -> None:
         self._execution = execution
-        self._given_up = False
+        self._begun = False
+        self.given_up = False
         self._turn = threading.Lock()  # held while the flow itself runs, but not while its step is performed
 
     def drive(self) -> Any:
         """Run the flow and return its result; raises `Abandoned` when it has been given up."""
         execution = self._execution
         go_on: Callable[[], None] = execution.start
+        self._begun = True  # set before `given_up` is read, so that this thread or the one that gives up ends the flow
         while True:
             with self._turn:
-                if self._given_up:
+                if self.given_up:
                     self._end()
                     raise Abandoned
                 go_on()
                 if execution.finished:
                     return execution.result
-            go_on = performed(execution)
+                assert execution.step is not None
+                step = partial(execution.context.run, execution.step.run)  # whoever ends the flow replaces both
+            go_on = performed(execution, step)
 
-    def give_up(self, deadline: float) -> None:
-        """End the flow, now or, if it runs and comes to no step until `deadline` (monotonic), in its own thread."""
-        self._given_up = True
+    @property
+    def is_open(self) -> bool:
+        """Whether a thread drives the flow and has not finished it."""
+        return self._begun and not self._execution.finished
+
+    def end(self, deadline: float) -> None:
+        """End the flow now. If it reaches no step before `deadline` (monotonic), its own thread ends it."""
         if self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
                 self._end()
@@ -216,10 +223,18 @@ class _Beside:
         execution = self._execution
         if execution.started and not execution.finished:
             execution.context = execution.context.copy()  # a thread that performs a step is still inside the other one
-            with suppress(Exception, Abandoned):  # what made the flow be given up is the error to raise
+            with suppress(Exception, Abandoned):  # the interrupt is the error to raise
                 execution.fail(Abandoned())
                 while not execution.finished:
                     advance(execution)
+
+
+def _give_up(flows: Sequence[_Beside]) -> None:
+    """End `flows` side by side, and wait at most `GIVE_UP_WITHIN` seconds for all of them together."""
+    for each in flows:
+        each.given_up = True
+    deadline = time.monotonic() + GIVE_UP_WITHIN
+    run_within([partial(each.end, deadline) for each in flows if each.is_open], GIVE_UP_WITHIN)
 
 
 def _only(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:

@@ -325,6 +325,24 @@ def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T
     return [future.exception() or future.result() for future in futures]
 
 
+def run_within(jobs: Sequence[Callable[[], object]], seconds: float) -> None:
+    """Run blocking jobs side by side in threads, and wait for all of them together.
+
+    Args:
+        jobs: what to run. Their results and errors are dropped.
+        seconds: how long to wait. A job that takes longer goes on in its thread, which leaves the pool.
+    """
+    pool = workers()
+    futures: list[Future[object]] = []
+    try:
+        for job in jobs:
+            futures.append(pool.submit(job, beyond=True))
+        wait(futures, seconds)
+    finally:  # an interrupt of this thread ends the waiting
+        for future in futures:
+            pool.give_up(future)
+
+
 def _run_waiting(waiting: deque[Any], settle: Callable[[Any, Any], None]) -> None:
     while True:
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from traced_tools import (
     _steps,
     perform,
 )
+from traced_tools.errors import Abandoned
 from traced_tools.tools import retries
 from traced_tools.tools.execution import CallNext
 
@@ -233,12 +235,17 @@ def test_a_run_whose_coroutine_is_closed_gives_its_tools_up(
 
 
 class Interrupted(Stuck):
-    """A tool that is interrupted in the main thread once another one is under way beside it."""
+    """A tool that is interrupted in the main thread once `others` are under way beside it."""
+
+    def __init__(self, error: Exception | None = None, others: int = 1) -> None:
+        super().__init__(error)
+        self._others = others
 
     def interrupted(self, context: ToolContext) -> None:
         """Wait, or be interrupted."""
         if threading.current_thread() is threading.main_thread():
-            assert self.begun.acquire(timeout=PATIENCE)
+            for _ in range(self._others):
+                assert self.begun.acquire(timeout=PATIENCE)
             raise KeyboardInterrupt
         self.stuck(context)
 
@@ -261,27 +268,61 @@ def test_an_interrupt_in_one_tool_leaves_at_once_and_tells_the_others(blocking_m
     check_interrupted(telemetry)
 
 
-def test_advice_around_a_tool_that_outlives_an_interrupt_cleans_up_once_and_at_once(
-    blocking_mode: str, telemetry: Telemetry
+class Cleaning(Advisor):
+    """Calls `clean` after each tool call that was given up, and counts the clean-ups that ended."""
+
+    name, order = "cleaning", 400
+
+    def __init__(self, clean: Callable[[], object]) -> None:
+        self.ended = threading.Semaphore(0)
+        self._clean = clean
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        try:
+            return await call_next(call)
+        except Abandoned:
+            await perform(self._clean)
+            await perform(self.ended.release)
+            raise
+
+
+def test_advice_around_tools_that_outlive_an_interrupt_cleans_up_once_and_side_by_side(
+    blocking_mode: str, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
 ) -> None:
-    tool, cleaned = Interrupted(), []
-
-    class Cleaning(Advisor):
-        name, order = "cleaning", 400
-
-        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-            try:
-                return await call_next(call)
-            finally:
-                await perform(cleaned.append, threading.current_thread().name)
-
-    client = client_of(["interrupted"] * 2, [tool.interrupted], telemetry).replace(advisors=[Cleaning()])
+    monkeypatch.setattr(_steps, "GIVE_UP_WITHIN", PATIENCE)
+    tool, together = Interrupted(others=3), threading.Barrier(3, timeout=PATIENCE / 2)
+    cleaning = Cleaning(together.wait)
+    client = client_of(["interrupted"] * 4, [tool.interrupted], telemetry).replace(advisors=[cleaning])
     with pytest.raises(KeyboardInterrupt):
         run(blocking_mode, client.prompt("?"))
     check_interrupted(telemetry)
-    assert cleaned == [threading.main_thread().name] * 2
+    assert cleaning.ended._value == 3
     tool.ends()
-    assert len(cleaned) == 2
+    assert cleaning.ended._value == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signal to one thread")
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_an_interrupt_waits_for_clean_ups_until_a_deadline_or_the_next_interrupt(
+    blocking_mode: str, again: bool, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
+) -> None:
+    monkeypatch.setattr(_steps, "GIVE_UP_WITHIN", PATIENCE if again else 0.01)
+    tool, begun, release = Interrupted(others=2), threading.Semaphore(0), threading.Event()
+
+    def clean() -> None:
+        begun.release()
+        assert release.wait(PATIENCE)
+
+    cleaning = Cleaning(clean)
+    client = client_of(["interrupted"] * 3, [tool.interrupted], telemetry).replace(advisors=[cleaning])
+    with pytest.raises(KeyboardInterrupt), ctrl_c(lambda: begun._value == 2) if again else nullcontext():
+        run(blocking_mode, client.prompt("?"))
+    assert cleaning.ended._value == 0
+    release.set()
+    tool.ends()
+    until(lambda: cleaning.ended._value == 2)
+    until(lambda: len(telemetry.counting.begun) == len(telemetry.counting.ended))
+    check_interrupted(telemetry)
 
 
 def test_a_call_whose_advice_runs_when_it_is_interrupted_ends_when_the_advice_does(
