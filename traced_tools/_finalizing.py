@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-Actions = SimpleQueue[Callable[[], object]]  # whose `put` may be interrupted by itself
+Actions = SimpleQueue[
+    Callable[[], object]
+]  # `SimpleQueue.put` is reentrant: a finalizer may interrupt it and call it again
 
 _here = threading.local()
 _measurements: Actions = SimpleQueue()
@@ -39,12 +41,12 @@ def _depth() -> int:
 
 def is_finalizing() -> bool:
     """Whether a finalizer or the garbage collector is at work in this thread."""
-    return _depth() > 0
+    return _depth() > 0 or getattr(_here, "collecting", False)
 
 
 def _follow_collector(phase: str, _: Mapping[str, Any]) -> None:
     """Mark what the collector runs: it also closes coroutines by itself, which calls no finalizer of this package."""
-    _here.depth = max(0, _depth() + (1 if phase == "start" else -1))
+    _here.collecting = phase == "start"  # no count, which one missed call would spoil for good
 
 
 gc.callbacks.append(_follow_collector)
@@ -64,12 +66,12 @@ def put_off(action: Callable[[], object], *, is_measurement: bool = False) -> No
 
 
 def wake_by(wake: Callable[[], object]) -> None:
-    """Have `wake` called for each action that is put off, in the finalizer: it may take no lock."""
+    """Call `wake` after each `put_off`. It runs in the finalizer, so it must not take a lock."""
     _wakers.append(wake)
 
 
 def catch_up() -> None:
-    """Do what was put off."""
+    """Run the deferred actions."""
     catch_up_measurements()
     _do_all(_others)
 
@@ -89,7 +91,7 @@ def _do_all(actions: Actions) -> None:
 
 
 def _forget() -> None:
-    """Leave to the parent of a forked process what the parent has put off."""
+    """Drop the deferred actions in a forked child; the parent runs them."""
     global _measurements, _others
     _measurements, _others = SimpleQueue(), SimpleQueue()
 

@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from tests.helpers import Telemetry
 from tests.support import patiently
-from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor
+from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor, _finalizing
 from traced_tools.events import Event, EventExporter, RunFinished
 from traced_tools.telemetry import names
 from traced_tools.telemetry import run as telemetry_run
@@ -190,6 +190,14 @@ def test_nobody_waits_for_a_lock_that_is_held_where_the_collector_strikes(teleme
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
     assert locked.recorded == 2
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
+
+
+def test_a_collection_whose_end_is_missed_counts_as_ended_with_the_next_one() -> None:
+    """A callback that is interrupted, such as by Ctrl-C, is not called again for the same collection."""
+    _finalizing._follow_collector("start", {})
+    assert _finalizing.is_finalizing()
+    gc.collect()
+    assert not _finalizing.is_finalizing()
 
 
 def test_a_coroutine_that_the_collector_closes_itself_takes_no_lock(telemetry: Telemetry) -> None:
