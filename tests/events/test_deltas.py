@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+
 import pytest
 
 from tests.events.watching import Watching, add, check_sequence, types
 from tests.helpers import MARKER, Telemetry, context_of, run
 from traced_tools import Advisor, AdvisorChainError, AssistantMessage, ChatClient, ContentCapture, ToolCall, tool
 from traced_tools.events import Delta, Event, TextDelta, ToolArgumentsDelta
-from traced_tools.models import ChatResponse, OpenAIChatModel
+from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 STREAMING = ("stream", "astream")
@@ -44,6 +46,26 @@ def test_the_arguments_of_a_call_arrive_piece_by_piece(mode: str) -> None:
     assert [(event.text, event.iteration) for event in texts] == [("Adding. ", 1), ("It is 42.", 2)]
     assert [event.delta_index for event in watching.pieces] == [*range(5)]
     check_sequence(watching.events)
+
+
+@pytest.mark.parametrize("mode", STREAMING)
+@pytest.mark.parametrize("text", ["", "ne"], ids=["on its own", "with text"])
+def test_a_piece_says_that_the_answer_begins_again(text: str, mode: str) -> None:
+    class Restarting(ScriptedChatModel):
+        def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
+            yield ChatChunk(text="old")
+            yield ChatChunk(text=text, restarts=True)
+            yield ChatChunk(text="new")
+
+        async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
+            for chunk in self.stream(request):
+                yield chunk
+
+    watching = Watching(deltas=True)
+    run(ChatClient(Restarting([]), advisors=[watching]).prompt("go"), mode)
+    pieces = [event for event in watching.pieces if isinstance(event, TextDelta)]
+    assert [(event.text, event.restarts) for event in pieces] == [("old", False), (text, True), ("new", False)]
+    assert [event.told().restarts for event in pieces] == [False, True, False]
 
 
 @pytest.mark.parametrize("mode", STREAMING)

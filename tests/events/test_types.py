@@ -57,7 +57,7 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
     if name in OURS:
         return st.none() | ids if name in ("trace_id", "span_id") else ids
     wanted = (field.annotation, *get_args(field.annotation))
-    made = counts if int in wanted else texts
+    made = st.booleans() if bool in wanted else counts if int in wanted else texts
     return made if field.is_required() else st.none() | made if type(None) in wanted else made
 
 

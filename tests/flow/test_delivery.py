@@ -207,6 +207,89 @@ def test_a_text_that_was_rewritten_on_its_way_is_not_delivered_again(read: Read)
     assert text_of(chunks) == ANSWER.upper()
 
 
+def redacted(text: str) -> str:
+    return text.replace("1234", "****")
+
+
+@pytest.mark.parametrize("more", ["", " Ask again."])
+@pytest.mark.parametrize("shown", [0, 2, 99])
+@pytest.mark.parametrize("orders", [[200], [100, 200]], ids=str)
+def test_a_guard_releases_what_a_redactor_further_in_made_of_the_text(
+    orders: list[int], shown: int, more: str, read: Read
+) -> None:
+    guards = [Guard(order, shown, lambda text: text if text.endswith(more) else text + more) for order in orders]
+    for guard in guards:
+        guard.name = f"guard_{guard.order}"
+    model = ScriptedChatModel([["1234?", SUM], "the code is 1234 ok"])
+    chunks, response = read(ChatClient(model, tools=[add], advisors=[Filter(redacted), *guards]))
+    assert text_of(chunks, 2) == "the code is **** ok" + more
+    assert "1234" not in text_of(chunks)
+    assert response.content == "the code is 1234 ok" + more
+
+
+def test_of_two_redacted_answers_a_guard_releases_the_chosen_one(read: Read) -> None:
+    advisors = [Filter(redacted), Twice(300, -1), Guard(100)]
+    chunks, _ = read(ChatClient(ScriptedChatModel(["first", "code 1234"]), advisors=advisors))
+    assert text_of(chunks) == "code ****"
+
+
+class Restarting(ScriptedChatModel):
+    """Says "old " and begins its answer again, with nothing but the sign for it."""
+
+    def stream(self, request: ChatRequest) -> Any:
+        yield ChatChunk(text="old ")
+        yield ChatChunk(restarts=True)
+        yield from super().stream(request)
+
+    async def astream(self, request: ChatRequest) -> Any:
+        for chunk in self.stream(request):
+            yield chunk
+
+
+class Clearing(Watcher):
+    """Records the text, and forgets it when the answer begins again."""
+
+    def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
+        if chunk.delta is not None and chunk.delta.restarts:
+            self.text = ""
+        return super().on_chunk(chunk)
+
+
+@pytest.mark.parametrize(
+    "advisors",
+    [
+        pytest.param(list, id="none"),
+        pytest.param(lambda: [Filter(str)], id="drops chunks without text"),
+        pytest.param(lambda: [Filter(lambda text: f"{text} ")], id="replaces chunks"),
+        pytest.param(lambda: [Filter(str), Rewriter(str)], id="two"),
+        pytest.param(lambda: [Guard(200, shown=1)], id="guard"),
+        pytest.param(lambda: [Filter(str), Guard(200, shown=1)], id="drops, then guard"),
+        pytest.param(lambda: [Guard(500, shown=1), Filter(str)], id="guard, then drops"),
+    ],
+)
+def test_a_reader_behind_advisors_that_drop_chunks_sees_that_the_answer_begins_again(
+    advisors: Callable[[], list[Advisor]], read: Read
+) -> None:
+    used = advisors()
+    for number, each in enumerate(used):
+        each.name = f"used_{number}"
+    outer = Clearing("outer", 10)
+    chunks, response = read(ChatClient(Restarting(["new"]), advisors=[*used, outer]))
+    assert response.content == "new"
+    assert outer.text.strip() == "new"
+    assert [chunk.delta is not None and chunk.delta.restarts for chunk in chunks].count(True) == 1
+    assert chunks[0].delta is not None and not chunks[0].delta.restarts
+
+
+def test_the_sign_that_an_answer_begins_again_is_not_carried_over_to_the_next_answer(read: Read) -> None:
+    class Once(Restarting):
+        def stream(self, request: ChatRequest) -> Any:
+            return (super() if len(request.messages) == 1 else super(Restarting, self)).stream(request)
+
+    chunks, _ = read(ChatClient(Once([SUM, "3"]), tools=[add], advisors=[Filter(str)]))
+    assert [(chunk.text, chunk.delta and chunk.delta.restarts) for chunk in chunks] == [("old ", False), ("3", False)]
+
+
 class Answering(Advisor):
     """Answers by itself from its `second` call on, or at once."""
 

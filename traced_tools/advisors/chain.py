@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -100,19 +101,18 @@ class AdvisorChain:
     async def _complete(
         self, delivery: Delivery, index: int, request: ChatClientRequest, response: ChatClientResponse
     ) -> None:
-        """Deliver the text of an entry's answer that no chunk has held, to the advisors outside it and the reader."""
-        delivery.answered(index, response)
-        if text := delivery.missing(index, response):
+        """Deliver the part of an entry's answer that no chunk contained to the outer advisors and the reader."""
+        if text := delivery.answered(index, response):
             delivery.passed.append(response.iteration)
             last = request.replace(iteration=response.iteration, context=response.context)
             began, clock = perf_counter_ns(), request.run.telemetry.clock
             try:
                 await Release(partial(self.deliver, last, ChatChunk(text=text), self._stages[index][1]))
-            finally:  # the reader's time is none of the advisors'
+            finally:  # the time the reader takes isn't the advisors' own time
                 clock.elsewhere += perf_counter_ns() - began
 
     def _no_request(self, index: int, given: object) -> TypeError:
-        """Return the error for what the advisor before `index` has passed on."""
+        """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""
         return TypeError(
             f"advise of {self._around[index - 1].name} must pass a ChatClientRequest to call_next, "
             f"not {type(given).__name__}"
@@ -160,11 +160,16 @@ class AdvisorChain:
         delivery, text = request.run.delivery, delta.visible_text
         if delta.restarts and delivery is not None:
             delivery.restarted()
+        restart = 0 if delivery is None else delivery.restart
+        if stage and 0 < restart <= stage:
+            chunk, restart = _restarting(chunk), 0
         changes: tuple[tuple[int, str], ...] = ()
         for reached, (name, on_chunk) in enumerate(self._on_chunk[stage:] if stage else self._on_chunk, stage + 1):
             shown: Any = on_chunk(chunk)
             if shown is None:
                 changes += ((reached, ""),)
+                if _restarts(chunk):
+                    restart = reached
                 break
             if shown is not chunk:
                 if not isinstance(shown, ChatClientResponse):
@@ -172,13 +177,27 @@ class AdvisorChain:
                         f"on_chunk of {name} must return a ChatClientResponse or None, not {type(shown).__name__}"
                     )
                 changes += ((reached, shown.text),)
-                chunk = shown
+                chunk = _restarting(shown) if _restarts(chunk) else shown
+            if reached == restart:
+                chunk, restart = _restarting(chunk), 0
         else:
             shown = chunk
+        if delivery is not None and restart != delivery.restart:
+            delivery.restart = restart
         if delivery is not None and (text or changes):
             delivery.passed.append((stage, text, changes) if changes or stage else text)
         seen: ChatClientResponse | None = shown
         return seen
+
+
+def _restarts(chunk: ChatClientResponse) -> bool:
+    return chunk.delta is not None and chunk.delta.restarts
+
+
+def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
+    """Return `chunk` with the sign that the answer begins again, which `on_chunk` dropped."""
+    delta = chunk.delta or ChatChunk(text=chunk.text)
+    return chunk if delta.restarts else chunk.replace(delta=replace(delta, restarts=True))
 
 
 def _check_answer(model: ChatModel, response: ChatResponse) -> None:

@@ -1,4 +1,4 @@
-"""What the reader of a stream has of the answer, and the step that delivers what is missing.
+"""Which text of the answer the reader of a stream has received, and the step that delivers the rest.
 
 A text passes the `on_chunk` methods on its way out, the innermost first. The places between them are the stages: stage
 0 is the model's, the last one is the reader's. An advisor stands between two stages, which are one and the same if it
@@ -6,7 +6,7 @@ has no `on_chunk`.
 
 When `advise` of an advisor returns, its answer counts. Text of the answer that has not left the advisor in chunks
 leaves it then as one closing chunk, which passes only the advisors further out. By induction, the reader has the whole
-text of the response at the end.
+text of the response at the end, as the `on_chunk` methods changed it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Release(StreamingStep[None, C], Generic[C]):
 
 
 Passed = int | str | tuple[int, str, Sequence[tuple[int, str]]]
-"""What `Delivery.passed` lists; a plain text for a chunk that no `on_chunk` has changed, which is nearly every one."""
+"""An item of `Delivery.passed`. Almost every chunk is a plain text, which no `on_chunk` has changed."""
 
 
 class Delivery:
@@ -57,64 +57,75 @@ class Delivery:
             and the stage where text leaves it.
 
     Attributes:
-        passed: in order, the pass of the loop that texts belong to from there on, and for each chunk its text, or the
-            stage where it began, its text there, and the text from a later stage on as it was changed.
+        passed: in order, an iteration number for the items after it, and for each chunk either its text or a tuple: the
+            stage where it began, its text there, and (stage, text) for each change.
+        restart: the stage that the last restart of the model's answer has not reached, because the chunk that says so
+            was dropped there; 0 for none.
     """
 
-    __slots__ = ("_answers", "_begun", "_stages", "passed")
+    __slots__ = ("_answers", "_begun", "_stages", "_starts", "passed", "restart")
 
     def __init__(self, stages: tuple[tuple[int, int], ...]) -> None:
         self._stages = stages
         self.passed: list[Passed] = []
+        self.restart = 0
         self._begun = [0] * (len(stages) + 1)
         self._answers: list[ChatClientResponse | None] = [None] * (len(stages) + 1)
+        self._starts = [0] * (len(stages) + 1)  # for each answer, the first of the items that hold its text
 
     def entered(self, entry: int) -> None:
         """Record that the entry is asked; nothing is known yet of the entry further in."""
         self._begun[entry] = self._begun[entry + 1] = len(self.passed)
         self._answers[entry] = self._answers[entry + 1] = None
+        if entry == len(self._stages) - 1:  # a new answer of the model
+            self.restart = 0
 
     def restarted(self) -> None:
         """Forget the texts of the model call under way: the model begins its answer again, and the reader clears it."""
         del self.passed[self._begun[-1] + 1 :]  # the first of the call is its pass of the loop
 
-    def answered(self, entry: int, response: ChatClientResponse) -> None:
-        """Record what the entry answered."""
-        self._answers[entry] = response
+    def answered(self, entry: int, response: ChatClientResponse) -> str:
+        """Record what the entry answered, and return the text of it that has not left the entry in chunks.
 
-    def missing(self, entry: int, response: ChatClientResponse) -> str:
-        """Return the text of the entry's answer that has not left it in chunks.
-
-        Only what passed since the entry last asked further in counts: whoever asks twice hands back one answer.
+        Only text since the entry's last `call_next` counts: an advisor that asks twice returns one answer.
         """
         own, inner, (arrives, leaves) = response.content, self._answers[entry + 1], self._stages[entry]
-        if not own:
-            return ""
-        if inner is None:  # it asked nobody, or without success
-            left = self._text(entry, leaves)
-            return own.removeprefix(left)
-        if response.iteration not in (0, inner.iteration):  # an answer of its own, such as the results of tools
+        self._answers[entry], self._starts[entry] = response, len(self.passed)
+        if inner is None:  # it didn't call the next entry, or that call failed
+            first = start = self._begun[entry + 1]
+        elif response.iteration not in (0, inner.iteration):  # an answer of its own, such as the results of tools
             return own
-        if arrives == leaves:
-            return own.removeprefix(inner.content)
-        arrived = self._text(entry, arrives, inner.iteration)
-        left = self._text(entry, leaves, inner.iteration)
-        if left == arrived:
-            return own.removeprefix(inner.content)
-        if own.startswith(left):  # held back from some place on, and now released
-            return own.removeprefix(left)
-        is_rewritten = own == inner.content and not arrived.startswith(left)
-        return "" if is_rewritten else own  # what stands in place of the text counts as the text
+        else:
+            start = self._starts[entry + 1]
+            first = self._first_of_pass(self._begun[entry + 1], start, inner.iteration)
+            if inner.content and own.startswith(inner.content):
+                self._starts[entry] = start
+                arrived = "" if arrives == leaves else self._text(start, arrives)
+                return self._held(arrived, first, start, leaves) + own.removeprefix(inner.content)
+        left = self._text(first, leaves)
+        if not own.startswith(left):
+            return own
+        self._starts[entry] = first
+        return own.removeprefix(left)
 
-    def _text(self, entry: int, stage: int, iteration: int | None = None) -> str:
-        """Return the text that reached `stage` since the entry last asked further in, of one pass or of all."""
-        found: list[str] = []
-        wanted = iteration is None
-        for piece in self.passed[self._begun[entry + 1] :]:
-            if isinstance(piece, int):
-                wanted = iteration in (None, piece)
-            elif wanted:
-                found.append(piece if isinstance(piece, str) else _at(stage, *piece))
+    def _held(self, arrived: str, first: int, start: int, leaves: int) -> str:
+        """Return what an entry has held back of an answer that `arrived`; text that it rewrote counts as delivered."""
+        for begin in (first, start) if arrived else ():  # a failed attempt may have delivered the first part
+            if arrived.startswith(left := self._text(begin, leaves)):
+                return arrived.removeprefix(left)
+        return ""
+
+    def _first_of_pass(self, begin: int, end: int, iteration: int) -> int:
+        """Return the place of the first text of a pass of the loop between two places; `end` if there is none."""
+        return next((place for place in range(begin, end) if self.passed[place] == iteration), end)
+
+    def _text(self, start: int, stage: int) -> str:
+        """Return the text that has reached `stage` since the item `start`."""
+        found = (
+            piece if isinstance(piece, str) else _at(stage, *piece)
+            for piece in self.passed[start:]
+            if not isinstance(piece, int)
+        )
         return "".join(found)
 
 

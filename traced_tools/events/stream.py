@@ -127,11 +127,14 @@ class RunEvents:
             chunk: what arrived.
         """
         content = self.content
-        if text := chunk.visible_text:
-            self._tell_delta(TextDelta, iteration, text, content is not None, {"text": text})
+        if (text := chunk.visible_text) or chunk.restarts:
+            fields: dict[str, Any] = {"text": text}
+            if chunk.restarts:
+                fields["restarts"] = True
+            self._tell_delta(TextDelta, iteration, text, content is not None, fields)
         for call in chunk.calls():
             may_be_told = content is not None and content.may_tell(call.name)
-            fields: dict[str, Any] = {
+            fields = {
                 "call_id": identifier(call.id or ""),
                 "tool_name": call.name,
                 "arguments": call.arguments,

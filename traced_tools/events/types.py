@@ -260,10 +260,17 @@ class Delta(Event):
 
 
 class TextDelta(Delta):
-    """A piece of the answer's text."""
+    """A piece of the answer's text.
+
+    Args:
+        text: the piece.
+        restarts: whether the provider starts its answer again with this piece. The pieces of text and of arguments that
+            came before it in the same pass are then no part of the answer.
+    """
 
     type: Literal["text_delta"] = "text_delta"
     text: Text = Field(repr=False)
+    restarts: bool = False
 
     def told(self) -> Self:
         """Return the piece, without its text unless that may be told."""
