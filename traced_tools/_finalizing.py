@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-Actions = SimpleQueue[
-    Callable[[], object]
-]  # `SimpleQueue.put` is reentrant: a finalizer may interrupt it and call it again
+# `SimpleQueue.put` is reentrant: a finalizer may interrupt it and call it again
+Actions = SimpleQueue[Callable[[], object]]
 
 _here = threading.local()
 _measurements: Actions = SimpleQueue()

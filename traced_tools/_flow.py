@@ -35,6 +35,7 @@ last steps are still performed; when nothing can be performed any more (garbage 
 
 from __future__ import annotations
 
+import sys
 import traceback
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
@@ -43,7 +44,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from traced_tools._finalizing import finalizing
+from traced_tools._finalizing import finalizing, is_finalizing
 from traced_tools.errors import Abandoned, NeedsEventLoop
 
 T = TypeVar("T")
@@ -57,6 +58,8 @@ class Step(Generic[T]):
     __slots__ = ()
 
     def __await__(self) -> Generator[Step[T], T, T]:
+        if isinstance(sys.exception(), GeneratorExit) and is_finalizing():
+            raise GeneratorExit  # the collector closes the coroutine, which must not await any more
         return (yield self)
 
     def run(self) -> T:
@@ -102,8 +105,8 @@ class Execution(Generic[T]):
     """A flow under way: its context, the step it waits for, and in the end its result.
 
     Args:
-        flow: the flow, or better a function that makes it when the execution starts: the context is then the one of
-            whoever starts it, and not of whoever makes the execution.
+        flow: the flow, or better a function that makes it when the execution starts: the context is then that of the
+            code that starts the execution, not of the code that creates it.
     """
 
     __slots__ = ("__weakref__", "_flow", "_make", "_running", "context", "finished", "result", "started", "step")
@@ -346,7 +349,7 @@ def _passable(error: BaseException) -> BaseException:
 
 
 def as_raised(error: Exception) -> Exception:
-    """Return the error that ends an iteration and of which Python or a driver made a `RuntimeError`; else `error`."""
+    """Return the `StopIteration` or `StopAsyncIteration` that a `RuntimeError` stands for; else `error` itself."""
     cause = error.__cause__
     if isinstance(cause, StopIteration | StopAsyncIteration) and type(error) is RuntimeError:
         return cause if str(error) in _CONVERTED else error

@@ -219,7 +219,7 @@ class ChatClientRequestSpec:
     def stream(self) -> ChatStream:
         """Run, blocking, and give the answer in chunks as they arrive.
 
-        The run begins when the first chunk is asked for, in the context of whoever asks.
+        The run begins when the first chunk is asked for, in the context of the code that asks.
         """
         return ChatStream(partial(self._begin, streaming=True))
 
@@ -230,7 +230,7 @@ class ChatClientRequestSpec:
     def start(self) -> ChatRun:
         """Return the run with the caller as its driver: nothing happens but what the caller performs.
 
-        The run begins when the first step is asked for, in the context of whoever asks.
+        The run begins when the first step is asked for, in the context of the code that asks.
         """
         return ChatRun(self._begin)
 

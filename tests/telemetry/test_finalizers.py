@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from tests.helpers import Telemetry
 from tests.support import patiently
-from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor, _finalizing
+from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor, _finalizing, perform
 from traced_tools.events import Event, EventExporter, RunFinished
 from traced_tools.telemetry import names
 from traced_tools.telemetry import run as telemetry_run
@@ -162,6 +162,49 @@ def test_whichever_coroutine_the_collector_closes_first_the_spans_are_those_of_a
         for event in events:
             if event.type.endswith("finished"):
                 assert event.span_id == started[event.type.replace("finished", "started")]
+
+
+class CleaningUp(Advisor):
+    """Waits when it is left."""
+
+    def __init__(self, order: int) -> None:
+        self.name = f"cleaning_{order}"
+        self.order = order
+
+    async def advise(self, request: Any, call_next: Any) -> Any:
+        try:
+            return await call_next(request)
+        finally:
+            await perform(int)
+
+
+def test_python_complains_of_no_coroutine_that_the_collector_closes_while_an_advisor_cleans_up(
+    telemetry: Telemetry,
+) -> None:
+    errors: list[RuntimeError] = []
+
+    class Closing:
+        def __init__(self, coroutine: Any) -> None:
+            self.coroutine, self.itself = coroutine, self
+
+        def __del__(self) -> None:
+            try:
+                self.coroutine.close()
+            except RuntimeError as error:  # "coroutine ignored GeneratorExit"
+                errors.append(error)
+
+    advisors, depth = [CleaningUp(100), CleaningUp(400)], 1
+    client = ChatClient(ScriptedChatModel(["one two"] * 20), advisors=advisors, telemetry=telemetry.options)
+    for place in range(20):
+        stream = read_one(client.prompt("?"))
+        coroutines = coroutines_of(stream)
+        depth = len(coroutines)
+        Closing(coroutines[place % depth])
+        gc.collect()
+        del stream, coroutines
+    assert 5 < depth < 20
+    assert errors == []
+    assert len(telemetry.named("invoke_agent assistant")) == 20
 
 
 class Locked:

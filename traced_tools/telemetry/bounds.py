@@ -49,7 +49,7 @@ def person(name: str) -> str:
 
 
 def reason_code(code: str, tool: str) -> str:
-    """Return a reason code as a metric label; codes of this package always, others up to the limit of a tool."""
+    """Return a reason code as a metric label. Codes of this package are always kept; others are limited per tool."""
     code = identifier(code)
     return code if code in REASON_CODES else bounded(names.REASON_CODE, tool, code)
 

@@ -259,7 +259,7 @@ class Scope:
 
 
 class Place:
-    """The OpenTelemetry context where it is made, to go back to later for a while.
+    """The OpenTelemetry context at creation; a `with` block makes it current again.
 
     Coroutines that the garbage collector closes run in a context that is not theirs, and in any order.
     """
