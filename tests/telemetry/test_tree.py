@@ -133,6 +133,8 @@ def test_a_failed_span_tells_its_error_type_and_never_its_description() -> None:
         ({names.TOOL_OUTCOME: "ok", names.TOOL_DECISION: "approved", names.TOOL_ATTEMPTS: 1}, "ok"),
         ({names.TOOL_OUTCOME: "ok", names.TOOL_ATTEMPTS: 3}, "ok, 3 attempts"),
         ({names.TOOL_DECISION: "denied"}, "denied"),
+        ({names.TOOL_DECISION: "denied", names.REASON_CODE: "no", names.ADVISOR_NAME: "p"}, "denied by p (no)"),
+        ({names.TOOL_DECISION: "denied", names.APPROVAL_BY: "ana", names.ADVISOR_NAME: "p"}, "denied by ana"),
         ({names.ADVISOR_SELF_TIME: 0.00012}, "self 0.12 ms"),
         ({names.ITERATION_TOOL_CALLS: 1}, "1 tool call"),
         ({names.ITERATION_TOOL_CALLS: 0}, ""),

@@ -213,10 +213,14 @@ def _resent(attributes: Attributes) -> Iterator[str]:
 
 
 def _tool(attributes: Attributes) -> Iterator[str]:
-    """Say how a tool ended or, when it did not run, what was decided about the call."""
-    fate = attributes.get(names.TOOL_OUTCOME) or attributes.get(names.TOOL_DECISION)
-    if fate is not None and fate != attributes.get(names.ERROR_TYPE):
-        yield str(fate)
+    """Give the outcome of a tool or, if it did not run, the decision about the call, with who decided and why."""
+    outcome, decision = attributes.get(names.TOOL_OUTCOME), attributes.get(names.TOOL_DECISION)
+    if outcome is None and decision is not None:
+        by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
+        code = attributes.get(names.REASON_CODE)
+        outcome = f"{decision}{f' by {by}' if by else ''}{f' ({code})' if code else ''}"
+    if outcome is not None and outcome != attributes.get(names.ERROR_TYPE):
+        yield str(outcome)
     attempts = attributes.get(names.TOOL_ATTEMPTS)
     if isinstance(attempts, int) and attempts > 1:
         yield f"{attempts} attempts"

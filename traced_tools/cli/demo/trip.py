@@ -116,7 +116,7 @@ class SpendingPolicy(Advisor):
     ) -> ToolResult:
         """Let everything pass but bookings."""
         if call.name == "book_hotel":
-            return call.denied("bookings are made by the traveller")
+            return call.denied("bookings are made by the traveller", code="costs_money")
         return await call_next(call)
 
 
