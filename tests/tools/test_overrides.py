@@ -186,9 +186,15 @@ def test_a_call_that_takes_no_context_is_run_without(mode: str) -> None:
     assert only_call(mode, ContextByName(double)).content == "context of double"
 
 
-def test_a_call_that_takes_no_text_is_refused_when_the_tool_is_given() -> None:
+def test_a_call_that_takes_no_text_is_refused_when_the_tool_is_made_or_given() -> None:
+    class OwnNoText(Own):
+        def call(self) -> str:  # type: ignore[override]
+            return ""
+
     with pytest.raises(ToolDefinitionError, match=r"NoText\.call must take the arguments as JSON text"):
-        ChatClient(ScriptedChatModel([]), tools=[NoText(double)])
+        NoText(double)
+    with pytest.raises(ToolDefinitionError, match=r"OwnNoText\.call must take the arguments as JSON text"):
+        ChatClient(ScriptedChatModel([]), tools=[OwnNoText()])
 
 
 # Wrappers.

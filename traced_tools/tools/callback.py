@@ -91,7 +91,8 @@ class FunctionToolCallback:
             else is JSON.
 
     Raises:
-        ToolDefinitionError: for a function that no model can call.
+        ToolDefinitionError: for a function that no model can call, and for a subclass whose `call` or `acall` does not
+            take the arguments as JSON text.
     """
 
     def __init__(
@@ -143,6 +144,8 @@ class FunctionToolCallback:
         # a definition that serves several tools cannot tell their readers apart
         self.definition = definition if reader_of(definition) is None else definition.model_copy()
         remember_reader(self.definition, self._arguments)
+        if type(self) is not FunctionToolCallback:
+            invocable(self)  # raises for an override that cannot be called
 
     def bind(self, arguments: str) -> Bound:
         """Return the function's keyword arguments; raises `InvalidArguments`."""

@@ -11,7 +11,7 @@ from traced_tools._checks import expect
 from traced_tools._flow import call
 from traced_tools._steps import perform
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
-from traced_tools.tools.callback import FunctionToolCallback, ToolCallback
+from traced_tools.tools.callback import FunctionToolCallback, ToolCallback, invocable
 from traced_tools.tools.mark import Mark, marked_methods
 from traced_tools.tools.toolset import ToolSet
 
@@ -90,6 +90,8 @@ def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Itera
         elif isinstance(item, type | ModuleType):
             raise _no_tool(item)
         elif isinstance(item, ToolCallback | ToolCallbackProvider):
+            if isinstance(item, ToolCallback):
+                invocable(item)  # raises for one that cannot be called
             yield item
             yield from _methods(item)
         elif inspect.isroutine(item):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import FunctionToolCallback, Invocable, ToolCallback, invocable
+from traced_tools.tools.callback import Invocable, ToolCallback, invocable
 from traced_tools.tools.definition import ToolDefinition
 from traced_tools.tools.naming import wire_name
 
@@ -14,8 +14,7 @@ class ToolSet(tuple[ToolCallback, ...]):
     """The tools of a request, in the order given, each name once; found by name without a search.
 
     Raises:
-        ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart, and for a
-            tool that cannot be called with the arguments as JSON text.
+        ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart.
     """
 
     by_name: dict[str, ToolCallback]
@@ -36,9 +35,6 @@ class ToolSet(tuple[ToolCallback, ...]):
             raise ToolDefinitionError(f"each tool needs a name of its own; given more than once: {', '.join(twice)}")
         _check_wire_names(self.by_name)
         self._invocables = {}
-        for tool in self:
-            if type(tool) is not FunctionToolCallback:  # a plain one can always be called
-                self.invocable(tool.definition.name)
         return self
 
     def invocable(self, name: str) -> Invocable:
