@@ -121,12 +121,16 @@ class Delivery:
 
     def _text(self, start: int, stage: int) -> str:
         """Return the text that has reached `stage` since the item `start`."""
-        found = (
-            piece if isinstance(piece, str) else _at(stage, *piece)
-            for piece in self.passed[start:]
-            if not isinstance(piece, int)
-        )
-        return "".join(found)
+        pieces = self.passed[start:]
+        if pieces and isinstance(pieces[0], int):
+            del pieces[0]
+        try:
+            return "".join(pieces)  # type: ignore[arg-type]  # as almost always, they are all plain texts
+        except TypeError:
+            texts = (
+                each if isinstance(each, str) else _at(stage, *each) for each in pieces if not isinstance(each, int)
+            )
+            return "".join(texts)
 
 
 def _at(stage: int, began: int, text: str, changes: Sequence[tuple[int, str]]) -> str:
