@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "_ids",
             "_images",
             "_lazy",
+            "_quick_init",
             "_version",
             "errors",
             "messages",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from traced_tools._checks import expect_each
+from traced_tools._quick_init import quick_init
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMessage, FinishReason, Message, ToolCall, Usage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
@@ -20,6 +21,7 @@ from traced_tools.tools.run import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientRequest:
     """One pass through the chain.
@@ -77,6 +79,7 @@ class ChatClientRequest:
         return f"<ChatClientRequest: {len(self.messages)} messages, {len(self.tools)} tools, pass {self.iteration}>"
 
 
+@quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientResponse:
     """What comes back: of a pass to an advisor, of the run to the caller, and each chunk of a stream.

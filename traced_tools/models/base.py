@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from traced_tools._quick_init import quick_init
 from traced_tools._workers import in_thread
 from traced_tools.errors import InvalidResponse
 from traced_tools.messages import (
@@ -56,6 +57,7 @@ class CallIds:
         return found
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What a model is asked: the conversation, the tools it may call, the options."""
@@ -116,14 +118,14 @@ class ChatResponse(Value):
 
     def check_names(self, provider: str) -> None:
         """Raise `InvalidResponse`, with `provider` on it, if a call has no name."""
-        for call in self.tool_calls:
-            if not call.name:
-                raise InvalidResponse("the answer holds a tool call without a name", provider=provider)
+        if "" in {call.name for call in self.tool_calls}:
+            raise InvalidResponse("the answer holds a tool call without a name", provider=provider)
 
     def with_call_ids(self) -> Self:
         """Return this response with an id of its own for each call, made up where it has none, so that results fit."""
-        ids = [call.id for call in self.tool_calls]
-        if all(ids) and len(set(ids)) == len(ids):
+        calls = self.tool_calls
+        ids = {call.id for call in calls}
+        if len(ids) == len(calls) and all(ids):
             return self
         known = CallIds()
         parts = tuple(
@@ -138,6 +140,7 @@ def _is_sealed(part: AssistantPart) -> bool:
     return isinstance(part, ProviderPart) or part.signature is not None
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
     """A piece of a tool call, of which each but `arguments` need be told only once.
@@ -157,6 +160,7 @@ class ToolCallDelta:
     signature: str | None = field(default=None, repr=False)
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ChatChunk:
     """A piece of a streamed answer. Of what it holds, the reasoning comes first and the whole parts last.

@@ -18,6 +18,7 @@ from traced_tools._attempt import Attempt
 from traced_tools._canonical import canonical_text
 from traced_tools._checks import expect
 from traced_tools._flow import Flow, as_raised
+from traced_tools._quick_init import quick_init
 from traced_tools._steps import Pause
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.events.calls import CallWatch
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from traced_tools.tools.toolset import ToolSet
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolInvocation:
     """A tool call about to run, as `advise_tool` sees it.

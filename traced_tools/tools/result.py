@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from traced_tools._quick_init import quick_init
 from traced_tools.messages import ImagePart, Message, ToolResultPart, encodable
 from traced_tools.telemetry.words import Decision, ToolOutcome
 from traced_tools.tools.conversion import ToolContent, shortened
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """What became of one requested call, run or refused.
@@ -75,6 +77,7 @@ class ToolResult:
         )
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
     """What became of one batch.
