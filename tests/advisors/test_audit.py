@@ -22,7 +22,8 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.audit.digests import definition_digest
+from traced_tools.audit.contents import RecordMaker
+from traced_tools.audit.digests import AuditKey, definition_digest
 from traced_tools.audit.records import Content
 from traced_tools.models.base import ChatRequest, ChatResponse
 from traced_tools.telemetry import names
@@ -151,11 +152,13 @@ def test_of_a_silent_tool_and_of_one_that_does_not_exist_only_digests_may_be_tol
     }
     assert told == {
         ("intent", 0, "arguments"): False,
+        ("intent", 0, "requested_arguments"): False,
         ("outcome", 0, "result"): False,
         ("intent", 1, "arguments"): False,
         ("intent", 2, "arguments"): False,
         ("intent", 2, "requested_name"): True,
         ("intent", 3, "arguments"): True,
+        ("intent", 3, "requested_arguments"): True,
         ("outcome", 3, "result"): True,
     }
 
@@ -227,8 +230,9 @@ def test_the_intent_has_what_runs_and_beside_it_what_the_model_wrote_where_that_
     assert [each.contents["arguments"].text for each in intents] == [
         f'{{"amount":{amount},"note":"","to":"Eve"}}' for amount in (9000, 1, 2)
     ]
-    requested = [each.contents.get("requested_arguments") for each in intents]
-    assert requested == [Content(text, may_be_told=True, is_json=True) for text in written[:2]] + [None]
+    maker = RecordMaker(AuditKey(b"a key of the tests"), "full", None, {})
+    requested = [maker.fields(each, 0).get("requested_arguments", {}).get("text") for each in intents]
+    assert requested == [*written[:2], None]
     assert [each.contents for each in trail.of("decision")] == [{}, {}, {}]
 
 

@@ -121,7 +121,7 @@ def test_a_redactor_of_arguments_redacts_both_forms_of_them(path: Path) -> None:
     draft = Draft(
         "intent",
         time=1,
-        contents={name: Content(json.dumps({"city": SECRET}), True, True) for name in BOTH_FORMS},
+        contents={name: Content(json.dumps({"city": f"{SECRET} {name}"}), True, True) for name in BOTH_FORMS},
     )
 
     def redact(name: str, value: object) -> object:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic_core import from_json
 
-from traced_tools._canonical import is_canonical_of
 from traced_tools._checks import expect, expect_whole
 from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.audit.digests import definition_digest
-from traced_tools.audit.records import RAN, Content, Draft, RecordKind, Subject, nanoseconds
+from traced_tools.audit.records import RAN, REQUESTED_ARGUMENTS, Content, Draft, RecordKind, Subject, nanoseconds
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.events.types import (
     Event,
@@ -295,8 +294,8 @@ class _Asked:
         written = self._call.arguments
         self._arguments = text = written if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
-        if text != written and not is_canonical_of(text, written):
-            contents["requested_arguments"] = self._content(written, is_json=True)
+        if text != written:  # the trail records both only if they stand for different values
+            contents[REQUESTED_ARGUMENTS] = self._content(written, is_json=True)
         if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
             contents["requested_name"] = Content(self._call.name, may_be_told=True)
         else:

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from traced_tools.audit.digests import AuditKey, utf8
-from traced_tools.audit.records import ERASABLE_VERSION, SCHEMA_VERSION, Content, Draft, Subject, body_of, timestamp
+from traced_tools.audit.records import (
+    ERASABLE_VERSION,
+    REQUESTED_ARGUMENTS,
+    SCHEMA_VERSION,
+    Content,
+    Draft,
+    Subject,
+    body_of,
+    timestamp,
+)
 from traced_tools.audit.schema import REPEATED
 
 ContentMode = Literal["digest", "redacted", "full"]
@@ -19,8 +28,6 @@ MOST_TEXT: Final = 4096
 """Characters of any other text of a record."""
 MOST_CONTENT: Final = 16_384
 """Characters of a content that is stored in words."""
-_REDACTED_AS: Final = {"requested_arguments": "arguments"}
-"""The redactor gets both forms of the arguments under the name `arguments`."""
 _NUMBERS: Final = ("iteration", "batch_index")
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32
@@ -48,17 +55,15 @@ class RecordMaker:
         if draft.subject is not None:
             _add_subject(fields, draft.subject)
         for name, content in draft.contents.items():
-            told = fields[name] = self._content(name, content)
-            if "text" in told:
+            told = self.key.content(content.text, content.is_json)
+            if name == REQUESTED_ARGUMENTS and told["digest"] == fields["arguments"]["digest"]:
+                continue  # the model wrote what runs, with other blanks or another order of keys
+            fields[name] = told
+            stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
+            if content.may_be_told and (text := self._stored(stored_as, content, self._redactor)) is not None:
+                told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields
-
-    def _content(self, name: str, content: Content) -> dict[str, Any]:
-        told = self.key.content(content.text, content.is_json)
-        name = _REDACTED_AS.get(name, name)
-        if content.may_be_told and (text := self._stored(name, content, self._redactor)) is not None:
-            told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
-        return told
 
 
 def _add_subject(fields: dict[str, Any], subject: Subject) -> None:

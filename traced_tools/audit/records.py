@@ -40,6 +40,8 @@ AUDIT_OUTCOMES: Final = get_args(AuditOutcome)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+REQUESTED_ARGUMENTS: Final = "requested_arguments"
+"""The arguments that the model wrote. A record has them only if they stand for another value than its `arguments`."""
 
 
 @dataclass(frozen=True, slots=True)
