@@ -18,7 +18,15 @@ from typing import Any
 # `SimpleQueue.put` is reentrant: a finalizer may interrupt it and call it again
 Actions = SimpleQueue[Callable[[], object]]
 
-_here = threading.local()
+
+class _Here(threading.local):
+    """What happens in this thread."""
+
+    depth = 0
+    collecting = False
+
+
+_here = _Here()
 _measurements: Actions = SimpleQueue()
 _others: Actions = SimpleQueue()
 _wakers: list[Callable[[], object]] = []
@@ -27,20 +35,16 @@ _wakers: list[Callable[[], object]] = []
 @contextmanager
 def finalizing() -> Iterator[None]:
     """Mark what runs in the block, in this thread, as called by a finalizer."""
-    _here.depth = _depth() + 1
+    _here.depth += 1
     try:
         yield
     finally:
-        _here.depth = _depth() - 1
-
-
-def _depth() -> int:
-    return getattr(_here, "depth", 0)
+        _here.depth -= 1
 
 
 def is_finalizing() -> bool:
     """Whether a finalizer or the garbage collector is at work in this thread."""
-    return _depth() > 0 or getattr(_here, "collecting", False)
+    return _here.depth > 0 or _here.collecting
 
 
 def _follow_collector(phase: str, _: Mapping[str, Any]) -> None:

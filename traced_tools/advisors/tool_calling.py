@@ -182,11 +182,10 @@ class _Loop:
             return result
 
     def _next_request(self, iteration: int, *, withheld: bool) -> ChatClientRequest:
-        request = self._request.replace(messages=self._messages, iteration=iteration)
-        if not withheld:
-            return request
-        options = request.options.replace(tool_choice=None, parallel_tool_calls=None)
-        return request.replace(tools=NO_TOOLS, options=options)
+        last, tools, options = self._request, self._request.tools, self._request.options
+        if withheld:
+            tools, options = NO_TOOLS, options.replace(tool_choice=None, parallel_tool_calls=None)
+        return ChatClientRequest(self._messages, tools, options, last.context, iteration, last.run)
 
     async def _ask(self, call_next: AdviseNext) -> ChatClientResponse:
         """Ask the rest of the chain, with the hooks before and after."""

@@ -61,13 +61,14 @@ class CallWatch:
 
     def left_out(self) -> None:
         """Tell of a call that nobody came to: what was intended, and nothing after it."""
+        self._span = current_span()
         self._tell_intention(failing=True)
 
     def _tell_intention(self, *, failing: bool) -> None:
         told = self._told(names.TOOL_CALL_ARGUMENTS, self._call.arguments)
         size = len(self._call.arguments.encode(errors="replace"))
         fields = {"arguments_size": size, "arguments": told}
-        self._tell(ToolIntended, fields, failing=failing, keep=(self._call, self._tool))
+        self._tell(ToolIntended, fields, failing=failing, keep=(self._call, self._tool), span=self._span)
 
     def approved(self, by: str | None) -> None:
         """Record that the call is approved, and by which person or service if the application named one."""

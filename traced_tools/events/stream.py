@@ -218,8 +218,8 @@ class RunEvents:
             raise first
 
     def _event(self, iteration: int, span: dict[str, str] | None = None) -> dict[str, Any]:
-        fields = {**self._identity, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
-        return {**fields, **(current_span() if span is None else span)}
+        ids = current_span() if span is None else span
+        return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
     def told(self, makers: Makers, *wanted: str) -> list[str | None]:
         """Return the texts of contents, each None unless it may be told."""
