@@ -21,7 +21,7 @@ def time_ordered_id() -> str:
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     fraction = (rest << 12) // 1_000_000
     bits = milliseconds << 80 | _VERSION_AND_VARIANT | fraction << 64 | _RANDOM.getrandbits(62)
-    text = f"{bits:032x}"
+    text = bits.to_bytes(16, "big").hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
