@@ -298,7 +298,8 @@ def item(text: str) -> list[str]:
 def events_page() -> Iterator[str]:
     """Give the lines of the page of the events."""
     yield "# Events"
-    yield "Log records with an event name, made through the Logs API, and only where somebody collects them."
+    yield "Log records with an event name, made through the Logs API, and only where somebody collects them. The body"
+    yield "is the event's name, except where the text below says otherwise."
     yield "All attributes, with the words they may hold: [attributes](attributes.md)."
     yield ""
     yield from table(("event", "what it tells"), [(code(each.name), each.brief) for each in names.EVENTS.values()])

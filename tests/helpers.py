@@ -94,6 +94,7 @@ class Event:
     name: str
     severity: str
     attributes: Mapping[str, Any]
+    body: Any
     trace_id: int
     span_id: int
 
@@ -186,7 +187,7 @@ def context_of(span: ReadableSpan) -> Any:
 def _event(record: ReadableLogRecord) -> Event:
     log = record.log_record
     told = dict(log.attributes or {})
-    return Event(log.event_name or "", log.severity_text or "", told, log.trace_id or 0, log.span_id or 0)
+    return Event(log.event_name or "", log.severity_text or "", told, log.body, log.trace_id or 0, log.span_id or 0)
 
 
 def _points(data: MetricsData) -> Iterator[Point]:

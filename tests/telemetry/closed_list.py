@@ -99,6 +99,9 @@ REQUIRED_ON_EVENTS: Mapping[str, set[str]] = {
     names.AUDIT_GAP_EVENT.name: _RECORD,
     names.AUDIT_ERASURE_EVENT.name: _RECORD,
 }
+WITH_A_BODY = {names.EXPORTED_EVENT.name, *(name for name in names.EVENTS if ".audit." in name)}
+"""The events whose body is a record; that of the others is their name."""
+
 OPTIONAL_LABELS = {
     names.ERROR_TYPE,
     names.RESPONSE_MODEL,
@@ -240,6 +243,10 @@ def assert_declared_event(event: Event, *, content: bool = False) -> None:
     """Hold an event to its row; `content` tells whether it may carry any."""
     declared = event_type(event)
     assert event.severity == declared.severity
+    if event.name in WITH_A_BODY:
+        assert event.body and event.body != event.name
+    else:
+        assert event.body == event.name
     assert declared is not names.INFERENCE_DETAILS_EVENT or content
     allowed = {*declared.attributes, *(declared.content if content else ())}
     required = REQUIRED_ON_EVENTS[declared.name]

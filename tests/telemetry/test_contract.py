@@ -208,7 +208,8 @@ def test_metrics_of_both_conventions_at_once_are_found() -> None:
         assert_one_set_of_names([replace(POINT, name=each.name) for each in (stable, latest)])
 
 
-EVENT = Event(names.TOOL_EXCEPTION_EVENT.name, "WARN", {names.EXCEPTION_TYPE: "KeyError"}, 1, 1)
+RAISED = names.TOOL_EXCEPTION_EVENT.name
+EVENT = Event(RAISED, "WARN", {names.EXCEPTION_TYPE: "KeyError"}, RAISED, 1, 1)
 TEXT = {**EVENT.attributes, names.EXCEPTION_MESSAGE: "x"}
 
 
@@ -221,6 +222,7 @@ TEXT = {**EVENT.attributes, names.EXCEPTION_MESSAGE: "x"}
         replace(EVENT, attributes={names.EXCEPTION_TYPE: 1}),
         replace(EVENT, attributes={**EVENT.attributes, names.TOOL_NAME: "add"}),
         replace(EVENT, attributes=TEXT),
+        replace(EVENT, body=None),
     ],
 )
 def test_an_event_that_breaks_the_contract_is_found(wrong: Event) -> None:

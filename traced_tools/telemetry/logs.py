@@ -34,6 +34,7 @@ def emit(logger: Logger, event: EventType, context: Context | None, attributes: 
             context=context,
             severity_number=severity,
             severity_text=event.severity,
+            body=event.name,  # back ends that do not know OTLP's event name show the body alone
             attributes=attributes(),
             event_name=event.name,
         )
