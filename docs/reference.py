@@ -49,6 +49,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.EXCEPTION_TYPE: ["ValueError", "httpx.ReadTimeout"],
     names.EXCEPTION_MESSAGE: ["nobody is called Ada"],
     names.EXCEPTION_STACKTRACE: ["Traceback (most recent call last): ..."],
+    names.REQUEST_REASONING_LEVEL: ["low", "high"],
     names.RUN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
     names.ADVISOR_NAME: ["tool_calling", "memory"],
     names.TOOL_SOURCE: [names.LOCAL, "weather-server"],
@@ -167,6 +168,8 @@ def definition(attribute: Attribute) -> dict[str, Any]:
         "type": {"members": [member(word, meanings) for word in words]} if one_of else kind,
     }
     found |= {"stability": STABILITY, "brief": attribute.brief}
+    if attribute.only is not None:
+        found |= {"note": f"Emitted {CONVENTIONS[attribute.only]}."}
     if words and not one_of:
         found |= {"note": f"Each is one of {listed(words)}.", "examples": [[word] for word in words]}
     elif kind in ("string", "string[]") and not one_of:
@@ -341,6 +344,8 @@ def attributes_table(attributes: Iterable[str], meanings: Mapping[str, str] | No
 
 def meaning(attribute: Attribute) -> str:
     """Return what an attribute means, with the words it may hold if they are few."""
+    if attribute.only is not None:
+        return f"{attribute.brief} Emitted {CONVENTIONS[attribute.only]}."
     if not attribute.values:
         return f"{attribute.brief} *Content.*" if attribute.name in CONTENT else attribute.brief
     if attribute.name not in names.MEANINGS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -140,7 +141,8 @@ def assert_consistent(telemetry: Telemetry) -> None:
     assert len(ids) == len(set(ids)), "a span was ended twice"
     for point in telemetry.points():
         assert_declared_point(point)
-    assert_one_set_of_names(telemetry.points())
+    told = [*(span.attributes or {} for span in spans), *(event.attributes for event in telemetry.events)]
+    assert_one_set_of_names(telemetry.points(), chain.from_iterable(told))
     for event in telemetry.events:
         assert_declared_event(event, content=capture is not None and capture.on_events)
 
@@ -224,10 +226,10 @@ def assert_declared_point(point: Point) -> None:
     )
 
 
-def assert_one_set_of_names(points: Iterable[Point]) -> None:
+def assert_one_set_of_names(points: Iterable[Point], attributes: Iterable[str] = ()) -> None:
     """The names of one set of conventions are there, or those of the other, never both."""
-    sets = {names.METRICS[point.name].only for point in points} - {None}
-    assert len(sets) <= 1, "metrics of both conventions are emitted"
+    sets = {names.METRICS[point.name].only for point in points} | {names.ATTRIBUTES[name].only for name in attributes}
+    assert len(sets - {None}) <= 1, "names of both conventions are emitted"
 
 
 # Events.

@@ -96,7 +96,15 @@ def scenario_spec(telemetry: Telemetry) -> ChatClientRequestSpec:
         name="travel",
         tools=[add, fail],
         advisors=[Recorder("memory", 200), Recorder("observer", 400)],
-        options=ChatOptions(temperature=0.5, top_p=0.9, max_tokens=100, stop=("END",), seed=7),
+        options=ChatOptions(
+            temperature=0.5,
+            top_p=0.9,
+            max_tokens=100,
+            stop=("END",),
+            seed=7,
+            reasoning_effort="low",
+            output_schema={"type": "object"},
+        ),
         limits=LoopLimits(max_tokens=1000, max_seconds=60.0),
         telemetry=telemetry.options,
     )

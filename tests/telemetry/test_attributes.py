@@ -80,13 +80,15 @@ def test_a_model_call_says_what_was_asked_and_answered(telemetry: Telemetry, mod
         names.REQUEST_MAX_TOKENS: 100,
         names.REQUEST_STOP_SEQUENCES: ("END",),
         names.REQUEST_SEED: 7,
+        names.REQUEST_REASONING_LEVEL: "low",
+        names.OUTPUT_TYPE: "json",
         names.RESPONSE_ID: "scripted_1",
         names.RESPONSE_MODEL: "scripted",
         names.RESPONSE_FINISH_REASONS: ("tool_call",),
         names.USAGE_INPUT_TOKENS: 9,
         names.USAGE_OUTPUT_TOKENS: 4,
         names.USAGE_CACHE_READ_TOKENS: 3,
-        names.USAGE_CACHE_WRITE_TOKENS: 2,
+        names.USAGE_CACHE_CREATION_TOKENS: 2,
         names.USAGE_REASONING_TOKENS: 1,
     }
     assert (second.attributes or {})[names.ITERATION_INDEX] == 2

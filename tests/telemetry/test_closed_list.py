@@ -81,7 +81,7 @@ def test_every_event_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) 
 
 def test_every_attribute_of_a_span_is_emitted_without_content_but_for_content(plain: Telemetry) -> None:
     found = carried_by((span_type(span).name, span.attributes) for span in plain.spans)
-    assert missing_of(found, names.SPANS, "attributes") == {}
+    assert missing_of(found, names.SPANS, "attributes", but_for="latest") == {}
 
 
 def test_every_content_of_a_span_is_emitted_where_it_is_captured(told: Telemetry) -> None:
@@ -91,7 +91,7 @@ def test_every_content_of_a_span_is_emitted_where_it_is_captured(told: Telemetry
 
 def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, told: Telemetry) -> None:
     found = carried_by((event_type(event).name, event.attributes) for event in (*plain.events, *told.events))
-    assert missing_of(found, names.EVENTS.values(), "attributes") == {}
+    assert missing_of(found, names.EVENTS.values(), "attributes", but_for="stable") == {}
     assert missing_of(found, names.EVENTS.values(), "content") == {}
 
 
@@ -107,9 +107,13 @@ def carried_by(rows: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str) -> dict[str, set[str]]:
-    """What of the `part` of each row was not found, by the row's name."""
-    missing = {row.name: set(getattr(row, part)) - found.get(row.name, set()) for row in rows}
+def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_for: str = "") -> dict[str, set[str]]:
+    """What of the `part` of each row was not found, by the row's name, but for the names of one of the conventions."""
+    missing = {
+        row.name: {name for name in getattr(row, part) if names.ATTRIBUTES[name].only != but_for}
+        - found.get(row.name, set())
+        for row in rows
+    }
     return {name: absent for name, absent in missing.items() if absent}
 
 
@@ -122,7 +126,14 @@ def test_the_metrics_of_a_convention_are_those_of_the_table_and_no_others(plain:
         assert {point.name for point in telemetry.points()} == wanted
 
 
-def test_spans_and_events_are_the_same_by_both_conventions(plain: Telemetry) -> None:
+def test_the_attributes_of_a_convention_are_emitted_by_it_alone(plain: Telemetry, told: Telemetry) -> None:
+    for convention, telemetry in (("stable", plain), ("latest", told)):
+        found = set().union(*(span.attributes or {} for span in telemetry.spans))
+        wanted = {each.name for each in names.ATTRIBUTES.values() if each.only == convention}
+        assert {name for name in found if names.ATTRIBUTES[name].only is not None} == wanted != set()
+
+
+def test_the_names_of_spans_and_events_are_the_same_by_both_conventions(plain: Telemetry) -> None:
     latest = emitted("latest")
     assert sorted(span.name for span in latest.spans) == sorted(span.name for span in plain.spans)
     assert sorted(event.name for event in latest.events) == sorted(event.name for event in plain.events)

@@ -201,11 +201,13 @@ def test_a_series_that_breaks_the_contract_is_found(wrong: Point) -> None:
         assert_declared_point(wrong)
 
 
-def test_metrics_of_both_conventions_at_once_are_found() -> None:
+def test_names_of_both_conventions_at_once_are_found() -> None:
     stable, latest = names.TOKEN_USAGE, names.INPUT_TOKENS_USED
     assert_one_set_of_names([replace(POINT, name=latest.name)])
     with pytest.raises(AssertionError, match="both"):
         assert_one_set_of_names([replace(POINT, name=each.name) for each in (stable, latest)])
+    with pytest.raises(AssertionError, match="both"):
+        assert_one_set_of_names([replace(POINT, name=latest.name)], [names.USAGE_CACHE_CREATION_TOKENS])
 
 
 RAISED = names.TOOL_EXCEPTION_EVENT.name

@@ -13,12 +13,17 @@ AttributeType = Literal["string", "int", "double", "boolean", "string[]", "any"]
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute of spans, metrics or events; `values` lists the only words it may hold, if there is such a list."""
+    """An attribute of spans, metrics or events.
+
+    `values` lists the only words it may hold, if there is such a list. `only` names the conventions it belongs to; None
+    for both.
+    """
 
     name: str
     type: AttributeType
     brief: str
     values: tuple[str, ...] = ()
+    only: Conventions | None = None
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,15 @@ class ModelMetrics(Protocol):
     def duration(self, operation: str) -> Histogram:
         """Return what takes the seconds of an operation: `chat` or `embeddings`."""
 
-    def count(self, usage: Usage, labels: Attributes, context: Context | None) -> None:
-        """Count what is known of a reported usage."""
+    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
+        """Count what is known of a reported usage.
+
+        Args:
+            usage: what the model reported.
+            labels: those of the call.
+            ended: the same, with the type of the error if the call failed: some of the metrics have it.
+            context: holds the span of the call.
+        """
 
 
 class StableModelMetrics:
@@ -96,7 +103,7 @@ class StableModelMetrics:
         """Return the one histogram of all operations."""
         return self._duration
 
-    def count(self, usage: Usage, labels: Attributes, context: Context | None) -> None:
+    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
         """Record input and output in one histogram, told apart by a label."""
         if usage.input_tokens is not None:
             self._token_usage.record(usage.input_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_INPUT}, context)
@@ -122,14 +129,14 @@ class LatestModelMetrics:
         """Return the histogram of that operation."""
         return self._durations[operation]
 
-    def count(self, usage: Usage, labels: Attributes, context: Context | None) -> None:
+    def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
         """Add up each kind of token; nobody says what the tokens stand for."""
         counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
         for field, used in self._used.items():
             if (count := getattr(usage, field)) is not None:
                 used.add(count, counted, context)
                 if field in self._a_call:
-                    self._a_call[field].record(count, labels, context)
+                    self._a_call[field].record(count, ended, context)
 
 
 _TOKENS_USED = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from opentelemetry.trace import SpanKind
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from traced_tools.telemetry.content import Makers
     from traced_tools.telemetry.metrics import Instruments
     from traced_tools.telemetry.prices import PriceTable
+    from traced_tools.telemetry.words import Conventions
 
 _REQUEST = (
     ("temperature", names.REQUEST_TEMPERATURE),
@@ -32,14 +34,19 @@ _REQUEST = (
     ("max_tokens", names.REQUEST_MAX_TOKENS),
     ("stop", names.REQUEST_STOP_SEQUENCES),
     ("seed", names.REQUEST_SEED),
+    ("reasoning_effort", names.REQUEST_REASONING_LEVEL),
 )
+_INPUT_USAGE = (("input_tokens", names.USAGE_INPUT_TOKENS),)
 _USAGE = (
-    ("input_tokens", names.USAGE_INPUT_TOKENS),
+    *_INPUT_USAGE,
     ("output_tokens", names.USAGE_OUTPUT_TOKENS),
     ("cache_read_tokens", names.USAGE_CACHE_READ_TOKENS),
-    ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS),
     ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
 )
+_USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
+    "stable": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_CREATION_TOKENS)),
+    "latest": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
+}
 
 R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
 
@@ -89,9 +96,11 @@ class ModelScope(Scope, Generic[R]):
 
     def _record(self, instruments: Instruments) -> None:
         labels, usage = self._ended_labels(), self._reported()
-        instruments.models.duration(self._operation).record(self.duration, labels, self._context)
+        error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
+        ended = {**labels, **error} if error else labels
+        instruments.models.duration(self._operation).record(self.duration, ended, self._context)
         if usage is not None:
-            instruments.models.count(usage, labels, self._context)
+            instruments.models.count(usage, labels, ended, self._context)
             if self.run.options.prices is not None:
                 self._price(instruments, self.run.options.prices, usage)
 
@@ -139,8 +148,6 @@ class ModelScope(Scope, Generic[R]):
         labels, response = self._labels.copy(), self._response
         if response is not None and response.model is not None:
             labels[names.RESPONSE_MODEL] = self._answer_label(response.model)
-        if self.error_type is not None:
-            labels[names.ERROR_TYPE] = self.error_label()
         return labels
 
 
@@ -160,7 +167,7 @@ class ChatScope(ModelScope["ChatResponse"]):
     """One call of a chat model: `chat {model}`."""
 
     content_names = names.CHAT_SPAN.content
-    _operation, _usage = names.CHAT, _USAGE
+    _operation = names.CHAT
     _streamed = False
     _first_chunk: float | None = None
     _last_chunk = 0
@@ -168,6 +175,7 @@ class ChatScope(ModelScope["ChatResponse"]):
     def __init__(self, run: RunTelemetry, model: ChatModel, asked: Asked) -> None:
         super().__init__(run, model, run.chat_labels(model))
         self.clock = run.clock
+        self._usage = _USAGE_BY[run.conventions]
         self._asked = asked
         if run.content is not None:
             run.guarded(run.content.offer, asked.tools)
@@ -204,6 +212,8 @@ class ChatScope(ModelScope["ChatResponse"]):
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._asked.options.model_fields_set:
             copy_set(self._asked.options, _REQUEST, attributes)
+            if self._asked.options.output_schema is not None:
+                attributes[names.OUTPUT_TYPE] = names.OUTPUT_JSON
             attributes = carried(attributes)
         return attributes
 
@@ -237,7 +247,7 @@ class ChatScope(ModelScope["ChatResponse"]):
 class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
     """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
 
-    _operation, _usage = names.EMBEDDINGS, _USAGE[:1]
+    _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
 
     def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
         super().__init__(run, model, model_labels(self._operation, model))

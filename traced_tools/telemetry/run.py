@@ -26,7 +26,7 @@ from traced_tools.telemetry.content import ContentCapture, RunContent, as_captur
 from traced_tools.telemetry.metrics import Instruments
 from traced_tools.telemetry.scope import SDK, Attributes, SelfClock, copy_set, report_failure
 from traced_tools.telemetry.settings import conventions
-from traced_tools.telemetry.words import CaptureMode
+from traced_tools.telemetry.words import CaptureMode, Conventions
 
 if TYPE_CHECKING:
     from traced_tools.models.base import ChatModel
@@ -98,6 +98,7 @@ class RunTelemetry:
 
     Attributes:
         enabled: whether anything is emitted at all.
+        conventions: which names model calls are told by.
         content: what may be told of contents; None for nothing.
     """
 
@@ -107,6 +108,7 @@ class RunTelemetry:
         "agent_label",
         "clock",
         "content",
+        "conventions",
         "conversation_id",
         "enabled",
         "instruments",
@@ -135,6 +137,7 @@ class RunTelemetry:
         self.logger = _logger(_chosen(options.logger_provider) or _logs.get_logger_provider())
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or is_watched else None
+        self.conventions: Conventions = conventions() if self.enabled else "stable"
         self.clock = SelfClock()
         catch_up()
         self._chat_labels: dict[int, Attributes] = {}

@@ -14,7 +14,7 @@ CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def conventions() -> Conventions:
-    """Return which names the metrics of model calls have: `latest` if the environment opts in.
+    """Return which names model calls are told by: `latest` if the environment opts in.
 
     The variable holds words for many conventions, separated by commas; see
     https://opentelemetry.io/docs/specs/semconv/gen-ai/

@@ -65,6 +65,8 @@ REPAIRS: Final = get_args(Repair)
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 
+OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
+
 FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error")
 
 DropReason = Literal["queue_full", "export_failed", "shutdown"]

@@ -12,9 +12,11 @@ from traced_tools.telemetry.words import (
     DROP_REASONS,
     HOOKS,
     ITERATION_OUTCOMES,
+    OUTPUT_TYPES,
     REPAIRS,
     STOP_REASONS,
     TOOL_OUTCOMES,
+    Conventions,
 )
 
 SCOPE: Final = "traced_tools"
@@ -28,8 +30,10 @@ MOST_WORDS_OF_A_LABEL: Final = 32
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 
 
-def _attribute(name: str, kind: AttributeType, brief: str, values: tuple[str, ...] = ()) -> str:
-    ATTRIBUTES[name] = Attribute(name, kind, brief, values)
+def _attribute(
+    name: str, kind: AttributeType, brief: str, values: tuple[str, ...] = (), only: Conventions | None = None
+) -> str:
+    ATTRIBUTES[name] = Attribute(name, kind, brief, values, only)
     return name
 
 
@@ -45,6 +49,7 @@ LOCAL: Final = "local"
 TOKEN_INPUT: Final = "input"
 TOKEN_OUTPUT: Final = "output"
 MODALITY_UNKNOWN: Final = "unknown"
+OUTPUT_JSON: Final = "json"
 
 # Attributes of the conventions.
 
@@ -60,6 +65,12 @@ REQUEST_TOP_P: Final = _attribute("gen_ai.request.top_p", "double", "Nucleus sam
 REQUEST_MAX_TOKENS: Final = _attribute("gen_ai.request.max_tokens", "int", "The most tokens the answer may have.")
 REQUEST_STOP_SEQUENCES: Final = _attribute("gen_ai.request.stop_sequences", "string[]", "Texts that end the answer.")
 REQUEST_SEED: Final = _attribute("gen_ai.request.seed", "int", "Seed asked for.")
+REQUEST_REASONING_LEVEL: Final = _attribute(
+    "gen_ai.request.reasoning.level", "string", "How long to think, in the provider's words."
+)
+OUTPUT_TYPE: Final = _attribute(
+    "gen_ai.output.type", "string", "What kind of answer is asked for, if the request says.", OUTPUT_TYPES
+)
 RESPONSE_ID: Final = _attribute("gen_ai.response.id", "string", "The provider's id of the answer.")
 RESPONSE_MODEL: Final = _attribute("gen_ai.response.model", "string", "The model that answered.")
 RESPONSE_FINISH_REASONS: Final = _attribute("gen_ai.response.finish_reasons", "string[]", "Why the model stopped.")
@@ -69,7 +80,12 @@ RESPONSE_TIME_TO_FIRST_CHUNK: Final = _attribute(
 USAGE_INPUT_TOKENS: Final = _attribute("gen_ai.usage.input_tokens", "int", "Tokens read, cached ones included.")
 USAGE_OUTPUT_TOKENS: Final = _attribute("gen_ai.usage.output_tokens", "int", "Tokens written, reasoning included.")
 USAGE_CACHE_READ_TOKENS: Final = _attribute("gen_ai.usage.cache_read.input_tokens", "int", "Tokens read from a cache.")
-USAGE_CACHE_WRITE_TOKENS: Final = _attribute("gen_ai.usage.cache_write.input_tokens", "int", "Tokens put in a cache.")
+USAGE_CACHE_CREATION_TOKENS: Final = _attribute(
+    "gen_ai.usage.cache_creation.input_tokens", "int", "Tokens put in a cache.", only="stable"
+)
+USAGE_CACHE_WRITE_TOKENS: Final = _attribute(
+    "gen_ai.usage.cache_write.input_tokens", "int", "Tokens put in a cache.", only="latest"
+)
 USAGE_REASONING_TOKENS: Final = _attribute("gen_ai.usage.reasoning.output_tokens", "int", "Tokens spent on thinking.")
 EMBEDDINGS_DIMENSION_COUNT: Final = _attribute("gen_ai.embeddings.dimension.count", "int", "Length of each vector.")
 CONVERSATION_ID: Final = _attribute("gen_ai.conversation.id", "string", "The caller's conversation, when it gave one.")

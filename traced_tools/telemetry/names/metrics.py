@@ -13,15 +13,15 @@ _RUN_SECONDS = tuple(round(0.1 * 2**n, 1) for n in range(13))
 _ADVISOR_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _TOKENS = tuple(float(4**n) for n in range(14))
 _COUNTS = tuple(float(2**n) for n in range(8))
-_MODEL_CALL = (
+_ANSWERED = (
     at.OPERATION_NAME,
     at.PROVIDER_NAME,
     at.REQUEST_MODEL,
     at.RESPONSE_MODEL,
     at.SERVER_ADDRESS,
     at.SERVER_PORT,
-    at.ERROR_TYPE,
 )
+_MODEL_CALL = (*_ANSWERED, at.ERROR_TYPE)
 _UNDER_WAY = (at.OPERATION_NAME, at.PROVIDER_NAME, at.REQUEST_MODEL, at.SERVER_ADDRESS, at.SERVER_PORT)
 """What is known of a model call before it has ended."""
 
@@ -81,7 +81,7 @@ TIME_TO_FIRST_CHUNK: Final = _metric(
     "histogram",
     "s",
     "From the request to the first chunk of a streamed answer.",
-    _MODEL_CALL,
+    _ANSWERED,
     _STEP_SECONDS,
     "stable",
 )
@@ -99,7 +99,7 @@ TOKEN_USAGE: Final = _metric(
     "histogram",
     "{token}",
     "Tokens a model call.",
-    (*_MODEL_CALL, at.TOKEN_TYPE),
+    (*_ANSWERED, at.TOKEN_TYPE),
     _TOKENS,
     "stable",
 )
@@ -117,7 +117,7 @@ INFERENCE_TIME_TO_FIRST_CHUNK: Final = _metric(
     "histogram",
     "s",
     TIME_TO_FIRST_CHUNK.brief,
-    _MODEL_CALL,
+    _ANSWERED,
     _STEP_SECONDS,
     "latest",
 )
@@ -134,7 +134,7 @@ INFERENCE_TIME_PER_OUTPUT_CHUNK: Final = _metric(
 
 def _tokens_used(kind: str, brief: str) -> Metric:
     name = f"gen_ai.client.inference.usage.{kind}_tokens"
-    return _metric(name, "counter", "{token}", brief, (*_MODEL_CALL, at.TOKEN_MODALITY), (), "latest")
+    return _metric(name, "counter", "{token}", brief, (*_ANSWERED, at.TOKEN_MODALITY), (), "latest")
 
 
 def _tokens_a_call(kind: str, brief: str) -> Metric:
