@@ -27,8 +27,7 @@ from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 DOCS: Final = Path(__file__).parent
 STABILITY: Final = "development"
 CONTENT: Final = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content} - {
-    names.TOOL_NAME,
-    names.CONTENT_TRUNCATED,
+    names.CONTENT_TRUNCATED
 }
 """The attributes that are content wherever they are."""
 
@@ -50,6 +49,8 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.EXCEPTION_MESSAGE: ["nobody is called Ada"],
     names.EXCEPTION_STACKTRACE: ["Traceback (most recent call last): ..."],
     names.REQUEST_REASONING_LEVEL: ["low", "high"],
+    names.FAILED_STEP: ["execute_tool book_hotel: ValueError", "chat gpt-5: traced_tools.errors.RateLimited"],
+    names.TOOL_REQUESTED_NAME: ["get_wether"],
     names.RUN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
     names.ADVISOR_NAME: ["tool_calling", "memory"],
     names.TOOL_SOURCE: [names.LOCAL, "weather-server"],
@@ -63,9 +64,6 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.AUDIT_HASH: ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
 }
 """What the values of texts without a list of words look like; the registry's language wants to be told."""
-
-AS_CONTENT: Final = {names.TOOL_NAME: "The name as the model wrote it, where nobody registered it."}
-"""What an attribute that is always told tells beyond that where content is captured."""
 
 PARENTS: Final = {
     names.AGENT_SPAN: "whatever span is current where the run begins, if any",
@@ -184,15 +182,8 @@ def member(word: str, meanings: Mapping[str, str]) -> dict[str, str]:
 
 
 def references(attributes: Sequence[str], content: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Return the attributes that a signal carries; each once, as Weaver wants it."""
-    told = {name: {"ref": name} for name in attributes}
-    for name in content:
-        told[name] = {"ref": name} | (
-            {"note": f"Where content is captured: {AS_CONTENT[name]}"}
-            if name in told
-            else {"requirement_level": "opt_in"}
-        )
-    return list(told.values())
+    """Return the attributes that a signal carries, those that are content as ones to opt in to."""
+    return [{"ref": name} for name in attributes] + [{"ref": name, "requirement_level": "opt_in"} for name in content]
 
 
 def span(each: SpanType) -> dict[str, Any]:
@@ -256,7 +247,8 @@ def page(lines: Iterable[str]) -> str:
 def spans_page() -> Iterator[str]:
     """Give the lines of the page of the spans."""
     yield "# Spans"
-    yield "What is in braces is filled in. A span that went well is `UNSET`; `ERROR` comes with `error.type`."
+    yield "What is in braces is filled in. A span that went well is `UNSET`; `ERROR` comes with `error.type`, which the"
+    yield "description repeats."
     yield "All attributes, with the words they may hold: [attributes](attributes.md)."
     yield ""
     yield from table(("span", "what it is"), [(code(each.name), each.brief) for each in names.SPANS])
@@ -331,14 +323,13 @@ def carried(attributes: Sequence[str], content: Sequence[str]) -> Iterator[str]:
     """Give the lines about what a span or an event carries."""
     yield from ("", *attributes_table(attributes))
     if content:
-        beyond = {name: AS_CONTENT[name] for name in content if name in attributes}
-        yield from ("", "Content, only where it is captured:", "", *attributes_table(content, beyond))
+        yield from ("", "Content, only where it is captured:", "", *attributes_table(content))
 
 
-def attributes_table(attributes: Iterable[str], meanings: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Give a table of attributes; `meanings` are those that are not the table's."""
-    chosen = [(names.ATTRIBUTES[name], (meanings or {}).get(name)) for name in attributes]
-    rows = [(code(each.name), each.type, other or meaning(each)) for each, other in chosen]
+def attributes_table(attributes: Iterable[str]) -> Iterator[str]:
+    """Give a table of attributes."""
+    chosen = [names.ATTRIBUTES[name] for name in attributes]
+    rows = [(code(each.name), each.type, meaning(each)) for each in chosen]
     return table(("attribute", "type", "meaning"), rows)
 
 

@@ -88,7 +88,7 @@ class FailingEmbedder(Embedder):
     """Raises."""
 
     def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
-        raise RuntimeError("no")
+        raise RuntimeError("no " * 1000)
 
 
 def run_that_is_sent_again(telemetry: Telemetry) -> None:

@@ -177,9 +177,8 @@ def assert_declared_span(span: ReadableSpan, *, content: bool = False) -> None:
     assert_attributes(span.name, attributes, allowed, REQUIRED[declared.name], assert_value_of_span)
     assert (names.ADVISOR_SELF_TIME in attributes) is (word_of(span) == "advise"), span.name
     assert (names.OPERATION_NAME in attributes) is (word_of(span) in OPERATIONS), span.name
-    told = content and names.UNKNOWN_TOOL in span.name  # the name that the model made up, which is content
-    assert told or span.name == expected_name(declared, attributes)
-    assert_status(span, content=content)
+    assert span.name == expected_name(declared, attributes)
+    assert_status(span)
     assert list(span.events) == [] and list(span.links) == []
     kinds = {SpanKind.INTERNAL} if declared.kind == "internal" else {SpanKind.INTERNAL, SpanKind.CLIENT}
     assert span.kind in kinds, span.name
@@ -198,11 +197,11 @@ def expected_name(declared: SpanType, attributes: Mapping[str, Any]) -> str:
     return " ".join(str(attributes[parts[word]]) if word in parts else word for word in declared.name.split(" "))
 
 
-def assert_status(span: ReadableSpan, *, content: bool = False) -> None:
-    """ERROR and `error.type` come together, never OK, and only with content a description."""
-    failed = names.ERROR_TYPE in (span.attributes or {})
-    assert span.status.status_code is (StatusCode.ERROR if failed else StatusCode.UNSET), span.name
-    assert span.status.description is None or (content and failed)
+def assert_status(span: ReadableSpan) -> None:
+    """ERROR and `error.type` come together, never OK, and the description is that type and no text."""
+    kind = (span.attributes or {}).get(names.ERROR_TYPE)
+    assert span.status.status_code is (StatusCode.UNSET if kind is None else StatusCode.ERROR), span.name
+    assert span.status.description == kind
 
 
 def assert_parents(spans: Collection[ReadableSpan]) -> None:

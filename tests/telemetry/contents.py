@@ -21,7 +21,7 @@ from traced_tools.telemetry import content, names, shapes
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
-CONTENT = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content} - {names.TOOL_NAME}
+CONTENT = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}
 
 
 @tool(capture=False)

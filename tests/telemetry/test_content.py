@@ -152,7 +152,7 @@ def test_a_tools_span_tells_arguments_result_description_and_reason(mode: str) -
 def test_a_failed_tool_tells_the_exceptions_text_and_where_it_was_raised(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall("fail", {"reason": "out of paper"}))
-    assert telemetry.one("execute_tool fail").status.description == "out of paper"
+    assert (telemetry.one("execute_tool fail").attributes or {})[names.EXCEPTION_MESSAGE] == "out of paper"
     (event,) = telemetry.events_named(names.TOOL_EXCEPTION_EVENT.name)
     assert event.attributes[names.EXCEPTION_TYPE] == "RuntimeError"
     assert event.attributes[names.EXCEPTION_MESSAGE] == "out of paper"
@@ -165,19 +165,21 @@ def test_a_failed_model_call_tells_the_exceptions_text(mode: str) -> None:
     client = ChatClient(ScriptedChatModel([RuntimeError("no line")]), telemetry=telemetry.options)
     with pytest.raises(RuntimeError):
         run(client.prompt("?"), mode)
-    assert telemetry.one("chat scripted").status.description == "no line"
+    for where in ("chat scripted", "iteration", "advise tool_calling", "invoke_agent assistant"):
+        assert (telemetry.one(where).attributes or {})[names.EXCEPTION_MESSAGE] == "no line"
     (event,) = telemetry.events_named(names.OPERATION_EXCEPTION_EVENT.name)
     assert event.attributes[names.EXCEPTION_MESSAGE] == "no line"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_name_the_model_invented_is_told_but_names_no_span_and_no_series(mode: str) -> None:
+def test_a_name_the_model_invented_is_told_as_content_alone(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall("invented", {"a": 1}))
     span = telemetry.one(f"refuse_tool {names.UNKNOWN_TOOL}")
-    assert (span.attributes or {})[names.TOOL_NAME] == "invented"
-    (event,) = telemetry.events_named(names.TOOL_INTENT_EVENT.name)
-    assert event.attributes[names.TOOL_NAME] == "invented"
+    (intent,) = telemetry.events_named(names.TOOL_INTENT_EVENT.name)
+    (decision,) = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    for attributes in (span.attributes or {}, intent.attributes, decision.attributes):
+        assert (attributes[names.TOOL_NAME], attributes[names.TOOL_REQUESTED_NAME]) == (names.UNKNOWN_TOOL, "invented")
     assert "invented" not in everything([[point.name, point.labels] for point in telemetry.points()])
 
 

@@ -66,6 +66,7 @@ CONTENT = {
     names.TOOL_CALL_ARGUMENTS,
     names.TOOL_CALL_RESULT,
     names.INTENT,
+    names.TOOL_REQUESTED_NAME,
     names.EXCEPTION_MESSAGE,
     names.EXCEPTION_STACKTRACE,
     names.CONTENT_TRUNCATED,
@@ -75,7 +76,7 @@ CONTENT = {
 def test_content_is_opt_in_wherever_it_is_declared_and_never_a_label() -> None:
     for row in (*names.SPANS, *names.EVENTS.values()):
         assert not CONTENT & set(row.attributes), row.name
-        assert set(row.content) <= {*CONTENT, names.TOOL_NAME}, row.name  # a name the model made up is content
+        assert set(row.content) <= CONTENT, row.name
     for metric in names.METRICS.values():
         assert not CONTENT & set(metric.attributes), metric.name
 
@@ -127,7 +128,7 @@ def span_of(
     )
 
 
-FAILED = Status(StatusCode.ERROR)
+FAILED = Status(StatusCode.ERROR, "KeyError")
 WRONG_SPANS: dict[str, Callable[[], ReadableSpan]] = {
     "a name that is not in the table": lambda: span_of("invented"),
     "an attribute of another span": lambda: span_of(attributes={**ITERATION, names.RUN_ID: "x"}),
@@ -137,9 +138,12 @@ WRONG_SPANS: dict[str, Callable[[], ReadableSpan]] = {
     "a negative number": lambda: span_of(attributes={**ITERATION, names.ITERATION_INDEX: -1}),
     "OK": lambda: span_of(status=Status(StatusCode.OK)),
     "ERROR without its type": lambda: span_of(status=FAILED),
+    "an ERROR that does not say its type": lambda: span_of(
+        status=Status(StatusCode.ERROR), attributes={**ITERATION, names.ERROR_TYPE: "x"}
+    ),
     "a type of error without ERROR": lambda: span_of(attributes={**ITERATION, names.ERROR_TYPE: "x"}),
     "a description": lambda: span_of(
-        status=Status(StatusCode.ERROR, "x"), attributes={**ITERATION, names.ERROR_TYPE: "x"}
+        status=Status(StatusCode.ERROR, "no such key"), attributes={**ITERATION, names.ERROR_TYPE: "KeyError"}
     ),
     "a client's kind": lambda: span_of(kind=SpanKind.CLIENT),
     "an operation of the conventions": lambda: span_of(attributes={**ITERATION, names.OPERATION_NAME: "chat"}),

@@ -69,10 +69,8 @@ def told(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def refs(group: dict[str, Any], level: str | None) -> tuple[str, ...]:
-    """The attributes a signal carries always or as content (`opt_in`); one with a note is carried both ways."""
-    both = [each["ref"] for each in group["attributes"] if "note" in each]
-    found = [each["ref"] for each in group["attributes"] if each.get("requirement_level") == level]
-    return tuple(both + found if level else found)
+    """The attributes a signal carries always, or as content (`opt_in`)."""
+    return tuple(each["ref"] for each in group["attributes"] if each.get("requirement_level") == level)
 
 
 def words(attribute: dict[str, Any]) -> tuple[str, ...]:
@@ -147,9 +145,7 @@ def test_attributes_are_defined_in_the_registrys_own_groups_and_referenced_elsew
         assert own == (group["type"] == "attribute_group")
         for each in group["attributes"]:
             assert set(each) <= (
-                {"id", "type", "stability", "brief", "note", "examples"}
-                if own
-                else {"ref", "requirement_level", "note"}
+                {"id", "type", "stability", "brief", "note", "examples"} if own else {"ref", "requirement_level"}
             )
             assert {"id", "type", "stability", "brief"} <= set(each) if own else "ref" in each
 

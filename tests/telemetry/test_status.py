@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from tests.helpers import MODES, Telemetry, run
-from tests.telemetry.runs import USAGE, Failing, Guard, add, adds, direct, fail, scenario
+from tests.telemetry.runs import USAGE, Broken, Failing, Guard, add, adds, direct, fail, scenario
 from traced_tools import (
+    Advisor,
     AssistantMessage,
     ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
     LoopLimits,
     RateLimited,
     ToolCall,
@@ -22,6 +26,7 @@ from traced_tools import (
     ToolExecutionError,
     tool,
 )
+from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse
 from traced_tools.telemetry import names
 from traced_tools.testing import ScriptedChatModel
@@ -83,6 +88,66 @@ def test_a_tool_whose_failure_raises_fails_every_span_above(telemetry: Telemetry
     assert telemetry.one("execute_tool add").status.is_unset
 
 
+class Retries(Advisor):
+    """Asks again, once."""
+
+    name, order = "retries", 400
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        try:
+            return await call_next(request)
+        except ConnectionError:
+            return await call_next(request)
+
+
+class Nothing(Advisor):
+    """Returns nothing, outside the loop."""
+
+    name, order = "nothing", 100
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> Any:
+        await call_next(request)
+
+
+ALWAYS_RAISE = ToolErrors(always_raise=True)
+RAISE_UNKNOWN = ToolErrors(unknown_tool="raise")
+LIMITED = LoopLimits(max_iterations=1, on_limit="raise")
+FAILED_STEPS: dict[str, tuple[Any, dict[str, Any], str | None]] = {
+    "model": ([RuntimeError("x")], {}, "chat scripted: RuntimeError"),
+    "model, asked again": (
+        [ConnectionError("x"), RateLimited("x")],
+        {"advisors": [Retries()]},
+        "chat scripted: traced_tools.errors.RateLimited",
+    ),
+    "tool": ([[adds(1, 1), ToolCall("fail")]], {"tool_errors": ALWAYS_RAISE}, "execute_tool fail: RuntimeError"),
+    "arguments": ([ToolCall("add", "{}")], {"tool_errors": ALWAYS_RAISE}, "refuse_tool add: invalid_arguments"),
+    "made-up name": (
+        [ToolCall("x y")],
+        {"tool_errors": ToolErrors(unknown_tool="raise")},
+        "refuse_tool _unknown: unknown_tool",
+    ),
+    "hook": (["x"], {"advisors": [Broken("advise")]}, "advise broken: LookupError"),
+    "hook around a tool": ([adds(1, 1)], {"advisors": [Broken("advise_tool")]}, "advise_tool broken: LookupError"),
+    "limit": ([adds(1, 1)], {"limits": LIMITED}, "advise tool_calling: traced_tools.errors.LoopLimitExceeded"),
+    "no step": (["x"], {"advisors": [Nothing()]}, "invoke_agent assistant: TypeError"),
+    "handed back": ([ToolCall("fail"), "x"], {}, None),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("what", FAILED_STEPS)
+def test_the_run_names_the_step_that_failed_it(mode: str, what: str) -> None:
+    script, settings, expected = FAILED_STEPS[what]
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    client = ChatClient(ScriptedChatModel(script), tools=[add, fail], telemetry=telemetry.options, **settings)
+    with suppress(Exception):
+        run(client.prompt("?"), mode)
+    (stop,) = telemetry.events_named(names.LOOP_STOP_EVENT.name)
+    for attributes in (telemetry.one("invoke_agent assistant").attributes or {}, stop.attributes):
+        assert attributes.get(names.FAILED_STEP) == expected
+        assert (names.ERROR_TYPE in attributes) is (expected is not None)
+
+
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_a_stream_left_early_ends_every_span_as_cancelled(telemetry: Telemetry, mode: str) -> None:
     spec = ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?")
@@ -102,7 +167,9 @@ def test_a_stream_left_early_ends_every_span_as_cancelled(telemetry: Telemetry, 
     assert failed == dict.fromkeys(
         ["invoke_agent assistant", "advise tool_calling", "iteration", "chat scripted"], "cancelled"
     )
-    assert (telemetry.one("invoke_agent assistant").attributes or {})[names.LOOP_STOP_REASON] == "cancelled"
+    run_span = telemetry.one("invoke_agent assistant").attributes or {}
+    assert run_span[names.LOOP_STOP_REASON] == "cancelled"
+    assert names.FAILED_STEP not in run_span
     assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
 
 

@@ -247,6 +247,7 @@ class ChatScope(ModelScope["ChatResponse"]):
 class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
     """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
 
+    content_names = names.EMBEDDINGS_SPAN.content
     _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
 
     def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:

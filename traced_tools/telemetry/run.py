@@ -24,7 +24,7 @@ from traced_tools.messages import encodable
 from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
-from traced_tools.telemetry.scope import SDK, Attributes, SelfClock, copy_set, report_failure
+from traced_tools.telemetry.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, report_failure
 from traced_tools.telemetry.settings import conventions
 from traced_tools.telemetry.words import CaptureMode, Conventions
 
@@ -104,6 +104,7 @@ class RunTelemetry:
 
     __slots__ = (
         "_chat_labels",
+        "_failed_steps",
         "agent",
         "agent_label",
         "clock",
@@ -139,12 +140,31 @@ class RunTelemetry:
         self.content = self._content() if self.enabled or is_watched else None
         self.conventions: Conventions = conventions() if self.enabled else "stable"
         self.clock = SelfClock()
+        self._failed_steps: dict[int, tuple[BaseException, str]] = {}
         catch_up()
         self._chat_labels: dict[int, Attributes] = {}
 
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
         return None if capture is None else RunContent(capture, self.telemetry_failed)
+
+    def failed_at(self, error: BaseException, scope: Scope) -> None:
+        """Record that an error leaves a step of the run: it arose there if it left no step further in.
+
+        A run that is cancelled has not failed anywhere.
+        """
+        if id(error) not in self._failed_steps and not isinstance(error, CANCELLATIONS):
+            scope.is_origin = True
+            self._failed_steps[id(error)] = (error, f"{scope.step()}: {scope.error_label()}")
+
+    def failed_step(self, error: BaseException | None) -> str | None:
+        """Return the step that an error arose in, with the type of the error; None if it arose in no step."""
+        found = self._failed_steps.get(id(error))
+        return None if found is None else found[1]
+
+    def forget_failures(self) -> None:
+        """Let go of errors that the run has survived, or that have left it: their tracebacks hold its frames."""
+        self._failed_steps.clear()
 
     def chat_labels(self, model: ChatModel) -> Attributes:
         """Return the labels every metric of the run's own calls to `model` carries; made once per run."""

@@ -38,13 +38,13 @@ Attributes = dict[str, "AttributeValue"]
 
 _LOG = logging.getLogger(__name__)
 _FRAMES = -20  # the innermost ones
-_CANCELLATIONS = (asyncio.CancelledError, Abandoned, GeneratorExit)
+CANCELLATIONS: Final = (asyncio.CancelledError, Abandoned, GeneratorExit)
 
 
 def error_type(error: BaseException) -> str:
     """Return what `error.type` says of an error: the bare name of a built-in, else `module.QualName`."""
     kind = type(error)
-    if issubclass(kind, _CANCELLATIONS):
+    if issubclass(kind, CANCELLATIONS):
         return names.CANCELLED
     try:
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -55,7 +55,7 @@ def error_type(error: BaseException) -> str:
 
 def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
     """Return the outcome of a tool whose end the run did not wait for, by the error that ended the call."""
-    return "cancelled" if isinstance(error, (*_CANCELLATIONS, KeyboardInterrupt)) else "error"
+    return "cancelled" if isinstance(error, (*CANCELLATIONS, KeyboardInterrupt)) else "error"
 
 
 class SelfClock:
@@ -77,8 +77,9 @@ class Scope:
     Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes` and, where it is asked for,
     content), what to count (`_record`) and, if they say they have `has_events`, what to emit (`_emit`).
     `duration` is the span's own duration, so both signals tell the same number. `failure` is the exception that
-    `error_type` is the type of, if there is one. A scope that is not `traced` has no
-    span and is counted all the same. One that has a `clock` is downstream of the scope around it on that clock.
+    `error_type` is the type of, if there is one, and `is_origin` tells whether it arose here and not further in. A
+    scope that is not `traced` has no span and is counted all the same. One that has a `clock` is downstream of the
+    scope around it on that clock.
     """
 
     traced = True
@@ -88,6 +89,7 @@ class Scope:
     self_time = 0.0
     error_type: str | None = None
     failure: BaseException | None = None
+    is_origin = False
     clock: SelfClock | None = None
     content_names: tuple[str, ...] = ()
     _contents: Contents | None = None
@@ -147,8 +149,10 @@ class Scope:
         if self.clock is not None:
             self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
             self.clock.elsewhere = self._elsewhere + elapsed
-        if error is not None and self.error_type is None:
-            self.error_type, self.failure = self._type_of(error), error
+        if error is not None:
+            if self.error_type is None:
+                self.error_type, self.failure = self._type_of(error), error
+            self.run.guarded(self.run.failed_at, error, self)
         try:  # guarded here and not by `guarded`: every span of every run comes this way
             if self._span is not None:
                 self._end(self._span, elapsed)
@@ -174,6 +178,10 @@ class Scope:
         """Return what `error.type` says of an error that leaves the scope."""
         return error_type(error)
 
+    def step(self) -> str:
+        """Return what names the scope where it is told which step of a run failed."""
+        return self._owner()
+
     def error_label(self) -> str:
         """Return `error_type` as a metric may carry it: one owner shows so many kinds of errors, and no more."""
         return bounded(names.ERROR_TYPE, self._owner(), self.error_type or names.OTHER)
@@ -195,7 +203,7 @@ class Scope:
                     attributes.update(self.contents.on_span(self.content_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
-                    span.set_status(StatusCode.ERROR, self._description())
+                    span.set_status(StatusCode.ERROR, self.error_type)
                 if attributes:
                     span.set_attributes(attributes)
         finally:
@@ -212,7 +220,7 @@ class Scope:
         """Emit the events of this scope's end."""
 
     def _emit_exception(self, logger: Logger, event: EventType) -> None:
-        if self.failure is not None and not isinstance(self.failure, _CANCELLATIONS):
+        if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
             kind = error_type(self.failure)
             emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.told_on(event)})
 
@@ -239,9 +247,6 @@ class Scope:
         """Return what makes the contents."""
         return {names.EXCEPTION_MESSAGE: self._message, names.EXCEPTION_STACKTRACE: self._stacktrace}
 
-    def _description(self) -> str | None:
-        return self.contents.text(names.EXCEPTION_MESSAGE) if self.tells_on_spans else None
-
     def _message(self) -> str | None:
         return None if self._is_silent() else str(self.failure) or None
 
@@ -250,7 +255,7 @@ class Scope:
 
     def _is_silent(self) -> bool:
         """Whether the text of the failure stays untold: it may quote a tool that is to be kept out."""
-        if self.failure is None or isinstance(self.failure, _CANCELLATIONS):
+        if self.failure is None or isinstance(self.failure, CANCELLATIONS):
             return True
         return self.run.content is None or self.run.content.has_silent_tools
 
@@ -295,7 +300,7 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = streaming = answered = requested = ended = ignore
+    chunk = streaming = answered = requested = ended = fails_run = ignore
     started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
 
 

@@ -60,8 +60,13 @@ class AgentScope(Scope):
         try:
             super().__exit__(kind, error, traceback)
         finally:  # an interrupt in there must not leave the run under way for good
+            self.run.forget_failures()
             if self.run.instruments is not None:
                 self.run.instruments.runs_under_way.end(self)
+
+    def step(self) -> str:
+        """Return the name of the run's span."""
+        return f"{names.INVOKE_AGENT} {self.run.agent}"
 
     def began(self, asked: Question) -> None:
         """Note what is asked."""
@@ -90,7 +95,7 @@ class AgentScope(Scope):
         }
         if run.conversation_id is not None:
             attributes[names.CONVERSATION_ID] = run.conversation_id
-        return f"{names.INVOKE_AGENT} {run.agent}", SpanKind.INTERNAL, attributes
+        return self.step(), SpanKind.INTERNAL, attributes
 
     def _totals_attributes(self) -> Attributes:
         totals = self._totals
@@ -99,6 +104,8 @@ class AgentScope(Scope):
             names.LOOP_TOOL_CALLS: totals.tool_calls,
             names.LOOP_STOP_REASON: self._stop_reason,
         }
+        if (step := self.run.failed_step(self.failure)) is not None:
+            attributes[names.FAILED_STEP] = step
         copy_set(possible(totals.usage.total), _USAGE, attributes)
         return attributes
 
@@ -140,16 +147,22 @@ class AgentScope(Scope):
 class IterationScope(Scope):
     """One pass of the loop: `iteration`."""
 
+    content_names = names.ITERATION_SPAN.content
     _tool_calls = 0
 
     def __init__(self, run: RunTelemetry, index: int) -> None:
         self.run = run
         self.traced = run.options.iterations
+        run.forget_failures()
         self._index = index
 
     def requested(self, tool_calls: int) -> None:
         """Note how many calls the model asked for."""
         self._tool_calls = tool_calls
+
+    def step(self) -> str:
+        """Return the name of the span."""
+        return names.ITERATION_SPAN.name
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         return names.ITERATION_SPAN.name, SpanKind.INTERNAL, {names.ITERATION_INDEX: self._index}
@@ -165,6 +178,8 @@ class IterationScope(Scope):
 
 class HookScope(Scope):
     """One hook of one advisor: `{hook} {advisor}`."""
+
+    content_names = names.HOOK_SPAN.content
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class ToolScope(Scope):
     """
 
     has_events = True
-    content_names = names.EXECUTE_TOOL_SPAN.content
+    content_names = (names.TOOL_REQUESTED_NAME, *names.EXECUTE_TOOL_SPAN.content)
     _attempts = 0
     _approved = False
     _approved_by: str | None = None
@@ -152,6 +152,14 @@ class ToolScope(Scope):
         if not self._attempts:
             self.error_type, self.failure = result.error_type, result.error
 
+    def fails_run(self, error: BaseException) -> None:
+        """Record that the run ends with `error`, which is raised because of this call."""
+        self.run.guarded(self.run.failed_at, error, self)
+
+    def step(self) -> str:
+        """Return the name of the span."""
+        return f"{names.EXECUTE_TOOL if self._executes else names.REFUSE_TOOL} {self._tool}"
+
     def _type_of(self, error: BaseException) -> str:
         return bounded(names.ERROR_TYPE, self._owner(), super()._type_of(error))
 
@@ -160,7 +168,7 @@ class ToolScope(Scope):
 
     def _end(self, span: Span, elapsed: int) -> None:
         if not self._executes and not self._refused:
-            span.update_name(f"{names.REFUSE_TOOL} {self._tool}")
+            span.update_name(self.step())
         super()._end(span, elapsed)
 
     def _final_attributes(self) -> Attributes:
@@ -285,7 +293,7 @@ class ToolScope(Scope):
         """Return what makes the contents: nothing, for a tool that says so itself."""
         tool, call = self._callback, self._call
         if tool is None:  # it may be meant for one that is silent
-            return {names.TOOL_NAME: lambda: call.name}
+            return {names.TOOL_REQUESTED_NAME: lambda: call.name}
         if getattr(tool.metadata, "capture", False) is not True:
             return {}
         return {

@@ -218,9 +218,13 @@ class ToolExecution:
             scope.decided(result)
             self._watch.decided(result)
         if result.error is not None and self._run.tool_errors.raises(result.error):
-            raise ToolExecutionError(result.name, result.error_type or "", _innermost(result.error)) from None
+            error = ToolExecutionError(result.name, result.error_type or "", _innermost(result.error))
+            scope.fails_run(error)
+            raise error from None
         if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
-            raise ToolNotFoundError("the model called a tool that the request does not carry")
+            missing = ToolNotFoundError("the model called a tool that the request does not carry")
+            scope.fails_run(missing)
+            raise missing
         return result
 
     def leave_out(self) -> None:

@@ -127,6 +127,11 @@ ITERATION_OUTCOME: Final = _attribute(
 LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Passes of the loop in the run.")
 LOOP_TOOL_CALLS: Final = _attribute("traced_tools.loop.tool_calls", "int", "Tool calls the model asked for in the run.")
 LOOP_STOP_REASON: Final = _attribute("traced_tools.loop.stop_reason", "string", "Why the run ended.", STOP_REASONS)
+FAILED_STEP: Final = _attribute(
+    "traced_tools.failed_step",
+    "string",
+    "Where the error arose that failed the run: the name of the step's span, then the type of the error.",
+)
 LIMIT_MAX_ITERATIONS: Final = _attribute("traced_tools.loop.limit.max_iterations", "int", "Passes a run may take.")
 LIMIT_MAX_TOOL_CALLS: Final = _attribute("traced_tools.loop.limit.max_tool_calls", "int", "Tool calls a run may make.")
 LIMIT_MAX_TOKENS: Final = _attribute("traced_tools.loop.limit.max_tokens", "int", "Tokens a run may use.")
@@ -136,6 +141,9 @@ ADVISOR_HOOK: Final = _attribute("traced_tools.advisor.hook", "string", "Which h
 ADVISOR_ORDER: Final = _attribute("traced_tools.advisor.order", "int", "Its place in the chain; lower is further out.")
 ADVISOR_SELF_TIME: Final = _attribute(
     "traced_tools.advisor.self_time", "double", "Own seconds, without what is downstream."
+)
+TOOL_REQUESTED_NAME: Final = _attribute(
+    "traced_tools.tool.requested_name", "string", "The name that the model made up, where no tool has it."
 )
 TOOL_OUTCOME: Final = _attribute("traced_tools.tool.outcome", "string", "How the tool ended.", TOOL_OUTCOMES)
 TOOL_DECISION: Final = _attribute("traced_tools.tool.decision", "string", "What was decided about the call.", DECISIONS)

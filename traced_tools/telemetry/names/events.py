@@ -18,14 +18,14 @@ TOOL_INTENT_EVENT: Final = EventType(
     "INFO",
     "The model asks for a tool; nothing has been decided and nothing has run.",
     (*_CALL, at.TOOL_BATCH_SIZE, at.TOOL_BATCH_INDEX, at.TOOL_ARGUMENTS_SIZE),
-    (at.TOOL_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
+    (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
 )
 TOOL_DECISION_EVENT: Final = EventType(
     "traced_tools.tool.decision",
     "INFO",
     "What was decided about the call; a tool that is allowed starts now.",
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
-    (at.TOOL_NAME, at.CONTENT_TRUNCATED),
+    (at.TOOL_REQUESTED_NAME, at.CONTENT_TRUNCATED),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",
@@ -47,6 +47,7 @@ LOOP_STOP_EVENT: Final = EventType(
         at.USAGE_INPUT_TOKENS,
         at.USAGE_OUTPUT_TOKENS,
         at.ERROR_TYPE,
+        at.FAILED_STEP,
     ),
 )
 TOOL_EXCEPTION_EVENT: Final = EventType(
@@ -60,7 +61,7 @@ INFERENCE_DETAILS_EVENT: Final = EventType(
     "DEBUG",
     "What a chat model was sent and what it answered; only where content is captured on events.",
     tuple(name for name in CHAT_SPAN.attributes if name != at.RESEND_COUNT),  # which the transport counts on the span
-    CHAT_SPAN.content,
+    tuple(name for name in CHAT_SPAN.content if name != at.EXCEPTION_MESSAGE),  # which has an event of its own
 )
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (

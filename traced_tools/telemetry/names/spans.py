@@ -7,7 +7,13 @@ from typing import Final
 from traced_tools.telemetry.declared import SpanType
 from traced_tools.telemetry.names import attributes as at
 
-_HOOK = (at.ADVISOR_NAME, at.ADVISOR_HOOK, at.ADVISOR_ORDER, at.ITERATION_INDEX, at.ERROR_TYPE)
+_HOOK = (
+    at.ADVISOR_NAME,
+    at.ADVISOR_HOOK,
+    at.ADVISOR_ORDER,
+    at.ITERATION_INDEX,
+    at.ERROR_TYPE,
+)
 _ANY_TOOL = (
     at.TOOL_NAME,
     at.TOOL_TYPE,
@@ -36,13 +42,12 @@ _USAGE = (
 )
 
 _CONVERSATION = (at.SYSTEM_INSTRUCTIONS, at.INPUT_MESSAGES, at.OUTPUT_MESSAGES, at.TOOL_DEFINITIONS)
+_EXCEPTION = (at.EXCEPTION_MESSAGE, at.CONTENT_TRUNCATED)
 _TOOL_CONTENT = (
-    at.TOOL_NAME,
     at.TOOL_DESCRIPTION,
     at.TOOL_CALL_ARGUMENTS,
     at.TOOL_CALL_RESULT,
     at.INTENT,
-    at.CONTENT_TRUNCATED,
 )
 
 AGENT_SPAN: Final = SpanType(
@@ -58,6 +63,7 @@ AGENT_SPAN: Final = SpanType(
         at.USAGE_OUTPUT_TOKENS,
         at.RESPONSE_FINISH_REASONS,
         at.ERROR_TYPE,
+        at.FAILED_STEP,
         at.RUN_ID,
         at.LOOP_ITERATIONS,
         at.LOOP_TOOL_CALLS,
@@ -67,15 +73,18 @@ AGENT_SPAN: Final = SpanType(
         at.LIMIT_MAX_TOKENS,
         at.LIMIT_MAX_SECONDS,
     ),
-    (*_CONVERSATION, at.CONTENT_TRUNCATED),
+    (*_CONVERSATION, *_EXCEPTION),
 )
 ITERATION_SPAN: Final = SpanType(
     "iteration",
     "internal",
     "One pass of the loop: a model call and its tools.",
     (at.ITERATION_INDEX, at.ITERATION_TOOL_CALLS, at.ERROR_TYPE),
+    _EXCEPTION,
 )
-HOOK_SPAN: Final = SpanType("{hook} {advisor}", "internal", "One hook of one advisor.", (*_HOOK, at.ADVISOR_SELF_TIME))
+HOOK_SPAN: Final = SpanType(
+    "{hook} {advisor}", "internal", "One hook of one advisor.", (*_HOOK, at.ADVISOR_SELF_TIME), _EXCEPTION
+)
 CHAT_SPAN: Final = SpanType(
     "chat {model}",
     "client",
@@ -105,7 +114,7 @@ CHAT_SPAN: Final = SpanType(
         at.ITERATION_INDEX,
         at.ERROR_TYPE,
     ),
-    (*_CONVERSATION, at.CONTENT_TRUNCATED),
+    (*_CONVERSATION, *_EXCEPTION),
 )
 EMBEDDINGS_SPAN: Final = SpanType(
     "embeddings {model}",
@@ -123,6 +132,7 @@ EMBEDDINGS_SPAN: Final = SpanType(
         at.USAGE_INPUT_TOKENS,
         at.ERROR_TYPE,
     ),
+    _EXCEPTION,
 )
 EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
@@ -137,14 +147,14 @@ EXECUTE_TOOL_SPAN: Final = SpanType(
         at.TOOL_ARGUMENTS_REPAIRS,
         at.TOOL_RESULT_CUT,
     ),
-    _TOOL_CONTENT,
+    (*_TOOL_CONTENT, *_EXCEPTION),
 )
 REFUSE_TOOL_SPAN: Final = SpanType(
     "refuse_tool {tool}",
     "internal",
     "One tool call that was refused before it ran.",
     (*_ANY_TOOL, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
-    _TOOL_CONTENT,
+    (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
 )
 SPANS: Final = (
     AGENT_SPAN,
