@@ -74,7 +74,7 @@ PARENTS: Final = {
     names.EXECUTE_TOOL_SPAN: "`iteration`",
     names.REFUSE_TOOL_SPAN: "`iteration`",
 }
-"""Where each span hangs, by default; switches and hooks without spans hang it further out."""
+"""Where each span hangs with every detail; with less it hangs from the next one further out that has a span."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     "counter": "counter",

@@ -107,8 +107,8 @@ class Telemetry:
     """
 
     sampler: Sampler | None = None
-    hooks: Any = "all"
-    iterations: bool = True
+    detail: Any = None
+    slow_hook: float | None = 60.0
     capture: Any = None
     prices: Any = None
     readers: Sequence[MetricReader] = ()
@@ -126,8 +126,8 @@ class Telemetry:
             tracer_provider=self.tracer_provider,
             meter_provider=self.meter_provider,
             logger_provider=self.logger_provider,
-            hooks=self.hooks,
-            iterations=self.iterations,
+            detail=self.detail,
+            slow_hook=self.slow_hook,
             capture=self.capture,
             prices=self.prices,
         )

@@ -59,6 +59,7 @@ from traced_tools.telemetry.model_calls import chat_scope, embeddings_scope
 from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.spans import agent_scope, hook_scope, iteration_scope
 from traced_tools.telemetry.tool_calls import ToolScope
+from traced_tools.telemetry.words import Detail
 from traced_tools.tools.limits import DEFAULT_LIMITS
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.run import RunContext, Totals
@@ -115,7 +116,7 @@ def _before(run: RunTelemetry) -> None:
 
 
 def _passed_by(run: RunTelemetry) -> None:
-    hook_scope(run, "before", LOOP, 2, implemented=False).pass_by()
+    hook_scope(run, "before", LOOP, 2).pass_by()
 
 
 def _chat(run: RunTelemetry) -> None:
@@ -310,12 +311,12 @@ class WholeRun:
     def __init__(self, bench: Bench, runner: asyncio.Runner) -> None:
         self._bench = bench
         self._runner = runner
-        self.captured = {hooks: self._capture(bench.own, hooks) for hooks in ("none", "all")}
-        self.captured["events"] = self._capture(bench.own_events, "all")
+        self.captured = {detail: self._capture(bench.own, detail) for detail in ("steps", "hooks")}
+        self.captured["events"] = self._capture(bench.own_events, "hooks")
 
-    def _capture(self, providers: Sdk, hooks: Any) -> Capture:
+    def _capture(self, providers: Sdk, detail: Detail) -> Capture:
         events = providers.logger_provider is not None
-        captured = capture_of(lambda options: _spec(replace(options, hooks=hooks), add_in_turn).call(), events=events)
+        captured = capture_of(lambda options: _spec(replace(options, detail=detail), add_in_turn).call(), events=events)
         kinds = Counter(span.name.split()[0] for span in captured.spans)
         assert {kind: kinds[kind] for kind in ONE_RUN} == ONE_RUN, f"this is not the one run that is timed: {kinds}"
         return captured
@@ -325,18 +326,18 @@ class WholeRun:
         yield "off", self._blocking(None)
         yield "async off", self._on_asyncio(None)
         for which in self.captured:
-            events, hooks = which == "events", "none" if which == "none" else "all"
+            events, detail = which == "events", "steps" if which == "steps" else "hooks"
             own, bare = (
                 (self._bench.own_events, self._bench.floor_events) if events else (self._bench.own, self._bench.floor)
             )
-            options = replace(own.options, hooks=hooks)
+            options = replace(own.options, detail=detail)
             floor = Floor(self.captured[which], bare)
             yield which, self._blocking(options)
             yield f"async {which}", self._on_asyncio(options)
             yield f"{which}, floor", Case(repeated(floor.replay, RUNS_A_CASE), RUNS_A_CASE)
             yield f"{which}, in one piece", self._blocking(None, TwoTools(floor.replay))
             if not events:
-                yield f"{which}, silent", self._blocking(TelemetryOptions(*SILENT, hooks=hooks))
+                yield f"{which}, silent", self._blocking(TelemetryOptions(*SILENT, detail=detail))
 
     def _blocking(self, telemetry: TelemetryOptions | None, model: ChatModel | None = None) -> Case:
         return Case(repeated(_run_blocking(telemetry, model), RUNS_A_CASE), RUNS_A_CASE)
@@ -361,7 +362,7 @@ def run_section(bench: Bench, rounds: int, runner: asyncio.Runner) -> Section:
     return Section("a run of two passes and two tools: what turning telemetry on adds", rows)
 
 
-TITLES = {"none": "without hook spans", "all": "with hook spans", "events": "with hook spans and events"}
+TITLES = {"steps": "without hook spans", "hooks": "with hook spans", "events": "with hook spans and events"}
 
 
 def _run_rows(bench: Bench, which: str, series: dict[str, Series], captured: Capture) -> Iterator[Row]:

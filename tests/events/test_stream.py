@@ -86,15 +86,14 @@ def test_events_say_what_happened(mode: str) -> None:
     assert finished.duration > passes[0].duration > ended.duration
 
 
-@pytest.mark.parametrize("iterations", [True, False])
+@pytest.mark.parametrize(("detail", "around"), [("hooks", "iteration"), ("run", "invoke_agent assistant")])
 @pytest.mark.parametrize("mode", MODES)
-def test_each_event_leads_to_its_span(mode: str, iterations: bool) -> None:
-    watching, telemetry = Watching(), Telemetry(iterations=iterations)
+def test_each_event_leads_to_its_span(mode: str, detail: str, around: str) -> None:
+    watching, telemetry = Watching(), Telemetry(detail=detail)
     model = ScriptedChatModel([[ToolCall("add", {"a": 1, "b": 1}), ToolCall("invented")], "2"])
     response = run(ChatClient(model, tools=[add], advisors=[watching], telemetry=telemetry.options).prompt("?"), mode)
     spans = {f"{context_of(span).span_id:016x}": span.name for span in telemetry.spans}
     assert {event.trace_id for event in watching.events} == {response.trace_id}
-    around = "iteration" if iterations else "advise tool_calling"
     expected = {
         "run_started": "invoke_agent assistant",
         "iteration_started": around,

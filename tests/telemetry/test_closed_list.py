@@ -13,7 +13,7 @@ from tests.telemetry.closed_list import assert_consistent, event_type, span_type
 from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture
 from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
-from traced_tools.telemetry.words import CAPTURE_MODES, HOOKS
+from traced_tools.telemetry.words import CAPTURE_MODES, DETAILS, HOOKS
 
 SMALL = ContentCapture("SPAN_AND_EVENT", max_bytes=256)
 
@@ -45,12 +45,9 @@ def told() -> Telemetry:
 
 @pytest.mark.parametrize("convention", ["stable", "latest"])
 @pytest.mark.parametrize("capture", CAPTURE_MODES)
-@pytest.mark.parametrize("hooks", ["all", "implemented", "none"])
-@pytest.mark.parametrize("iterations", [True, False])
-def test_what_is_exported_is_in_the_table_whatever_the_options(
-    convention: str, capture: str, hooks: str, iterations: bool
-) -> None:
-    exported = emitted(convention, capture=capture, hooks=hooks, iterations=iterations)
+@pytest.mark.parametrize("detail", DETAILS)
+def test_what_is_exported_is_in_the_table_whatever_the_options(convention: str, capture: str, detail: str) -> None:
+    exported = emitted(convention, capture=capture, detail=detail)
     assert exported.spans and exported.points() and exported.events
 
 

@@ -25,7 +25,7 @@ from traced_tools import (
     ToolResultPart,
     UserMessage,
 )
-from traced_tools.telemetry import content, names, shapes
+from traced_tools.telemetry import content, names, settings, shapes
 from traced_tools.testing import ScriptedChatModel
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -104,7 +104,7 @@ def test_a_client_decides_before_the_process_and_that_before_the_environment(
 def test_a_wrong_word_in_the_environment_captures_nothing_and_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(content, "_warned", set())
+    monkeypatch.setattr(settings, "_warned", set())
     monkeypatch.setenv(VARIABLE, MARKER)
     telemetry = Telemetry()
     for _ in range(3):

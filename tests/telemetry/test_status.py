@@ -134,11 +134,12 @@ FAILED_STEPS: dict[str, tuple[Any, dict[str, Any], str | None]] = {
 }
 
 
+@pytest.mark.parametrize("detail", ["run", "hooks"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("what", FAILED_STEPS)
-def test_the_run_names_the_step_that_failed_it(mode: str, what: str) -> None:
+def test_the_run_names_the_step_that_failed_it(mode: str, what: str, detail: str) -> None:
     script, settings, expected = FAILED_STEPS[what]
-    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    telemetry = Telemetry(detail=detail, capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel(script), tools=[add, fail], telemetry=telemetry.options, **settings)
     with suppress(Exception):
         run(client.prompt("?"), mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -10,78 +11,190 @@ import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.helpers import MARKER, MODES, Recorder, Telemetry, run
 from tests.telemetry.closed_list import assert_consistent, word_of
-from tests.telemetry.runs import BrokenSampler, Outside, add, adds, scenario
+from tests.telemetry.runs import Broken, BrokenSampler, Guard, Outside, add, adds, fail, scenario
+from tests.telemetry.told import steady
 from traced_tools import (
+    Advisor,
     ChatClient,
     ChatClientRequest,
+    ChatClientResponse,
+    ConfigurationError,
     TelemetryOptions,
-    ToolCallingAdvisor,
+    ToolCall,
+    configure,
 )
-from traced_tools.telemetry import names
+from traced_tools.advisors.base import AdviseNext
+from traced_tools.models import ChatRequest, ChatResponse
+from traced_tools.telemetry import names, settings
 from traced_tools.telemetry.scope import Scope
+from traced_tools.telemetry.settings import DETAIL
 from traced_tools.telemetry.words import HOOKS
 from traced_tools.testing import ScriptedChatModel
 
 
-def hook_names(telemetry: Telemetry) -> set[str]:
-    return {span.name for span in telemetry.spans if word_of(span) in HOOKS}
-
-
 @pytest.mark.parametrize("mode", MODES)
-def test_without_hook_spans_the_tree_is_what_the_conventions_know(mode: str) -> None:
-    telemetry = Telemetry(hooks="none")
+@pytest.mark.parametrize("by_environment", [False, True], ids=["option", "variable"])
+@pytest.mark.parametrize("detail", ["run", "steps"])
+def test_less_detail_leaves_spans_out_and_keeps_the_metrics(
+    mode: str, detail: str, by_environment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by_environment:
+        monkeypatch.setenv(DETAIL, f" {detail.upper()} ")
+    telemetry, reference = Telemetry(detail=None if by_environment else detail), Telemetry(detail="hooks")
     scenario(telemetry, mode)
-    assert_consistent(telemetry)
-    assert hook_names(telemetry) == set()
-    ((root, passes),) = telemetry.tree()
-    assert (root, [name for name, _ in passes]) == ("invoke_agent travel", ["iteration", "iteration"])
-    reference = Telemetry()
     scenario(reference, mode)
-    metric = names.ADVISOR_DURATION.name
-    assert {p.key: p.count for p in telemetry.metric(metric)} == {p.key: p.count for p in reference.metric(metric)}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_only_hooks_that_a_subclass_wrote_can_be_asked_for(mode: str) -> None:
-    class Loop(ToolCallingAdvisor):
-        def before(self, request: ChatClientRequest) -> ChatClientRequest:
-            return request
-
-    telemetry = Telemetry(hooks="implemented")
-    client = ChatClient(
-        ScriptedChatModel(["x"]), advisors=[Outside()], tool_calling_advisor=Loop(), telemetry=telemetry.options
-    )
-    run(client.prompt("?"), mode)
     assert_consistent(telemetry)
-    assert hook_names(telemetry) == {
-        "advise outside",
-        "before outside",
-        "after outside",
-        "advise tool_calling",
-        "before tool_calling",
+    first, second = ["chat scripted", "execute_tool add", "execute_tool fail"], ["chat scripted"]
+    ((root, below),) = telemetry.tree()
+    assert root == "invoke_agent travel"
+    if detail == "run":
+        assert sorted(below) == sorted(first + second)
+    else:
+        assert [(name, sorted(steps)) for name, steps in below] == [("iteration", first), ("iteration", second)]
+    indexes = [(span.attributes or {})[names.ITERATION_INDEX] for span in telemetry.named("chat scripted")]
+    assert indexes == [1, 2]
+    assert (telemetry.one("execute_tool add").attributes or {})[names.ITERATION_INDEX] == 1
+    assert {point.key: point.count for point in steady(telemetry)} == {
+        point.key: point.count for point in steady(reference)
     }
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_without_iteration_spans_the_index_stays(mode: str) -> None:
-    telemetry = Telemetry(iterations=False)
+def test_a_client_decides_about_detail_before_the_environment(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DETAIL, "run")
+    telemetry = Telemetry(detail="hooks")
     scenario(telemetry, mode)
+    assert len(telemetry.named("advise tool_calling")) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_refused_call_has_its_span_with_the_least_detail(mode: str) -> None:
+    telemetry = Telemetry(detail="run")
+    calls = [ToolCall("fail"), ToolCall("invented")]
+    client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[fail], advisors=[Guard()], telemetry=telemetry.options)
+    run(client.prompt("?"), mode)
+    ((_, below),) = telemetry.tree()
+    assert {"refuse_tool fail", "refuse_tool _unknown"} < set(below)
+
+
+class Waits(Advisor):
+    """Has a span of its own around the model, and takes a second for itself before it asks."""
+
+    name, order = "waits", 400
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        self._clock.now += 1_000_000_000
+        with trace.get_tracer(__name__).start_as_current_span("inside"):
+            return await call_next(request)
+
+
+class Clock:
+    """Counts nanoseconds when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_700_000_000_000_000_000
+        for clock in ("scope.time_ns", "scope.perf_counter_ns", "model_calls.perf_counter_ns"):
+            monkeypatch.setattr(f"traced_tools.telemetry.{clock}", lambda: self.now)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("detail", "parent"), [("run", "invoke_agent assistant"), ("steps", "iteration")])
+@pytest.mark.parametrize(("slow_hook", "shown"), [(1.0, ["advise waits"]), (1.1, []), (None, [])])
+def test_a_hook_that_takes_long_has_its_span_with_every_detail(
+    mode: str, detail: str, parent: str, slow_hook: float | None, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, telemetry = Clock(monkeypatch), Telemetry(detail=detail, slow_hook=slow_hook)
+    began = clock.now
+    client = ChatClient(ScriptedChatModel(["x"]), advisors=[Waits(clock)], telemetry=telemetry.options)
+    run(client.prompt("?"), mode)
     assert_consistent(telemetry)
-    assert telemetry.named("iteration") == []
-    loop = telemetry.one("advise tool_calling")
-    below = {span.name for span in telemetry.children(loop)}
-    assert {"advise observer", "execute_tool add", "execute_tool fail"} <= below
-    indexes = [(span.attributes or {})[names.ITERATION_INDEX] for span in telemetry.named("chat scripted")]
-    assert indexes == [1, 2]
-    assert (telemetry.one("execute_tool add").attributes or {})[names.ITERATION_INDEX] == 1
-    assert sum(point.count for point in telemetry.metric(names.ITERATION_DURATION.name)) == 2
+    found = [span for span in telemetry.spans if word_of(span) in HOOKS]
+    assert [span.name for span in found] == shown
+    assert sorted(names_below(telemetry, parent)) == sorted(["chat scripted", *shown])
+    for span in found:
+        assert (span.start_time, span.end_time) == (began, began + 1_000_000_000)
+        assert (span.attributes or {})[names.ADVISOR_SELF_TIME] == 1.0
 
 
-def test_an_unknown_switch_is_refused() -> None:
-    with pytest.raises(ValueError, match="hooks"):
-        TelemetryOptions(hooks="some")  # type: ignore[arg-type]
+def names_below(telemetry: Telemetry, parent: str) -> list[str]:
+    return [span.name for span in telemetry.children(telemetry.one(parent)) if span.name != "iteration"]
+
+
+def test_the_time_of_the_model_makes_no_hook_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Thinking(ScriptedChatModel):
+        def call(self, request: ChatRequest) -> ChatResponse:
+            clock.now += 9_000_000_000
+            return super().call(request)
+
+    clock, telemetry = Clock(monkeypatch), Telemetry(detail="run", slow_hook=0.1)
+    run(ChatClient(Thinking(["x"]), advisors=[Outside()], telemetry=telemetry.options).prompt("?"), "call")
+    assert {span.name for span in telemetry.spans} == {"invoke_agent assistant", "chat scripted"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("hook", ["advise", "advise_tool"])
+def test_a_hook_that_fails_has_its_span_with_the_least_detail_and_no_other_hook_has(mode: str, hook: str) -> None:
+    telemetry = Telemetry(detail="run")
+    advisors = [Outside(), Broken(hook), Recorder("observer", 350)]
+    client = ChatClient(
+        ScriptedChatModel([adds(1, 1), "x"]), tools=[add], advisors=advisors, telemetry=telemetry.options
+    )
+    with pytest.raises(LookupError):
+        run(client.prompt("?"), mode)
+    assert_consistent(telemetry)
+    (failed,) = [span for span in telemetry.spans if word_of(span) in HOOKS]
+    assert (failed.name, (failed.attributes or {})[names.ERROR_TYPE]) == (f"{hook} broken", "LookupError")
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_a_stream_that_is_left_makes_no_spans_of_hooks(mode: str) -> None:
+    telemetry = Telemetry(detail="run")
+    spec = ChatClient(ScriptedChatModel(["one two"]), advisors=[Outside()], telemetry=telemetry.options).prompt("?")
+
+    async def leave() -> None:
+        async with spec.astream() as stream:
+            await anext(stream)
+
+    if mode == "stream":
+        with spec.stream() as stream:
+            next(stream)
+    else:
+        asyncio.run(leave())
+    assert [span.name for span in telemetry.spans] == ["invoke_agent assistant", "chat scripted"]
+
+
+def test_a_variable_that_cannot_be_used_is_told_once_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setenv(DETAIL, MARKER)
+    telemetry, reference = Telemetry(), Telemetry(detail="hooks")
+    for each in (telemetry, telemetry, reference):
+        scenario(each, "call")
+    assert len(telemetry.spans) == 2 * len(reference.spans)
+    assert [record.getMessage().split()[0] for record in caplog.records] == [DETAIL]
+    assert MARKER not in caplog.text
+    with pytest.raises(ConfigurationError, match=DETAIL):
+        configure()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"detail": "some"}, ValueError),
+        ({"slow_hook": 0}, ValueError),
+        ({"slow_hook": "1"}, TypeError),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else each.__name__,
+)
+def test_a_wrong_switch_is_refused(wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(wrong))):
+        TelemetryOptions(**wrong)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -81,7 +81,7 @@ def is_written(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContex
     if overrides(advisor, base, hook):
         return True
     if run.telemetry.enabled:
-        hook_scope(run.telemetry, hook, advisor, iteration, implemented=False).pass_by()
+        hook_scope(run.telemetry, hook, advisor, iteration).pass_by()
     return False
 
 

@@ -6,7 +6,6 @@ exceptions, and names of tools that the model made up. While they are not asked 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,14 +16,12 @@ from traced_tools._checks import expect, expect_callable, expect_whole
 from traced_tools.errors import ConfigurationError
 from traced_tools.telemetry import names
 from traced_tools.telemetry.fitting import Fitted, fitted, shortened
-from traced_tools.telemetry.settings import captured_by_environment
+from traced_tools.telemetry.settings import captured_by_environment, usable
 from traced_tools.telemetry.words import CAPTURE_MODES, CaptureMode
 
 if TYPE_CHECKING:
     from traced_tools.telemetry.scope import Attributes
     from traced_tools.tools.callback import ToolCallback
-
-_LOG = logging.getLogger(__name__)
 
 Redactor = Callable[[str, Any], Any]
 """Given the name of the attribute and its value as plain JSON; returns what may be told of it, None for nothing."""
@@ -107,21 +104,8 @@ def capture_in_force(own: ContentCapture | None) -> ContentCapture | None:
 
 
 def _by_environment() -> ContentCapture | None:
-    try:
-        mode = captured_by_environment()
-    except ConfigurationError as error:
-        _warn_once(str(error))
-        return None
+    mode: CaptureMode | None = usable(captured_by_environment, "no content is captured")
     return None if mode is None else ContentCapture(mode)
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        _LOG.warning("%s; no content is captured", text)
 
 
 class RunContent:

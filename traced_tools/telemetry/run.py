@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from opentelemetry import _logs, metrics, trace
 
-from traced_tools._checks import expect
+from traced_tools._checks import expect, expect_positive
 from traced_tools._finalizing import catch_up
 from traced_tools._version import __version__
 from traced_tools.messages import encodable
@@ -25,8 +25,8 @@ from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
 from traced_tools.telemetry.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, report_failure
-from traced_tools.telemetry.settings import conventions
-from traced_tools.telemetry.words import CaptureMode, Conventions
+from traced_tools.telemetry.settings import conventions, detail_by_environment, usable
+from traced_tools.telemetry.words import DETAILS, CaptureMode, Conventions, Detail
 
 if TYPE_CHECKING:
     from traced_tools.models.base import ChatModel
@@ -51,22 +51,25 @@ class TelemetryOptions:
         tracer_provider: where spans go; None for the global provider, looked up when a run begins.
         meter_provider: where metrics go; None for the global provider.
         logger_provider: where log-based events go; None for the global provider.
-        hooks: spans for `all` hooks that run, for the `implemented` ones a subclass overrides, or for `none`. Their
-            metric is recorded either way.
-        iterations: False leaves `iteration` spans out; model calls and tools then hang from the loop's span.
+        detail: which spans a run has: `run` for agent, model calls and tools, `steps` for iterations as well, `hooks`
+            for each hook of an advisor as well. None leaves it to the variable `TRACED_TOOLS_DETAIL`, and that to
+            `hooks`. Metrics, events and the spans of refused calls are the same with each.
+        slow_hook: seconds of its own time from which on a hook has a span with every detail; None for no such limit. A
+            hook that fails always has a span.
         capture: which contents are told, as a `ContentCapture` or one of its modes; None leaves it to `configure` and
             the environment. By default none is.
         prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
 
     Raises:
         ConfigurationError: for a mode that does not exist.
+        ValueError: for a detail that does not exist, or a time that is not above zero.
     """
 
     tracer_provider: trace.TracerProvider | None = None
     meter_provider: metrics.MeterProvider | None = None
     logger_provider: _logs.LoggerProvider | None = None
-    hooks: Literal["all", "implemented", "none"] = "all"
-    iterations: bool = True
+    detail: Detail | None = None
+    slow_hook: float | None = 0.1
     capture: ContentCapture | CaptureMode | None = None
     prices: PriceTable | None = None
 
@@ -77,13 +80,9 @@ class TelemetryOptions:
         object.__setattr__(self, "capture", as_capture(self.capture))
         if self.prices is not None and not callable(getattr(self.prices, "price", None)):
             raise TypeError(f"prices must be a PriceTable or None, not {type(self.prices).__name__}")
-        expect("iterations", self.iterations, bool, "True or False")
-        if self.hooks not in ("all", "implemented", "none"):
-            raise ValueError("hooks must be 'all', 'implemented' or 'none'")
-
-    def traces_hook(self, implemented: bool) -> bool:
-        """Whether a hook gets a span, `implemented` telling whether a subclass wrote it."""
-        return self.hooks == "all" or (self.hooks == "implemented" and implemented)
+        if self.detail not in (None, *DETAILS):
+            raise ValueError("detail must be 'run', 'steps', 'hooks' or None")
+        expect_positive("slow_hook", self.slow_hook)
 
 
 class RunTelemetry:
@@ -98,6 +97,7 @@ class RunTelemetry:
 
     Attributes:
         enabled: whether anything is emitted at all.
+        traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
         conventions: which names model calls are told by.
         content: what may be told of contents; None for nothing.
     """
@@ -117,6 +117,8 @@ class RunTelemetry:
         "options",
         "run_id",
         "tracer",
+        "traces_hooks",
+        "traces_iterations",
     )
 
     def __init__(
@@ -132,13 +134,15 @@ class RunTelemetry:
         self.agent = agent = encodable(agent)
         self.run_id = run_id
         self.conversation_id = conversation_id
-        self.tracer = _tracer(_chosen(options.tracer_provider) or trace.get_tracer_provider())
+        tracing = _tracing(_chosen(options.tracer_provider) or trace.get_tracer_provider()) or _NO_TRACING
+        self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.instruments = instruments_of(_chosen(options.meter_provider) or metrics.get_meter_provider())
         self.agent_label = {names.AGENT_NAME: agent}
         self.logger = _logger(_chosen(options.logger_provider) or _logs.get_logger_provider())
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or is_watched else None
         self.conventions: Conventions = conventions() if self.enabled else "stable"
+        self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
         catch_up()
@@ -236,7 +240,16 @@ def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attribute
     return labels
 
 
-_TRACERS: WeakKeyDictionary[trace.TracerProvider, trace.Tracer | None] = WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class _Tracing:
+    """A tracer, and what the environment says about its spans: read once, since each variable costs a run time."""
+
+    tracer: trace.Tracer | None
+    detail: Detail
+
+
+_NO_TRACING: Final = _Tracing(None, "run")
+_TRACINGS: WeakKeyDictionary[trace.TracerProvider, _Tracing | None] = WeakKeyDictionary()
 _LOGGERS: WeakKeyDictionary[_logs.LoggerProvider, _logs.Logger | None] = WeakKeyDictionary()
 _INSTRUMENTS: WeakKeyDictionary[metrics.MeterProvider, Instruments | None] = WeakKeyDictionary()
 _making = threading.Lock()
@@ -270,8 +283,15 @@ def _of_provider(made: WeakKeyDictionary[Any, T | None], provider: Any, make: Ca
         return None
 
 
-def _tracer(provider: trace.TracerProvider) -> trace.Tracer | None:
-    return _of_provider(_TRACERS, provider, lambda: _unless_no_op(provider.get_tracer(names.SCOPE, __version__)))
+def _tracing(provider: trace.TracerProvider) -> _Tracing | None:
+    def make() -> _Tracing | None:
+        tracer = _unless_no_op(provider.get_tracer(names.SCOPE, __version__))
+        if tracer is None:
+            return None
+        detail: Detail = usable(detail_by_environment, "every hook has its span") or "hooks"
+        return _Tracing(tracer, detail)
+
+    return _of_provider(_TRACINGS, provider, make)
 
 
 def _logger(provider: _logs.LoggerProvider) -> _logs.Logger | None:

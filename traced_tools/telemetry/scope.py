@@ -78,8 +78,8 @@ class Scope:
     content), what to count (`_record`) and, if they say they have `has_events`, what to emit (`_emit`).
     `duration` is the span's own duration, so both signals tell the same number. `failure` is the exception that
     `error_type` is the type of, if there is one, and `is_origin` tells whether it arose here and not further in. A
-    scope that is not `traced` has no span and is counted all the same. One that has a `clock` is downstream of the
-    scope around it on that clock.
+    scope that is not `traced` is counted all the same, and has no span unless it ends in a way that is worth one
+    (`_is_notable`). One that has a `clock` is downstream of the scope around it on that clock.
     """
 
     traced = True
@@ -103,10 +103,9 @@ class Scope:
         self._began = perf_counter_ns()
         try:
             if self.run.tracer is not None and self.traced:
-                name, kind, attributes = self._opening()
                 self._started = time_ns()
                 self._context = otel_context.get_current()
-                span = self.run.tracer.start_span(name, self._context, kind, attributes, start_time=self._started)
+                span = self._new_span(self.run.tracer, self._context)
                 elapsed = perf_counter_ns() - self._began
                 span.end(self._started + elapsed)
             else:
@@ -121,21 +120,25 @@ class Scope:
         if self.clock is not None:
             self._elsewhere, self.clock.elsewhere = self.clock.elsewhere, 0
         self._began = perf_counter_ns()
-        if self.run.tracer is not None and self.traced:
+        if self.run.tracer is not None:
             try:
-                self._start(self.run.tracer)
+                self._outer = self._context = otel_context.get_current()
+                if self.traced:
+                    self._started = time_ns()
+                    self._start(self.run.tracer)
+                    otel_context.attach(self._context)
             except Exception as error:
                 self.run.telemetry_failed(error)
         return self
 
     def _start(self, tracer: Tracer) -> None:
-        name, kind, attributes = self._opening()
-        self._outer = outer = otel_context.get_current()
-        self._started = started = time_ns()
-        self._span = span = tracer.start_span(name, outer, kind, attributes, start_time=started)
+        self._span = span = self._new_span(tracer, self._outer)
         self.recording = span.is_recording()
-        self._context = context = set_span_in_context(span, outer)
-        otel_context.attach(context)
+        self._context = set_span_in_context(span, self._outer)
+
+    def _new_span(self, tracer: Tracer, context: Context) -> Span:
+        name, kind, attributes = self._opening()
+        return tracer.start_span(name, context, kind, attributes, start_time=self._started)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         """Return the span's name and kind, and the attributes a sampler may need."""
@@ -154,6 +157,9 @@ class Scope:
                 self.error_type, self.failure = self._type_of(error), error
             self.run.guarded(self.run.failed_at, error, self)
         try:  # guarded here and not by `guarded`: every span of every run comes this way
+            if self._span is None and self.run.tracer is not None and self._is_notable():
+                self._started = time_ns() - elapsed
+                self._start(self.run.tracer)
             if self._span is not None:
                 self._end(self._span, elapsed)
         except Exception as problem:
@@ -177,6 +183,10 @@ class Scope:
     def _type_of(self, error: BaseException) -> str:
         """Return what `error.type` says of an error that leaves the scope."""
         return error_type(error)
+
+    def _is_notable(self) -> bool:
+        """Whether a scope that is not `traced` gets a span after all, made when it ends; it has no children."""
+        return False
 
     def step(self) -> str:
         """Return what names the scope where it is told which step of a run failed."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from os import environ
-from typing import Final
+from typing import Final, TypeVar
 
 from traced_tools.errors import ConfigurationError
-from traced_tools.telemetry.words import CAPTURE_MODES, CaptureMode, Conventions
+from traced_tools.telemetry.words import CAPTURE_MODES, DETAILS, CaptureMode, Conventions, Detail
 
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 STABILITY_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 LATEST_GEN_AI: Final = "gen_ai_latest_experimental"
+DETAIL: Final = "TRACED_TOOLS_DETAIL"
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
@@ -36,3 +41,38 @@ def captured_by_environment() -> CaptureMode | None:
     if word in ("", "FALSE"):
         return None
     raise ConfigurationError(f"{CAPTURE_CONTENT} must be one of {', '.join(CAPTURE_MODES)}")
+
+
+def detail_by_environment() -> Detail | None:
+    """Return which spans the environment wants; None when it says nothing.
+
+    Raises:
+        ConfigurationError: for another word than those of `Detail`.
+    """
+    word = environ.get(DETAIL, "").strip().lower()
+    for detail in DETAILS:
+        if word == detail:
+            return detail
+    if not word:
+        return None
+    raise ConfigurationError(f"{DETAIL} must be one of {', '.join(DETAILS)}")
+
+
+def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
+    """Return what the environment says; None if it cannot be used, which the log is told once.
+
+    Args:
+        read: reads a variable.
+        otherwise: what happens then, for the log.
+    """
+    try:
+        return read()
+    except ConfigurationError as error:
+        text = f"{error}; {otherwise}"
+        if text not in _warned:
+            _warned.add(text)
+            _LOG.warning("%s", text)
+        return None
+
+
+_warned: set[str] = set()

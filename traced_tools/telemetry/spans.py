@@ -152,7 +152,7 @@ class IterationScope(Scope):
 
     def __init__(self, run: RunTelemetry, index: int) -> None:
         self.run = run
-        self.traced = run.options.iterations
+        self.traced = run.traces_iterations
         run.forget_failures()
         self._index = index
 
@@ -182,20 +182,23 @@ class HookScope(Scope):
     content_names = names.HOOK_SPAN.content
 
     def __init__(
-        self,
-        run: RunTelemetry,
-        hook: Hook,
-        advisor: Advisor,
-        iteration: int,
-        implemented: bool,
-        clock: SelfClock | None,
+        self, run: RunTelemetry, hook: Hook, advisor: Advisor, iteration: int, clock: SelfClock | None
     ) -> None:
         self.run = run
         self._hook = hook
         self._advisor = advisor
         self._iteration = iteration
-        self.traced = run.options.traces_hook(implemented)
+        self.traced = run.traces_hooks
         self.clock = clock
+
+    @property
+    def _own_time(self) -> float:
+        return self.duration if self.clock is None else self.self_time
+
+    def _is_notable(self) -> bool:
+        """Whether the hook failed itself, or was slow itself: what is downstream of it has spans of its own."""
+        slow = self.run.options.slow_hook
+        return not self.traced and (self.is_origin or (slow is not None and self._own_time >= slow))
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
@@ -217,8 +220,7 @@ class HookScope(Scope):
         labels: Attributes = {names.ADVISOR_NAME: self._advisor.name, names.ADVISOR_HOOK: self._hook}
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
-        seconds = self.duration if self.clock is None else self.self_time
-        instruments.advisor_duration.record(seconds, labels, self._context)
+        instruments.advisor_duration.record(self._own_time, labels, self._context)
 
 
 def agent_scope(run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> AgentScope:
@@ -232,13 +234,7 @@ def iteration_scope(run: RunTelemetry, index: int) -> IterationScope:
 
 
 def hook_scope(
-    run: RunTelemetry,
-    hook: Hook,
-    advisor: Advisor,
-    iteration: int,
-    *,
-    implemented: bool = True,
-    clock: SelfClock | None = None,
+    run: RunTelemetry, hook: Hook, advisor: Advisor, iteration: int, *, clock: SelfClock | None = None
 ) -> HookScope:
-    """Return the scope of one hook; `implemented` tells whether a subclass wrote it, `clock` tells its own time."""
-    return HookScope(run, hook, advisor, iteration, implemented, clock) if run.enabled else OFF
+    """Return the scope of one hook; `clock` tells its own time."""
+    return HookScope(run, hook, advisor, iteration, clock) if run.enabled else OFF

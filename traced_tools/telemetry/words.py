@@ -10,6 +10,10 @@ Conventions = Literal["stable", "latest"]
 CaptureMode = Literal["NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"]
 CAPTURE_MODES: Final[tuple[CaptureMode, ...]] = get_args(CaptureMode)
 
+Detail = Literal["run", "steps", "hooks"]
+DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
+"""Which spans a run has, from the fewest to all."""
+
 Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
 HOOKS: Final = get_args(Hook)
 
@@ -64,6 +68,7 @@ REPAIRS: Final = get_args(Repair)
 
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
+
 
 OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
 
