@@ -178,7 +178,7 @@ def definition(attribute: Attribute) -> dict[str, Any]:
 def member(word: str, meanings: Mapping[str, str]) -> dict[str, str]:
     """Return the entry of a word in a list."""
     brief = {"brief": meanings[word]} if word in meanings else {}
-    return {"id": word, "value": word, **brief, "stability": STABILITY}
+    return {"id": word.lower(), "value": word, **brief, "stability": STABILITY}
 
 
 def references(attributes: Sequence[str], content: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -195,7 +195,7 @@ def span(each: SpanType) -> dict[str, Any]:
         "stability": STABILITY,
         "brief": each.brief,
         "note": f"Its name is `{each.name}`. Its parent is {PARENTS[each]}.",
-        "annotations": {names.SCOPE: {"span_name": each.name}},
+        "annotations": {names.SCOPE: {"span_name": each.name, "openinference_kind": each.openinference}},
         "attributes": references(each.attributes, each.content),
     }
 
@@ -256,6 +256,7 @@ def spans_page() -> Iterator[str]:
         yield from ("", f"## {code(each.name)}", "", each.brief, "")
         yield f"- Kind: {each.kind}"
         yield f"- Parent: {PARENTS[each]}"
+        yield f"- Kind in OpenInference, if asked for: {code(each.openinference)}"
         yield from carried(each.attributes, each.content)
 
 

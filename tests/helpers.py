@@ -109,6 +109,7 @@ class Telemetry:
     sampler: Sampler | None = None
     detail: Any = None
     slow_hook: float | None = 60.0
+    openinference: bool | None = None
     capture: Any = None
     prices: Any = None
     readers: Sequence[MetricReader] = ()
@@ -128,6 +129,7 @@ class Telemetry:
             logger_provider=self.logger_provider,
             detail=self.detail,
             slow_hook=self.slow_hook,
+            openinference=self.openinference,
             capture=self.capture,
             prices=self.prices,
         )

@@ -65,9 +65,9 @@ def stored(phoenix: Phoenix) -> Stored:
     return stored_of(phoenix)
 
 
-def stored_of(phoenix: Phoenix, *arguments: str) -> Stored:
+def stored_of(phoenix: Phoenix, *arguments: str, **variables: str) -> Stored:
     """Have all agents run and Phoenix store what they send."""
-    with agent("--otlp", phoenix.address, *arguments, **TRACES_ALONE) as ran:
+    with agent("--otlp", phoenix.address, *arguments, **TRACES_ALONE, **variables) as ran:
         sent = ran.spans
     return Stored(phoenix, sent, phoenix.spans({span["span_id"] for span in sent}))
 
@@ -135,8 +135,12 @@ def test_nothing_that_was_said_is_stored(stored: Stored) -> None:
 
 @pytest.fixture(scope="module")
 def told(phoenix: Phoenix) -> Stored:
-    """The same runs, with content."""
-    return stored_of(phoenix, "--capture", "SPAN_AND_EVENT")
+    """The same runs, with content and the kinds of OpenInference."""
+    return stored_of(phoenix, "--capture", "SPAN_AND_EVENT", TRACED_TOOLS_OPENINFERENCE="true")
+
+
+def test_every_span_has_a_kind_where_the_kinds_of_openinference_are_asked_for(told: Stored) -> None:
+    assert {span["span_kind"] for span in told.spans.values()} == {"AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"}
 
 
 def test_what_was_said_is_there_when_it_is_captured(told: Stored) -> None:

@@ -179,6 +179,7 @@ def assert_declared_span(span: ReadableSpan, *, content: bool = False) -> None:
     assert (names.OPERATION_NAME in attributes) is (word_of(span) in OPERATIONS), span.name
     assert span.name == expected_name(declared, attributes)
     assert_status(span)
+    assert attributes.get(names.OPENINFERENCE_KIND) in (None, declared.openinference)
     assert list(span.events) == [] and list(span.links) == []
     kinds = {SpanKind.INTERNAL} if declared.kind == "internal" else {SpanKind.INTERNAL, SpanKind.CLIENT}
     assert span.kind in kinds, span.name

@@ -31,7 +31,7 @@ def emitted(convention: str = "stable", **options: Any) -> Telemetry:
 @pytest.fixture(scope="module")
 def plain() -> Telemetry:
     """Without content."""
-    return emitted()
+    return emitted(openinference=True)
 
 
 @pytest.fixture(scope="module")

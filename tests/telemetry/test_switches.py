@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from tests.helpers import MARKER, MODES, Recorder, Telemetry, run
 from tests.telemetry.closed_list import assert_consistent, word_of
+from tests.telemetry.embedders import RemoteEmbedder
 from tests.telemetry.runs import Broken, BrokenSampler, Guard, Outside, add, adds, fail, scenario
 from tests.telemetry.told import steady
 from traced_tools import (
@@ -29,7 +30,7 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.telemetry import names, settings
 from traced_tools.telemetry.scope import Scope
-from traced_tools.telemetry.settings import DETAIL
+from traced_tools.telemetry.settings import DETAIL, OPENINFERENCE
 from traced_tools.telemetry.words import HOOKS
 from traced_tools.testing import ScriptedChatModel
 
@@ -168,18 +169,36 @@ def test_a_stream_that_is_left_makes_no_spans_of_hooks(mode: str) -> None:
     assert [span.name for span in telemetry.spans] == ["invoke_agent assistant", "chat scripted"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("own", "variable", "expected"), [(True, "", True), (None, "TRUE", True), (False, "true", False), (None, "", False)]
+)
+def test_the_kinds_of_openinference_are_on_every_span_where_they_are_asked_for(
+    mode: str, own: bool | None, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OPENINFERENCE, variable)
+    telemetry = Telemetry(openinference=own)
+    scenario(telemetry, mode)
+    RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
+    kinds = {word_of(span): (span.attributes or {}).get(names.OPENINFERENCE_KIND) for span in telemetry.spans}
+    wanted = {"invoke_agent": "AGENT", "chat": "LLM", "execute_tool": "TOOL", "embeddings": "EMBEDDING"}
+    assert kinds == {word: wanted.get(word, "CHAIN") if expected else None for word in kinds}
+    assert set(wanted) < set(kinds)
+
+
+@pytest.mark.parametrize("variable", [DETAIL, OPENINFERENCE])
 def test_a_variable_that_cannot_be_used_is_told_once_and_left_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(settings, "_warned", set())
-    monkeypatch.setenv(DETAIL, MARKER)
-    telemetry, reference = Telemetry(), Telemetry(detail="hooks")
+    monkeypatch.setenv(variable, MARKER)
+    telemetry, reference = Telemetry(), Telemetry(detail="hooks", openinference=False)
     for each in (telemetry, telemetry, reference):
         scenario(each, "call")
     assert len(telemetry.spans) == 2 * len(reference.spans)
-    assert [record.getMessage().split()[0] for record in caplog.records] == [DETAIL]
+    assert [record.getMessage().split()[0] for record in caplog.records] == [variable]
     assert MARKER not in caplog.text
-    with pytest.raises(ConfigurationError, match=DETAIL):
+    with pytest.raises(ConfigurationError, match=variable):
         configure()
 
 
@@ -189,6 +208,7 @@ def test_a_variable_that_cannot_be_used_is_told_once_and_left_out(
         ({"detail": "some"}, ValueError),
         ({"slow_hook": 0}, ValueError),
         ({"slow_hook": "1"}, TypeError),
+        ({"openinference": "yes"}, TypeError),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else each.__name__,
 )

@@ -30,7 +30,11 @@ from traced_tools.telemetry.ledger import Ledger
 from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
 from traced_tools.telemetry.run import STAND_INS, instruments_of
 from traced_tools.telemetry.scope import error_type
-from traced_tools.telemetry.settings import captured_by_environment, detail_by_environment
+from traced_tools.telemetry.settings import (
+    captured_by_environment,
+    detail_by_environment,
+    openinference_by_environment,
+)
 from traced_tools.telemetry.setup import file_configuration
 from traced_tools.telemetry.setup.console import ConsoleProcessor
 from traced_tools.telemetry.setup.exporting import log_pipeline, metric_pipeline, trace_pipeline
@@ -143,7 +147,7 @@ def _checked(
     if isinstance(otlp, str):
         check_collector(otlp)
     address = None if prometheus is None else parse_address(prometheus)
-    for read in (captured_by_environment, detail_by_environment):
+    for read in (captured_by_environment, detail_by_environment, openinference_by_environment):
         read()
     return _Settings(service_name, otlp, address, console, as_capture(capture))
 

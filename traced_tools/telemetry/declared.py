@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from traced_tools.telemetry.words import Conventions
+from traced_tools.telemetry.words import Conventions, OpenInferenceKind
 
 AttributeType = Literal["string", "int", "double", "boolean", "string[]", "any"]
 """`any` is JSON text on a span, and the value itself on an event."""
@@ -28,13 +28,17 @@ class Attribute:
 
 @dataclass(frozen=True)
 class SpanType:
-    """A span: its name pattern (`{…}` is filled in), kind, the attributes it may carry, and those that are content."""
+    """A span: its name pattern (`{…}` is filled in), kind, the attributes it may carry, and those that are content.
+
+    `openinference` is its kind in the OpenInference conventions.
+    """
 
     name: str
     kind: Literal["internal", "client"]
     brief: str
     attributes: tuple[str, ...]
     content: tuple[str, ...] = ()
+    openinference: OpenInferenceKind = "CHAIN"
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,7 @@ class ChatScope(ModelScope["ChatResponse"]):
     """One call of a chat model: `chat {model}`."""
 
     content_names = names.CHAT_SPAN.content
+    openinference = names.CHAT_SPAN.openinference
     _operation = names.CHAT
     _streamed = False
     _first_chunk: float | None = None
@@ -248,6 +249,7 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
     """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
 
     content_names = names.EMBEDDINGS_SPAN.content
+    openinference = names.EMBEDDINGS_SPAN.openinference
     _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
 
     def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:

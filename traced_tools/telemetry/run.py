@@ -25,7 +25,7 @@ from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
 from traced_tools.telemetry.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, report_failure
-from traced_tools.telemetry.settings import conventions, detail_by_environment, usable
+from traced_tools.telemetry.settings import conventions, detail_by_environment, openinference_by_environment, usable
 from traced_tools.telemetry.words import DETAILS, CaptureMode, Conventions, Detail
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class TelemetryOptions:
             `hooks`. Metrics, events and the spans of refused calls are the same with each.
         slow_hook: seconds of its own time from which on a hook has a span with every detail; None for no such limit. A
             hook that fails always has a span.
+        openinference: whether spans carry `openinference.span.kind`, which Phoenix and others draw spans by. None
+            leaves it to the variable `TRACED_TOOLS_OPENINFERENCE`, and that to False.
         capture: which contents are told, as a `ContentCapture` or one of its modes; None leaves it to `configure` and
             the environment. By default none is.
         prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
@@ -70,6 +72,7 @@ class TelemetryOptions:
     logger_provider: _logs.LoggerProvider | None = None
     detail: Detail | None = None
     slow_hook: float | None = 0.1
+    openinference: bool | None = None
     capture: ContentCapture | CaptureMode | None = None
     prices: PriceTable | None = None
 
@@ -83,6 +86,7 @@ class TelemetryOptions:
         if self.detail not in (None, *DETAILS):
             raise ValueError("detail must be 'run', 'steps', 'hooks' or None")
         expect_positive("slow_hook", self.slow_hook)
+        expect("openinference", self.openinference, (bool, type(None)), "True, False or None")
 
 
 class RunTelemetry:
@@ -98,6 +102,7 @@ class RunTelemetry:
     Attributes:
         enabled: whether anything is emitted at all.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
+        openinference: whether spans carry the kinds of OpenInference.
         conventions: which names model calls are told by.
         content: what may be told of contents; None for nothing.
     """
@@ -114,6 +119,7 @@ class RunTelemetry:
         "enabled",
         "instruments",
         "logger",
+        "openinference",
         "options",
         "run_id",
         "tracer",
@@ -136,6 +142,7 @@ class RunTelemetry:
         self.conversation_id = conversation_id
         tracing = _tracing(_chosen(options.tracer_provider) or trace.get_tracer_provider()) or _NO_TRACING
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
+        self.openinference = tracing.openinference if options.openinference is None else options.openinference
         self.instruments = instruments_of(_chosen(options.meter_provider) or metrics.get_meter_provider())
         self.agent_label = {names.AGENT_NAME: agent}
         self.logger = _logger(_chosen(options.logger_provider) or _logs.get_logger_provider())
@@ -246,9 +253,10 @@ class _Tracing:
 
     tracer: trace.Tracer | None
     detail: Detail
+    openinference: bool
 
 
-_NO_TRACING: Final = _Tracing(None, "run")
+_NO_TRACING: Final = _Tracing(None, "run", False)
 _TRACINGS: WeakKeyDictionary[trace.TracerProvider, _Tracing | None] = WeakKeyDictionary()
 _LOGGERS: WeakKeyDictionary[_logs.LoggerProvider, _logs.Logger | None] = WeakKeyDictionary()
 _INSTRUMENTS: WeakKeyDictionary[metrics.MeterProvider, Instruments | None] = WeakKeyDictionary()
@@ -289,7 +297,7 @@ def _tracing(provider: trace.TracerProvider) -> _Tracing | None:
         if tracer is None:
             return None
         detail: Detail = usable(detail_by_environment, "every hook has its span") or "hooks"
-        return _Tracing(tracer, detail)
+        return _Tracing(tracer, detail, bool(usable(openinference_by_environment, "it is left out")))
 
     return _of_provider(_TRACINGS, provider, make)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from traced_tools.telemetry.declared import EventType
     from traced_tools.telemetry.metrics import Instruments
     from traced_tools.telemetry.run import RunTelemetry
+    from traced_tools.telemetry.words import OpenInferenceKind
 
 Attributes = dict[str, "AttributeValue"]
 
@@ -92,6 +93,7 @@ class Scope:
     is_origin = False
     clock: SelfClock | None = None
     content_names: tuple[str, ...] = ()
+    openinference: OpenInferenceKind
     _contents: Contents | None = None
     _span: Span | None = None
     _context: Context | None = None
@@ -138,6 +140,8 @@ class Scope:
 
     def _new_span(self, tracer: Tracer, context: Context) -> Span:
         name, kind, attributes = self._opening()
+        if self.run.openinference:
+            attributes[names.OPENINFERENCE_KIND] = self.openinference
         return tracer.start_span(name, context, kind, attributes, start_time=self._started)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:

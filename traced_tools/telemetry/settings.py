@@ -15,6 +15,7 @@ T = TypeVar("T")
 STABILITY_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 LATEST_GEN_AI: Final = "gen_ai_latest_experimental"
 DETAIL: Final = "TRACED_TOOLS_DETAIL"
+OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
@@ -56,6 +57,18 @@ def detail_by_environment() -> Detail | None:
     if not word:
         return None
     raise ConfigurationError(f"{DETAIL} must be one of {', '.join(DETAILS)}")
+
+
+def openinference_by_environment() -> bool | None:
+    """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
+
+    Raises:
+        ConfigurationError: for another word than `true` or `false`.
+    """
+    word = environ.get(OPENINFERENCE, "").strip().lower()
+    if word in ("", "true", "false"):
+        return word == "true" if word else None
+    raise ConfigurationError(f"{OPENINFERENCE} must be true or false")
 
 
 def usable(read: Callable[[], T | None], otherwise: str) -> T | None:

@@ -38,6 +38,7 @@ class AgentScope(Scope):
 
     has_events = True
     content_names = names.AGENT_SPAN.content
+    openinference = names.AGENT_SPAN.openinference
     _stop_reason: str = "error"
     _asked: Question | None = None
     _answer: Answer | None = None
@@ -148,6 +149,7 @@ class IterationScope(Scope):
     """One pass of the loop: `iteration`."""
 
     content_names = names.ITERATION_SPAN.content
+    openinference = names.ITERATION_SPAN.openinference
     _tool_calls = 0
 
     def __init__(self, run: RunTelemetry, index: int) -> None:
@@ -180,6 +182,7 @@ class HookScope(Scope):
     """One hook of one advisor: `{hook} {advisor}`."""
 
     content_names = names.HOOK_SPAN.content
+    openinference = names.HOOK_SPAN.openinference
 
     def __init__(
         self, run: RunTelemetry, hook: Hook, advisor: Advisor, iteration: int, clock: SelfClock | None

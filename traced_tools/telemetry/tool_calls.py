@@ -39,6 +39,7 @@ class ToolScope(Scope):
 
     has_events = True
     content_names = (names.TOOL_REQUESTED_NAME, *names.EXECUTE_TOOL_SPAN.content)
+    openinference = names.EXECUTE_TOOL_SPAN.openinference
     _attempts = 0
     _approved = False
     _approved_by: str | None = None

@@ -69,6 +69,8 @@ REPAIRS: Final = get_args(Repair)
 IterationOutcome = Literal["tool_calls", "answer", "error"]
 ITERATION_OUTCOMES: Final = get_args(IterationOutcome)
 
+OpenInferenceKind = Literal["AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"]
+OPENINFERENCE_KINDS: Final = get_args(OpenInferenceKind)
 
 OUTPUT_TYPES: Final = ("text", "json", "image", "speech")
 

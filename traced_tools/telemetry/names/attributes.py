@@ -12,6 +12,7 @@ from traced_tools.telemetry.words import (
     DROP_REASONS,
     HOOKS,
     ITERATION_OUTCOMES,
+    OPENINFERENCE_KINDS,
     OUTPUT_TYPES,
     REPAIRS,
     STOP_REASONS,
@@ -113,6 +114,12 @@ TOKEN_MODALITY: Final = _attribute(
 EXCEPTION_TYPE: Final = _attribute("exception.type", "string", "The exception's class.")
 EXCEPTION_MESSAGE: Final = _attribute("exception.message", "string", "The exception's text.")
 EXCEPTION_STACKTRACE: Final = _attribute("exception.stacktrace", "string", "Where it was raised.")
+
+# An attribute of another convention.
+
+OPENINFERENCE_KIND: Final = _attribute(
+    "openinference.span.kind", "string", "What OpenInference calls such a span; only if asked for.", OPENINFERENCE_KINDS
+)
 
 # Attributes of our own.
 

@@ -62,6 +62,13 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "json_string": "An array or object was written as a JSON string.",
         "dummy_argument": "The tool takes no arguments, and a placeholder was left out.",
     },
+    at.OPENINFERENCE_KIND: {
+        "AGENT": "A run.",
+        "CHAIN": "A pass of the loop, or a hook.",
+        "LLM": "A call of a chat model.",
+        "TOOL": "A requested tool call, run or refused.",
+        "EMBEDDING": "A call of an embedding model.",
+    },
     at.AUDIT_RECORD: {
         "intent": "What the model wants to do; it is durable before the tool starts.",
         "decision": "What was decided about the call.",

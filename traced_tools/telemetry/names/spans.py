@@ -13,6 +13,7 @@ _HOOK = (
     at.ADVISOR_ORDER,
     at.ITERATION_INDEX,
     at.ERROR_TYPE,
+    at.OPENINFERENCE_KIND,
 )
 _ANY_TOOL = (
     at.TOOL_NAME,
@@ -31,6 +32,7 @@ _ANY_TOOL = (
     at.TOOL_RESULT_SIZE,
     at.TOOL_SOURCE,
     at.ERROR_TYPE,
+    at.OPENINFERENCE_KIND,
 )
 _USAGE = (
     at.USAGE_INPUT_TOKENS,
@@ -72,14 +74,16 @@ AGENT_SPAN: Final = SpanType(
         at.LIMIT_MAX_TOOL_CALLS,
         at.LIMIT_MAX_TOKENS,
         at.LIMIT_MAX_SECONDS,
+        at.OPENINFERENCE_KIND,
     ),
     (*_CONVERSATION, *_EXCEPTION),
+    "AGENT",
 )
 ITERATION_SPAN: Final = SpanType(
     "iteration",
     "internal",
     "One pass of the loop: a model call and its tools.",
-    (at.ITERATION_INDEX, at.ITERATION_TOOL_CALLS, at.ERROR_TYPE),
+    (at.ITERATION_INDEX, at.ITERATION_TOOL_CALLS, at.ERROR_TYPE, at.OPENINFERENCE_KIND),
     _EXCEPTION,
 )
 HOOK_SPAN: Final = SpanType(
@@ -113,8 +117,10 @@ CHAT_SPAN: Final = SpanType(
         at.AGENT_NAME,
         at.ITERATION_INDEX,
         at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
     ),
     (*_CONVERSATION, *_EXCEPTION),
+    "LLM",
 )
 EMBEDDINGS_SPAN: Final = SpanType(
     "embeddings {model}",
@@ -131,8 +137,10 @@ EMBEDDINGS_SPAN: Final = SpanType(
         at.EMBEDDINGS_DIMENSION_COUNT,
         at.USAGE_INPUT_TOKENS,
         at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
     ),
     _EXCEPTION,
+    "EMBEDDING",
 )
 EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
@@ -148,6 +156,7 @@ EXECUTE_TOOL_SPAN: Final = SpanType(
         at.TOOL_RESULT_CUT,
     ),
     (*_TOOL_CONTENT, *_EXCEPTION),
+    "TOOL",
 )
 REFUSE_TOOL_SPAN: Final = SpanType(
     "refuse_tool {tool}",
@@ -155,6 +164,7 @@ REFUSE_TOOL_SPAN: Final = SpanType(
     "One tool call that was refused before it ran.",
     (*_ANY_TOOL, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
     (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
+    "TOOL",
 )
 SPANS: Final = (
     AGENT_SPAN,
