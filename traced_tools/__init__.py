@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from traced_tools.tools.resolver import StaticToolCallbackResolver as StaticToolCallbackResolver
     from traced_tools.tools.result import ToolExecutionResult as ToolExecutionResult
     from traced_tools.tools.result import ToolResult as ToolResult
+    from traced_tools.tools.run import NestedUsage as NestedUsage
     from traced_tools.tools.selection import ToolCallbackProvider as ToolCallbackProvider
     from traced_tools.tools.selection import ToolCallbackResolver as ToolCallbackResolver
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
@@ -131,6 +132,7 @@ _EXPORTS = {
     "ModelError": "traced_tools.errors",
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
+    "NestedUsage": "traced_tools.tools.run",
     "ObserverAdvisor": "traced_tools.advisors.observer",
     "PriceTable": "traced_tools.telemetry.prices",
     "ProviderPart": "traced_tools.messages",
@@ -217,6 +219,7 @@ __all__ = [
     "ModelError",
     "ModelTimeout",
     "NeedsEventLoop",
+    "NestedUsage",
     "ObserverAdvisor",
     "PriceTable",
     "ProviderPart",

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from traced_tools._checks import checked_mapping, expect, expect_each
 from traced_tools._flow import Flow, acall, call
@@ -19,6 +19,7 @@ from traced_tools.models.base import ChatModel
 from traced_tools.options import NO_OPTIONS, ChatOptions
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.telemetry.run_attributes import checked_attributes, merged
 from traced_tools.telemetry.spans import agent_scope
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.conversation import with_results
@@ -27,6 +28,9 @@ from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
 from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 
@@ -50,9 +54,10 @@ class ChatClient:
         resolver: finds the tools that `tools` names.
         resolver_fallback: whether it is also asked for a tool that the model names and the request does not carry.
         telemetry: what to emit, and where to.
+        attributes: what every run is marked with, such as a team; those of a request are merged into them.
 
     Raises:
-        TypeError: for an argument of the wrong type; the text names it.
+        TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
         AdvisorChainError: for advisors that do not fit together.
         ToolDefinitionError: for something in `tools` that is no tool, or two tools of one name.
         ToolNotFoundError: for a name in `tools` that the resolver does not know.
@@ -75,6 +80,7 @@ class ChatClient:
         resolver: ToolCallbackResolver | None = None,
         resolver_fallback: bool = False,
         telemetry: TelemetryOptions | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
     ) -> None:
         expect("model", model, ChatModel, "a ChatModel, such as OpenAIChatModel('...')")
         expect("model.model", getattr(model, "model", None), str, "a str: set it on your ChatModel")
@@ -106,6 +112,7 @@ class ChatClient:
             "resolver": resolver,
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
+            "attributes": checked_attributes(attributes),
         }
         self._chain = self._chain_with((), tool_calling=True)
 
@@ -134,6 +141,7 @@ class ChatClient:
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
         params: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
     ) -> ChatClientRequestSpec:
         """Assemble a request; nothing is sent before one of its `call`, `acall`, `stream`, `astream`, `start`.
 
@@ -153,6 +161,10 @@ class ChatClient:
             tool_errors: what happens when a tool fails, instead of the client's.
             params: what advisors read as `request.context`. Each run gets a copy, and a copy of each `dict`, `list`,
                 `set` and `tuple` in it; other objects are shared between runs.
+            attributes: what the run is marked with, such as its user and tenant, merged into the client's: on its span,
+                its typed events and its audit records, whatever `capture` says, and never a metric label. Up to 32 keys
+                of up to 64 letters, digits, `.`, `_` and `-`; values are str (up to 256 characters), bool, int, float,
+                or sequences of up to 32 of one of these. Runs that begin inside of it have them as well.
 
         Raises:
             TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
@@ -181,6 +193,7 @@ class ChatClient:
                 tool_advisors=chain.tool_advisors,
                 watchers=chain.watchers,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
+                attributes=merged(own["attributes"], checked_attributes(attributes)),
             ),
         )
 
@@ -245,7 +258,7 @@ class ChatClientRequestSpec:
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
-        run.telemetry.make_current()
+        run.make_current()
         with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
             run.trace_id = scope.trace_id
             watch = run.events.of_run(self.chain.model, request, run.totals)

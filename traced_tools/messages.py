@@ -339,24 +339,30 @@ class Usage(Value):
 class UsageSum:
     """Adds up the usage of model calls; the sum is made when somebody asks for it."""
 
-    __slots__ = ("_added", "_sum")
+    __slots__ = ("_counted",)
 
     def __init__(self) -> None:
-        self._sum: Usage | None = None
-        self._added: list[Usage] = []
+        self._counted: tuple[Usage | None, list[Usage]] = None, []  # one object, which another thread reads as a whole
 
     def add(self, usage: Usage | None) -> None:
         """Count the usage of a model call, if it reported one."""
         if usage is not None:
-            self._added.append(usage)
+            self._counted[1].append(usage)
 
     @property
     def total(self) -> Usage | None:
         """The sum so far; None while no call has reported any."""
-        if self._added:
-            self._sum = _sum_of(self._added if self._sum is None else [self._sum, *self._added])
-            self._added.clear()
-        return self._sum
+        total, added = self._counted
+        if added:
+            total = _sum_of(added if total is None else [total, *added])
+            self._counted = total, []
+        return total
+
+    def peek(self) -> Usage | None:
+        """Return the sum so far and keep nothing, for a thread that is not the one that adds."""
+        total, added = self._counted
+        counted = [*added] if total is None else [total, *added]
+        return _sum_of(counted) if counted else None
 
 
 def encodable(text: str) -> str:

@@ -147,6 +147,8 @@ def _subject_of(tool: str, told: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
         "trace_id": None,
         "span_id": None,
         "tags": None,
+        "parent_run_id": None,
+        "attributes": None,
     }
     return subject | _taken(told, tuple(subject)), told
 

@@ -95,6 +95,8 @@ def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
             "agent": "planner",
             "tool": "book",
             "conversation_id": "c-4711",
+            "parent_run_id": None,
+            "attributes": None,
             "trace_id": TRACE,
             "span_id": None,
             "state": "error",
@@ -109,6 +111,53 @@ def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
             "conflicting": 0,
         }
     ]
+
+
+@pytest.fixture
+def marked(store: Path) -> Path:
+    """A store of runs with attributes: two of one tenant, one of another, and one that is unfinished."""
+    chain = Chain()
+    given = ({"tenant": "acme", "seats": 3, "tags": ["a", "b"]}, {"tenant": "acme", "beta": True}, {"tenant": "other"})
+    for tool, attributes in zip(("one", "two", "three"), given, strict=True):
+        chain.call(tool, run_id=f"run-{tool}", attributes=attributes, parent_run_id=RUN)
+    chain.call("four", run_id="run-four", attributes={"tenant": "acme"}, outcome=None)
+    chain.call("five", run_id="run-five", outcome=None)
+    insert(store.with_name("marked.db"), chain.rows)
+    return store.with_name("marked.db")
+
+
+@pytest.mark.parametrize(
+    ("options", "tools"),
+    [
+        (["--attribute", "tenant=acme"], ["four", "two", "one"]),
+        (["--attribute", "tenant=acme", "--limit", "1"], ["four"]),
+        (["--attribute", "tenant=acme", "--outcome", "ok"], ["two", "one"]),
+        (["--attribute", "tenant=acme", "--outcome", "unfinished"], ["four"]),
+        (["--attribute", "tenant=acme", "--attribute", "seats=3"], ["one"]),
+        (["--attribute", "tags=b"], ["one"]),
+        (["--attribute", "beta=true"], ["two"]),
+        (["--attribute", "tenant="], []),
+    ],
+    ids=str,
+)
+def test_list_and_export_take_attributes_of_runs(marked: Path, options: list[str], tools: list[str]) -> None:
+    listed = json.loads(printed("list", "--json", "--store", marked, *options))
+    assert [call["tool"] for call in listed] == tools
+    if "--limit" not in options:
+        lines = printed("export", "--format", "jsonl", "--store", marked, *options).splitlines()
+        assert {json.loads(line)["tool"] for line in lines} == set(tools)
+
+
+def test_json_and_show_tell_the_attributes_and_the_run_around(marked: Path) -> None:
+    (call,) = json.loads(printed("list", "--json", "--tool", "one", "--store", marked))
+    assert (call["attributes"], call["parent_run_id"]) == ({"tenant": "acme", "seats": 3, "tags": ["a", "b"]}, RUN)
+    shown = [line.strip("├─└│ ") for line in printed("show", "run-one", "--store", marked).splitlines()]
+    assert shown[2:6] == [f"parent run   {RUN}", "attributes   seats=3", 'tags=["a", "b"]', "tenant=acme"]
+
+
+@pytest.mark.parametrize("given", ["tenant", "=acme", ""])
+def test_an_attribute_without_a_key_or_a_value_is_an_error(marked: Path, given: str) -> None:
+    assert "KEY=VALUE" in complaint("list", "--attribute", given, "--store", marked)
 
 
 def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ usages = st.none() | st.builds(
     Usage,
     **{name: st.none() | counts for name in Usage.model_fields},  # type: ignore[arg-type]
 )
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = scalars | st.lists(scalars).map(tuple)
 WORDS: dict[str, tuple[str, ...]] = {"decision": DECISIONS, "stop_reason": STOP_REASONS}
 OUTCOMES = {"tool_finished": TOOL_OUTCOMES, "iteration_finished": ITERATION_OUTCOMES}
 
@@ -56,6 +58,8 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
         return found[name]
     if name in OURS:
         return st.none() | ids if name in ("trace_id", "span_id") else ids
+    if name == "attributes":
+        return st.none() | st.dictionaries(st.text(st.characters(codec="ascii")), values)
     wanted = (field.annotation, *get_args(field.annotation))
     made = st.booleans() if bool in wanted else counts if int in wanted else texts
     return made if field.is_required() else st.none() | made if type(None) in wanted else made

@@ -346,6 +346,8 @@ def _subject(event: ToolIntended) -> Subject:
         conversation_id=event.conversation_id,
         trace_id=event.trace_id,
         span_id=event.span_id,
+        parent_run_id=event.parent_run_id,
+        attributes=event.attributes,
     )
 
 

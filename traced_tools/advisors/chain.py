@@ -135,6 +135,8 @@ class AdvisorChain:
             run.totals.usage.add(response.usage)
             watch.answered(response)
             _check_answer(model, response)
+        if scope.cost is not None:
+            run.totals.cost = (run.totals.cost or 0.0) + scope.cost
         answer = ChatClientResponse(
             run,
             response,

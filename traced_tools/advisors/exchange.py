@@ -17,7 +17,7 @@ from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.words import StopReason
 from traced_tools.tools.conversation import with_results
 from traced_tools.tools.result import ToolResult
-from traced_tools.tools.run import RunContext
+from traced_tools.tools.run import NestedUsage, RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 
@@ -156,6 +156,14 @@ class ChatClientResponse:
     def conversation_id(self) -> str | None:
         """The caller's conversation, when it gave one."""
         return self.run.conversation_id
+
+    @property
+    def nested_usage(self) -> NestedUsage | None:
+        """What the runs used that began inside of this one, at any depth; None when there are none.
+
+        `usage` has none of it. A nested run that goes on after this one has ended still adds to it.
+        """
+        return self.run.totals.nested_usage()
 
     def replace(self, **changes: Any) -> ChatClientResponse:
         """Return a copy with `changes`."""

@@ -141,7 +141,7 @@ class _Loop:
         self._history = self._messages = self._request.messages
         while True:
             iteration = self._run.totals.iterations + 1
-            if limit := self._run.tally.begin(iteration, self._run.totals.usage):
+            if limit := self._run.tally.begin(iteration, self._run.totals.spent):
                 return await self._limited(limit, iteration, call_next)
             result = await self._pass(iteration, call_next)
             if result is None:
@@ -171,7 +171,7 @@ class _Loop:
                 response,
                 tools if broken else response.offered or self._request.tools,
                 iteration=iteration,
-                spent=broken or run.tally.spend(run.totals.usage),
+                spent=broken or run.tally.spend(run.totals.spent),
             )
             self._history = result.conversation_history
             run.results.extend(result.results)

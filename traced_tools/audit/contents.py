@@ -79,6 +79,10 @@ def _add_subject(fields: dict[str, Any], subject: Subject) -> None:
         fields["trace_id"] = subject.trace_id
     if subject.span_id is not None:
         fields["span_id"] = subject.span_id
+    if subject.parent_run_id is not None:
+        fields["parent_run_id"] = subject.parent_run_id
+    if subject.attributes:
+        fields["attributes"] = dict(subject.attributes)
 
 
 def _nothing(name: str, content: Content, redactor: Redactor | None) -> str | None:

@@ -17,8 +17,9 @@ from traced_tools.errors import ConfigurationError
 ExportFormat = Literal["jsonl", "csv", "parquet"]
 
 _TEXTS: Final = (
-    *("service", "agent", "run_id", "call_id", "tool", "conversation_id", "trace_id", "span_id", "decision", "advisor"),
-    *("reason_code", "by", "outcome", "error_type", "source", "model", "provider", "response_id", "definition_digest"),
+    *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
+    *("trace_id", "span_id", "decision", "advisor", "reason_code", "by", "outcome", "error_type"),
+    *("source", "model", "provider", "response_id", "definition_digest"),
 )
 _COUNTS: Final = ("iteration", "batch_index", "batch_size", "attempts")
 _CONTENTS: Final = ("arguments", "requested_arguments", "reason", "result")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ class CallFilter:
     conversation: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    attributes: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _one_of("outcome", self.outcome, STATES)
@@ -60,6 +62,19 @@ class CallFilter:
             yield RECORDS.c.time >= nanoseconds(self.since)
         if self.until is not None:
             yield RECORDS.c.time < nanoseconds(self.until)
+
+    def fits(self, attributes: object) -> bool:
+        """Whether a record with such attributes is asked for; of a sequence, each item is one of its values."""
+        found = attributes if isinstance(attributes, dict) else {}
+        return all(_text(value) in _texts(found.get(key)) for key, value in self.attributes.items())
+
+
+def _texts(value: object) -> list[str]:
+    return [] if value is None else [_text(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def matching_keys(wanted: CallFilter) -> Select[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -145,6 +145,7 @@ class AuditReader:
         conversation: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        attributes: Mapping[str, object] | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
         """Return the calls of which all that is given is true, each once, newest first.
@@ -161,6 +162,8 @@ class AuditReader:
             conversation: the conversation's id.
             since: not before; needs a time zone.
             until: before; needs a time zone.
+            attributes: attributes of the run with their values, as values or as texts (`3`, `true`); of a sequence, one
+                of its items. No index leads to them: calls are looked at one by one, newest first.
             limit: the most calls that are returned.
 
         Raises:
@@ -169,7 +172,7 @@ class AuditReader:
         """
         if limit < 1:
             raise ConfigurationError(f"limit must be at least 1, not {limit}")
-        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until)
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
         limit = min(limit, queries.MOST)
         with self._opened() as store:
             if outcome == UNFINISHED:
@@ -210,6 +213,7 @@ class AuditReader:
         conversation: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> Iterator[AuditRecord]:
         """Give records chain by chain, each in order, a few at a time; without any argument all there are.
 
@@ -220,7 +224,8 @@ class AuditReader:
             AuditError: when the store cannot be read.
             ConfigurationError: for a word that no call has, or a time without a zone.
         """
-        return self._records(CallFilter(tool, outcome, decision, agent, conversation, since, until))
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
+        return self._records(wanted)
 
     def _opened(self) -> AbstractContextManager[OpenStore]:
         return opened(self.store)
@@ -228,7 +233,10 @@ class AuditReader:
     def _records(self, wanted: CallFilter) -> Iterator[AuditRecord]:
         with self._opened() as store, closing(store.rows(queries.records_matching(wanted))) as rows:
             for row in rows:
-                yield AuditRecord(*row)
+                record = AuditRecord(*row)
+                fields = parsed(record.body) if wanted.attributes else None
+                if fields is None or wanted.fits(fields.get("attributes")):  # what cannot be read may be asked for
+                    yield record
 
     def __repr__(self) -> str:
         return "AuditReader()"  # a URL may hold a password
@@ -240,11 +248,17 @@ def _matching(store: OpenStore, wanted: CallFilter, limit: int) -> list[AuditedC
     at_once = min(_AT_ONCE, limit)
     with closing(store.rows(queries.matching_keys(wanted), at_once)) as newest:
         for keys in _batches(newest, at_once):
-            calls = calls_of(store, keys).items()
-            found |= {key: call for key, call in calls if wanted.outcome in (None, call.state) or call.state == DAMAGED}
+            found |= {key: call for key, call in calls_of(store, keys).items() if _is_wanted(call, wanted)}
             if len(found) >= limit:
                 break
     return [*found.values()][:limit]
+
+
+def _is_wanted(call: AuditedCall, wanted: CallFilter) -> bool:
+    """Whether a call, of which the rest is true, ended so and has such attributes; a damaged one may have."""
+    if call.state == DAMAGED:
+        return True
+    return wanted.outcome in (None, call.state) and (not wanted.attributes or wanted.fits(call.told("attributes")))
 
 
 def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
@@ -254,6 +268,9 @@ def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
         for keys in _batches(newest, at_once):
             intents = store.rows(queries.intents_among(keys, wanted))
             times = {(row[0], row[1], row[2]): _number(row[3]) for row in intents}
+            if wanted.attributes:
+                calls = calls_of(store, [*times])
+                times = {key: time for key, time in times.items() if key in calls and _is_wanted(calls[key], wanted)}
             found |= {key: times[key] for key in keys if key in times}
             if len(found) >= limit:
                 break

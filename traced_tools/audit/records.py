@@ -73,6 +73,8 @@ class Subject:
         conversation_id: the caller's conversation, when it gave one.
         trace_id: the trace in hex, when there is one.
         span_id: the span of the call in hex, when there is one.
+        parent_run_id: the run that the run began in, when it began in one.
+        attributes: what the application said of the run, as plain JSON, when it said anything.
     """
 
     agent: str
@@ -84,6 +86,8 @@ class Subject:
     conversation_id: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
+    parent_run_id: str | None = None
+    attributes: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

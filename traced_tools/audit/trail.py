@@ -203,6 +203,7 @@ class AuditTrail:
         conversation: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        attributes: Mapping[str, object] | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
         """Return the recorded calls of which all that is given is true, newest first; see `AuditReader.calls`.
@@ -217,6 +218,7 @@ class AuditTrail:
             conversation=conversation,
             since=since,
             until=until,
+            attributes=attributes,
             limit=limit,
         )
 

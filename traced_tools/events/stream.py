@@ -71,6 +71,7 @@ class RunEvents:
     Args:
         telemetry: the identity of the run, and what it may tell.
         watchers: who is told.
+        parent_run_id: the run that it began in, if it began in one.
 
     Attributes:
         wanted: whether anybody is told of more than the run's start and end.
@@ -90,14 +91,18 @@ class RunEvents:
         "wants_deltas",
     )
 
-    def __init__(self, telemetry: RunTelemetry, watchers: Watchers = NOBODY) -> None:
+    def __init__(self, telemetry: RunTelemetry, watchers: Watchers = NOBODY, parent_run_id: str | None = None) -> None:
         self._telemetry = telemetry
         self._watchers = watchers
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "run_id": telemetry.run_id,
             "agent": telemetry.agent,
             "conversation_id": telemetry.conversation_id,
         }
+        if parent_run_id is not None:
+            self._identity["parent_run_id"] = parent_run_id
+        if telemetry.attributes:
+            self._identity["attributes"] = telemetry.attributes
         self._sequence = 0
         self._deltas = 0
         self._lock = threading.RLock()  # a watcher may run something that makes events in turn

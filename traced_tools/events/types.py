@@ -7,13 +7,15 @@ A `repr` shows which event it is and never what was said.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator
 
 from traced_tools.messages import Usage, Value, encodable
 from traced_tools.telemetry import names
+from traced_tools.telemetry.run_attributes import RunAttributes
 from traced_tools.telemetry.words import Decision, IterationOutcome, StopReason, ToolOutcome
 
 SCHEMA_VERSION: Final = 1
@@ -21,6 +23,17 @@ SCHEMA_VERSION: Final = 1
 
 Text = Annotated[str, AfterValidator(encodable)]
 """A text from elsewhere, with `?` for what JSON cannot hold."""
+
+
+def _read_only(value: Any, validate: ValidatorFunctionWrapHandler) -> RunAttributes:
+    return value if type(value) is RunAttributes else RunAttributes(validate(value))
+
+
+_Scalar = bool | int | float | Text
+_Value = _Scalar | tuple[_Scalar, ...]
+Attributes = Annotated[
+    Mapping[str, _Value], WrapValidator(_read_only), PlainSerializer(dict, return_type=dict[str, _Value])
+]
 
 
 class Event(Value):
@@ -38,6 +51,8 @@ class Event(Value):
         agent: the client's name.
         conversation_id: the caller's conversation, when it gave one.
         iteration: the pass of the tool loop, from 1; 0 outside it.
+        parent_run_id: the run that this one began in, such as that of the tool that asks this agent.
+        attributes: what the application said of the run, and of those it is nested in.
     """
 
     model_config = ConfigDict(extra="ignore")  # a later release may have written it
@@ -53,6 +68,8 @@ class Event(Value):
     agent: Text
     conversation_id: Text | None = None
     iteration: int
+    parent_run_id: str | None = None
+    attributes: Attributes | None = None
 
     def told(self) -> Self:
         """Return what of the event may leave the process."""

@@ -58,9 +58,13 @@ class ModelScope(Scope, Generic[R]):
         run: the telemetry of the run it belongs to.
         model: the model that is called.
         labels: what every metric of calls to it carries.
+
+    Attributes:
+        cost: US dollars, once the call is over and where its price was asked for and is known.
     """
 
     has_events = True
+    cost: float | None = None
     _operation: str
     _usage: tuple[tuple[str, str], ...]
     _response: R | None = None
@@ -120,6 +124,7 @@ class ModelScope(Scope, Generic[R]):
         if dollars is None:
             instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
         else:
+            self.cost = dollars
             instruments.usage_cost.add(dollars, labels, self._context)
 
     def _dollars(self, prices: PriceTable, usage: Usage) -> float | None:

@@ -24,6 +24,7 @@ from traced_tools.messages import encodable
 from traced_tools.telemetry import names
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
+from traced_tools.telemetry.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.telemetry.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, report_failure
 from traced_tools.telemetry.settings import conventions, detail_by_environment, openinference_by_environment, usable
 from traced_tools.telemetry.words import DETAILS, CaptureMode, Conventions, Detail
@@ -98,6 +99,7 @@ class RunTelemetry:
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
         is_watched: whether events of the run go to advisors, which may tell contents as well.
+        attributes: what the application says of the run.
 
     Attributes:
         enabled: whether anything is emitted at all.
@@ -112,6 +114,7 @@ class RunTelemetry:
         "_failed_steps",
         "agent",
         "agent_label",
+        "attributes",
         "clock",
         "content",
         "conventions",
@@ -135,8 +138,10 @@ class RunTelemetry:
         conversation_id: str | None = None,
         *,
         is_watched: bool = False,
+        attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
         self.options = options
+        self.attributes = attributes
         self.agent = agent = encodable(agent)
         self.run_id = run_id
         self.conversation_id = conversation_id

@@ -303,7 +303,7 @@ class NoScope:
     """Stands for every scope while nothing listens: notes nothing, costs nothing."""
 
     __slots__ = ()
-    trace_id = None
+    trace_id = cost = None
 
     def __enter__(self) -> Self:
         return self

@@ -96,6 +96,8 @@ class AgentScope(Scope):
         }
         if run.conversation_id is not None:
             attributes[names.CONVERSATION_ID] = run.conversation_id
+        if run.attributes:
+            attributes.update(run.attributes)
         return self.step(), SpanKind.INTERNAL, attributes
 
     def _totals_attributes(self) -> Attributes:

@@ -24,11 +24,11 @@ class LoopLimits:
 
     Args:
         max_iterations: passes of the loop, each a model call and its tools.
-        max_tool_calls: tool calls the model may ask for.
+        max_tool_calls: tool calls the model may ask for; those of nested runs so far count.
         max_calls_per_tool: of these, for any one tool.
         max_repeated_calls: how often the same tool may be called with the same arguments while its result stays the
             same. Identical calls of one answer count as one, and tools with `repeatable=True` do not count.
-        max_tokens: input and output tokens, as far as the provider reports them.
+        max_tokens: input and output tokens, as far as the provider reports them, those of nested runs included.
         max_seconds: time since the run began.
         max_calls_of: for single tools by name, instead of `max_calls_per_tool`; None for no limit of their own.
         on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld (a
@@ -118,13 +118,16 @@ class LimitTally:
         seconds = self.limits.max_seconds
         return None if seconds is None else self._started + seconds
 
-    def admit(self, call: ToolCall, *, answer: object = None, repeatable: bool = False) -> StopReason | None:
+    def admit(
+        self, call: ToolCall, *, answer: object = None, repeatable: bool = False, nested: int = 0
+    ) -> StopReason | None:
         """Count a requested call; return the limit it breaks, or None when it may run.
 
         Args:
             call: what the model asked for.
             answer: identifies the model's answer; identical calls of one answer count once.
             repeatable: whether the tool may be called with the same arguments any number of times.
+            nested: the calls of runs nested in this one so far.
         """
         limits = self.limits
         self._calls += 1
@@ -135,7 +138,7 @@ class LimitTally:
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
             return self._break("max_calls_per_tool", call.name)
-        if limits.max_tool_calls is not None and self._calls > limits.max_tool_calls:
+        if limits.max_tool_calls is not None and self._calls + nested > limits.max_tool_calls:
             return self._break("max_tool_calls")
         return None
 

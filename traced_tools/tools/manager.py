@@ -15,7 +15,16 @@ from traced_tools._steps import Batch, perform
 from traced_tools._workers import WorkerPool, using
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.events.stream import Watchers
-from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMessage, Message, ToolCall, ToolMessage, Usage
+from traced_tools.messages import (
+    ANY_MESSAGE,
+    MESSAGE_TYPES,
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UsageSum,
+)
 from traced_tools.models.base import ChatResponse
 from traced_tools.telemetry.run import TelemetryOptions
 from traced_tools.telemetry.words import Decision, StopReason
@@ -310,10 +319,11 @@ class ToolCallingManager:
 
     def _admitted(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> ExecuteTools:
         """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
+        nested = run.totals.nested_tool_calls
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
             repeatable = _is_repeatable(tools.by_name.get(asked.name))
-            limit = spent or run.tally.admit(asked, answer=step.calls, repeatable=repeatable)
+            limit = spent or run.tally.admit(asked, answer=step.calls, repeatable=repeatable, nested=nested)
             if limit is not None:
                 decision: Decision = "repeated" if limit == "repeated_call" else "limited"
                 text = f"{NOT_RUN}{_LIMIT_TEXT[limit]}. Answer with what you have."
@@ -415,14 +425,14 @@ class ToolCallingManager:
         selection: ToolSelection,
         approved: Mapping[str, str | None],
     ) -> ToolExecutionResult:
-        run.telemetry.make_current()
+        run.make_current()
         tools = await selection.tool_set()
         repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
         run.totals.iterations = run.tally.count(messages, repeatable) + 1
-        usage = getattr(response, "usage", None)
-        run.totals.usage.add(usage if isinstance(usage, Usage) else None)
+        usage, used = getattr(response, "usage", None), UsageSum()  # the run that asked for the response has counted it
+        used.add(usage if isinstance(usage, Usage) else None)
         answer = ChatResponse(response.message).with_call_ids()
-        spent = run.tally.begin(run.totals.iterations, run.totals.usage)
+        spent = run.tally.begin(run.totals.iterations, used)
         with run.events.of_iteration(0) as watch:
             watch.requested(len(answer.tool_calls))
             result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)

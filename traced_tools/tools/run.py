@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from traced_tools._ids import time_ordered_id
 from traced_tools.events.stream import NOBODY, RunEvents, Watchers
-from traced_tools.messages import Message, UsageSum
+from traced_tools.messages import Message, Usage, UsageSum
 from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions
+from traced_tools.telemetry.run_attributes import NO_ATTRIBUTES, RunAttributes, merged
 from traced_tools.tools.context import ToolContext
 from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
@@ -21,14 +23,69 @@ if TYPE_CHECKING:
     from traced_tools.tools.selection import ToolCallbackResolver
 
 
+@dataclass(frozen=True, slots=True)
+class NestedUsage:
+    """What the runs used that began inside of a run, and the runs inside of those.
+
+    Attributes:
+        model_calls: calls of models.
+        tool_calls: tool calls that models asked for.
+        usage: tokens, as far as providers report them.
+        cost: US dollars of the calls that a price table knows, where metrics are on; None where there are none.
+    """
+
+    model_calls: int
+    tool_calls: int
+    usage: Usage | None = None
+    cost: float | None = None
+
+
 @dataclass(slots=True)
 class Totals:
-    """What a run has used so far."""
+    """What a run has used so far; `nested` are the totals of the runs that began inside of it."""
 
     iterations: int = 0
     inference_calls: int = 0
     tool_calls: int = 0
     usage: UsageSum = field(default_factory=UsageSum)
+    cost: float | None = None
+    nested: list[Totals] = field(default_factory=list)
+
+    @property
+    def spent(self) -> UsageSum:
+        """The tokens of the run and of all runs nested in it."""
+        if not self.nested:
+            return self.usage
+        together = UsageSum()
+        together.add(self.usage.total)
+        for each in self._below():
+            together.add(each.usage.peek())
+        return together
+
+    @property
+    def nested_tool_calls(self) -> int:
+        """How many calls the models of nested runs asked for."""
+        return sum(each.tool_calls for each in self._below()) if self.nested else 0
+
+    def nested_usage(self) -> NestedUsage | None:
+        """Return what all nested runs have used so far; None when there are none."""
+        if not self.nested:
+            return None
+        below, together = [*self._below()], UsageSum()
+        for each in below:
+            together.add(each.usage.peek())
+        costs = [each.cost for each in below if each.cost is not None]
+        model_calls, tool_calls = (sum(getattr(each, name) for each in below) for name in _CALLS)
+        return NestedUsage(model_calls, tool_calls, together.total, sum(costs) if costs else None)
+
+    def _below(self) -> Iterator[Totals]:
+        """Give the totals of the nested runs, at any depth; a run that goes on in another thread may add to them."""
+        for each in self.nested:
+            yield each
+            yield from each._below()
+
+
+_CALLS = ("inference_calls", "tool_calls")
 
 
 class RunContext:
@@ -44,21 +101,26 @@ class RunContext:
         tool_advisors: the advisors around each tool call, outermost first.
         watchers: who is told of the events of the run.
         resolver_fallback: where a tool is looked up that the model names and the request does not carry.
+        attributes: what the application says of the run, on top of what it says of the run that this one begins in.
 
     Attributes:
+        parent_id: the id of the run that this one begins in, if it begins in one.
         complete: the last conversation that was found to have a result for each call.
         results: what became of each call that a loop has run so far.
         reached: each tuple of these that a response of a loop has held.
     """
 
     __slots__ = (
+        "_outer",
         "agent",
+        "attributes",
         "complete",
         "conversation_id",
         "delivery",
         "events",
         "id",
         "limits",
+        "parent_id",
         "reached",
         "resolver_fallback",
         "results",
@@ -83,8 +145,14 @@ class RunContext:
         tool_advisors: tuple[Advisor, ...] = (),
         watchers: Watchers = NOBODY,
         resolver_fallback: ToolCallbackResolver | None = None,
+        attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
-        self.id = time_ordered_id()
+        self.id: str = time_ordered_id()
+        self.totals = Totals()
+        outer = _CURRENT.get()
+        self._outer = None if outer is None else outer.totals
+        self.parent_id = None if outer is None else outer.id
+        self.attributes: RunAttributes = attributes if outer is None else merged(outer.attributes, attributes)
         self.agent = agent
         self.conversation_id = conversation_id
         self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping
@@ -93,16 +161,27 @@ class RunContext:
         self.tool_advisors = tool_advisors
         self.resolver_fallback = resolver_fallback
         self.telemetry = RunTelemetry(
-            telemetry or TelemetryOptions(), agent, self.id, conversation_id, is_watched=any(watchers)
+            telemetry or TelemetryOptions(),
+            agent,
+            self.id,
+            conversation_id,
+            is_watched=any(watchers),
+            attributes=self.attributes,
         )
-        self.events = RunEvents(self.telemetry, watchers)
+        self.events = RunEvents(self.telemetry, watchers, self.parent_id)
         self.tally = LimitTally(limits)
-        self.totals = Totals()
         self.complete: tuple[Message, ...] | None = None
         self.results: list[ToolResult] = []
         self.reached: list[tuple[ToolResult, ...]] = []
         self.delivery: Delivery | None = None
         self.trace_id: str | None = None
+
+    def make_current(self) -> None:
+        """Have runs that begin in this context, which must be the run's own, be nested in this one."""
+        self.telemetry.make_current()
+        _CURRENT.set(self)
+        if self._outer is not None:
+            self._outer.nested.append(self.totals)
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
         """Return what the tool of one call may know."""
@@ -124,3 +203,6 @@ class RunContext:
 
     def __repr__(self) -> str:
         return f"<RunContext {self.id} of {self.agent}>"
+
+
+_CURRENT: ContextVar[RunContext | None] = ContextVar("traced_tools_run", default=None)

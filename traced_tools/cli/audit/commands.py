@@ -60,6 +60,7 @@ def list_calls(
     decision: options.Decision = None,
     agent: options.Agent = None,
     conversation: options.Conversation = None,
+    attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
     limit: Annotated[int, typer.Option(min=1, help="The most calls that are listed.")] = 100,
@@ -80,6 +81,7 @@ def list_calls(
                 decision=decision,
                 agent=agent,
                 conversation=conversation,
+                attributes=options.attributes_of(attribute),
                 since=first,
                 until=last,
                 limit=limit,
@@ -147,6 +149,7 @@ def export(
     decision: options.Decision = None,
     agent: options.Agent = None,
     conversation: options.Conversation = None,
+    attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
@@ -159,6 +162,7 @@ def export(
             decision=decision,
             agent=agent,
             conversation=conversation,
+            attributes=options.attributes_of(attribute),
             since=first,
             until=last,
         )

@@ -36,6 +36,10 @@ Outcome = Annotated[str | None, typer.Option(help=f"Calls that ended so: {', '.j
 Decision = Annotated[str | None, typer.Option(help=f"Calls this was decided about: {', '.join(AUDIT_DECISIONS)}.")]
 Agent = Annotated[str | None, typer.Option(help="Calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Calls of this conversation.")]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", metavar="KEY=VALUE", help="Calls of runs with this attribute; may be repeated."),
+]
 Since = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Not before: 2026-07-01T12:00+02:00 (UTC without a zone), or 2h, 7d ago."),
@@ -55,6 +59,17 @@ Verified = Annotated[
     bool, typer.Option("--verified", help="Verify the trail, and show nothing but the records that were verified.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def attributes_of(given: list[str] | None) -> dict[str, str]:
+    """Return the attributes that `--attribute` asks for; raises `typer.BadParameter` for one that is none."""
+    found: dict[str, str] = {}
+    for each in given or ():
+        key, equals, value = each.partition("=")
+        if not key or not equals:
+            raise typer.BadParameter("an attribute is KEY=VALUE, such as tenant=acme", param_hint="--attribute")
+        found[key] = value
+    return found
 
 
 def times_of(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:

@@ -30,6 +30,12 @@ from traced_tools.cli.audit.shown import (
 _LONG: Final = 2000
 """Characters of a stored content that are shown."""
 _DIGEST: Final = 12
+_ABOUT: Final = (
+    ("agent", "agent"),
+    ("conversation", "conversation_id"),
+    ("parent run", "parent_run_id"),
+    ("trace", "trace_id"),
+)
 
 
 def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
@@ -46,9 +52,12 @@ def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
 
 def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
     first = run.calls[0]
-    for label, name in (("agent", "agent"), ("conversation", "conversation_id"), ("trace", "trace_id")):
+    for label, name in _ABOUT:
         if (value := first.told(name)) is not None:
             yield _labelled(label, as_text(value))
+    attributes = first.told("attributes")
+    for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
+        yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
     if trace_url is not None:
         yield _labelled("", as_text(trace_url, most=_LONG))
 

@@ -140,7 +140,7 @@ def json_text(value: object) -> str:
 
 def call_json(call: AuditedCall) -> dict[str, Any]:
     """Return a call as `--json` prints it."""
-    names = ("call_id", "agent", "tool", "conversation_id", "trace_id", "span_id")
+    names = ("call_id", "agent", "tool", "conversation_id", "parent_run_id", "attributes", "trace_id", "span_id")
     decision, outcome = call.fields("decision"), call.fields("outcome")
     return {
         "time": call.when.isoformat() if call.records[0].has_time else None,

@@ -55,7 +55,7 @@ _TOOL_CONTENT = (
 AGENT_SPAN: Final = SpanType(
     "invoke_agent {agent}",
     "internal",
-    "One run, from the request to the answer.",
+    "One run, from the request to the answer. It also carries the attributes that the application gave the run.",
     (
         at.OPERATION_NAME,
         at.AGENT_NAME,

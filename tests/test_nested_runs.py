@@ -1,0 +1,252 @@
+"""A run that begins inside of another one knows it, and what it uses counts there as well."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from tests.advisors.trails import KeptTrail, auditing
+from tests.events.watching import Watching
+from tests.helpers import MODES, Telemetry, run
+from tests.support import PATIENCE
+from tests.telemetry.runs import add, adds
+from traced_tools import (
+    Advisor,
+    ChatClient,
+    LoopLimitExceeded,
+    LoopLimits,
+    NestedUsage,
+    ToolCall,
+    ToolCallingManager,
+    UserMessage,
+    perform,
+    tool,
+)
+from traced_tools.messages import Usage
+from traced_tools.models.base import ChatResponse
+from traced_tools.testing import ScriptedChatModel
+
+ONE = Usage(input_tokens=10, output_tokens=5)
+"""What each answer of a model takes."""
+
+
+class Metered(ScriptedChatModel):
+    """Reports `ONE` for every answer."""
+
+    def call(self, request: Any) -> ChatResponse:
+        return super().call(request).replace(usage=ONE)
+
+
+def times(number: int) -> Usage:
+    return Usage(input_tokens=10 * number, output_tokens=5 * number)
+
+
+def asking(inner: ChatClient, mode: str = "call", name: str = "ask") -> Any:
+    """A tool that asks another agent: blocking, in a stream, or on asyncio."""
+
+    def ask() -> str:
+        """Ask another agent."""
+        return run(inner.prompt("?"), mode).content
+
+    async def aask() -> str:
+        """Ask another agent."""
+        return (await inner.prompt("?").acall()).content
+
+    return tool(name=name)(aask if mode == "acall" else ask)
+
+
+def calls(*names: str) -> list[ToolCall]:
+    return [ToolCall(name, {}) for name in names]
+
+
+def adder(**settings: Any) -> ChatClient:
+    """An agent that adds once: two calls of its model and one of a tool."""
+    return ChatClient(Metered([adds(1, 2), "three"] * 9), tools=[add], name="adder", **settings)
+
+
+@pytest.mark.parametrize("inner_mode", ["call", "stream", "acall"])
+@pytest.mark.parametrize("mode", MODES)
+def test_events_and_records_of_a_nested_run_name_the_run_around_it(mode: str, inner_mode: str) -> None:
+    outside, inside, trail = Watching(), Watching(), KeptTrail()
+    inner = adder(advisors=[inside, auditing(trail)])
+    outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(inner, inner_mode)], advisors=[outside])
+    response = run(outer.prompt("?"), mode)
+    assert {event.parent_run_id for event in inside.events} == {response.run_id}
+    assert {event.parent_run_id for event in outside.events} == {None}
+    assert [draft.subject and draft.subject.parent_run_id for draft in trail.drafts] == [response.run_id] * 3
+
+
+@pytest.mark.parametrize("inner_mode", ["call", "stream", "acall"])
+@pytest.mark.parametrize("mode", MODES)
+def test_what_nested_runs_use_stands_in_the_response_beside_what_the_run_used(mode: str, inner_mode: str) -> None:
+    outer = ChatClient(Metered([calls("ask", "ask"), "done"]), tools=[asking(adder(), inner_mode)])
+    response = run(outer.prompt("?"), mode)
+    assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4))
+    assert response.usage == times(2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_without_nested_runs_has_none(mode: str) -> None:
+    assert run(adder().prompt("?"), mode).nested_usage is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_nested_deeper_counts_once_at_each_level(mode: str) -> None:
+    usages: list[NestedUsage | None] = []
+    inside = Watching()
+    innermost = adder(advisors=[inside])
+    middle = ChatClient(Metered([calls("ask"), "middle"]), tools=[asking(innermost)], name="middle")
+
+    def ask_middle() -> str:
+        """Ask the middle one."""
+        response = middle.prompt("?").call()
+        usages.append(response.nested_usage)
+        ids.append(response.run_id)
+        return response.content
+
+    ids: list[str] = []
+    response = run(ChatClient(Metered([calls("ask_middle"), "done"]), tools=[ask_middle]).prompt("?"), mode)
+    assert usages == [NestedUsage(model_calls=2, tool_calls=1, usage=times(2))]
+    assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4))
+    assert {event.parent_run_id for event in inside.events} == set(ids)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tokens_of_nested_runs_count_towards_the_budget(mode: str) -> None:
+    model = Metered([calls("ask"), "enough"])
+    outer = ChatClient(model, tools=[asking(adder())], limits=LoopLimits(max_tokens=45))
+    response = run(outer.prompt("?"), mode)
+    assert (response.stop_reason, response.content) == ("token_budget", "enough")
+    assert model.requests[1].tools == ()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tool_calls_of_nested_runs_count_towards_the_limit_of_tool_calls(mode: str) -> None:
+    model = Metered([calls("ask"), calls("ask"), "enough"])
+    outer = ChatClient(model, tools=[asking(adder())], limits=LoopLimits(max_tool_calls=2))
+    response = run(outer.prompt("?"), mode)
+    assert response.stop_reason == "max_tool_calls"
+    assert [result.decision for result in response.tool_results] == ["allowed", "limited"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_passes_of_nested_runs_are_their_own(mode: str) -> None:
+    outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(adder())], limits=LoopLimits(max_iterations=2))
+    assert run(outer.prompt("?"), mode).stop_reason == "answered"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_nested_run_that_fails_counts_with_what_it_used(mode: str) -> None:
+    failing = ChatClient(Metered([adds(1, 2), ConnectionError("gone")]), tools=[add])
+    response = run(ChatClient(Metered([calls("ask"), "done"]), tools=[asking(failing)]).prompt("?"), mode)
+    assert response.tool_results[0].error_type == "ConnectionError"
+    assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(1))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_nested_run_that_is_left_half_way_counts_with_what_it_used(mode: str) -> None:
+    def peek() -> str:
+        """Read the beginning of another agent's answer."""
+        with adder().prompt("?").stream() as stream:
+            return next(chunk.text for chunk in stream if chunk.text)
+
+    response = run(ChatClient(Metered([calls("peek"), "done"]), tools=[peek]).prompt("?"), mode)
+    assert response.nested_usage is not None
+    assert (response.nested_usage.model_calls, response.nested_usage.tool_calls) == (2, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_nested_run_that_goes_on_after_its_tool_was_timed_out_counts_as_far_as_it_has_come(mode: str) -> None:
+    go_on, ended = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        """Wait."""
+        assert go_on.wait(PATIENCE)
+        return "waited"
+
+    inner = ChatClient(Metered([calls("wait"), "late"]), tools=[wait])
+
+    @tool(timeout=0.05)
+    def ask() -> str:
+        """Ask another agent."""
+        try:
+            return inner.prompt("?").call().content
+        finally:
+            ended.set()
+
+    response = run(ChatClient(Metered([calls("ask"), "done"]), tools=[ask]).prompt("?"), mode)
+    assert response.tool_results[0].outcome == "timeout"
+    assert response.nested_usage == NestedUsage(model_calls=1, tool_calls=1, usage=times(1))
+    go_on.set()
+    assert ended.wait(PATIENCE)
+    assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(2))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_that_a_tool_runs_by_hand_count_once(mode: str) -> None:
+    watching = Watching()
+
+    def by_hand() -> str:
+        """Ask another agent and run its calls."""
+        messages = [UserMessage("?")]
+        response = adder().prompt(messages=messages, tool_calling=False).call()
+        done = ToolCallingManager().execute_tool_calls(messages, response, tools=[add], advisors=[watching])
+        return done.results[0].content
+
+    response = run(ChatClient(Metered([calls("by_hand"), "done"]), tools=[by_hand]).prompt("?"), mode)
+    assert response.nested_usage == NestedUsage(model_calls=1, tool_calls=1, usage=times(1))
+    assert {event.parent_run_id for event in watching.events} == {response.run_id}
+
+
+def test_an_error_at_a_limit_has_what_nested_runs_used() -> None:
+    limits = LoopLimits(max_tokens=45, on_limit="raise")
+    outer = ChatClient(Metered([calls("ask")]), tools=[asking(adder())], limits=limits)
+    with pytest.raises(LoopLimitExceeded) as raised:
+        outer.prompt("?").call()
+    assert raised.value.response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(2))
+
+
+class FlatPrice:
+    """A dollar a call."""
+
+    def price(self, provider: str, model: str, usage: Usage) -> float | None:
+        return 1.0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_cost_of_nested_runs_is_there_where_their_client_has_prices(mode: str) -> None:
+    telemetry = Telemetry(prices=FlatPrice())
+    outer = ChatClient(
+        Metered([calls("priced", "unpriced"), "done"]),
+        tools=[asking(adder(telemetry=telemetry.options), name="priced"), asking(adder(), name="unpriced")],
+    )
+    response = run(outer.prompt("?"), mode)
+    assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4), cost=2.0)
+
+
+def test_a_run_that_an_advisor_begins_is_nested_as_well() -> None:
+    class Checking(Advisor):
+        name, order = "checking", 200
+
+        async def advise(self, request: Any, call_next: Any) -> Any:
+            await perform(adder().prompt("?").call)
+            return await call_next(request)
+
+    response = ChatClient(Metered(["done"]), advisors=[Checking()]).prompt("?").call()
+    assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(2))
+
+
+def test_a_run_beside_another_is_not_nested_in_it() -> None:
+    async def main() -> None:
+        watching = Watching()
+        stream = adder(advisors=[watching]).prompt("?").astream()
+        async with stream:
+            async for _ in stream:
+                assert (await adder(advisors=[watching]).prompt("?").acall()).content == "three"
+        assert {event.parent_run_id for event in watching.events} == {None}
+        assert stream.response.nested_usage is None
+
+    asyncio.run(main())
