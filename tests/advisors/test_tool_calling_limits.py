@@ -49,25 +49,30 @@ def limited(limit: str) -> tuple[LoopLimits, list[Any]]:
         "repeated_call": {"max_repeated_calls": 1},
         "token_budget": {"max_tokens": 4},
         "deadline": {"max_seconds": 60},
+        "consecutive_errors": {"max_consecutive_errors": 2},
     }
     turns = {
         "max_iterations": [["so far", adds(1, 1)]],
         "repeated_call": [["so far", adds(1, 1)]] * 2,
         "deadline": [["so far", ToolCall("wait")]],
+        "consecutive_errors": [["so far", ToolCall("add", {"a": word, "b": 1})] for word in ("one", "two")],
     }
     return LoopLimits(**settings[limit]), turns.get(limit, [["so far", adds(1, 1), adds(2, 2)]])
 
 
 def passes(limit: str) -> int:
     """How many passes it takes to break `limit`: identical calls of one answer count as one."""
-    return 2 if limit == "repeated_call" else 1
+    return 2 if limit in ("repeated_call", "consecutive_errors") else 1
 
 
 def usage(passes: int) -> Usage:
     return Usage(input_tokens=3 * passes, output_tokens=2 * passes)
 
 
-LIMITS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "repeated_call", "token_budget", "deadline")
+LIMITS = (
+    *("max_iterations", "max_tool_calls", "max_calls_per_tool", "repeated_call", "token_budget", "deadline"),
+    "consecutive_errors",
+)
 
 
 @pytest.fixture
@@ -276,3 +281,37 @@ def test_the_concluding_call_does_not_demand_a_tool(mode: str) -> None:
     run(client.prompt("?", limits=LoopLimits(max_iterations=1)), mode)
     assert model.requests[0].options.tool_choice == "required"
     assert model.requests[1].options.tool_choice in (None, "none", "auto")
+
+
+def test_a_blank_concluding_answer_stays_blank(mode: str) -> None:
+    model = ScriptedChatModel([["so far", adds(1, 1)], ""])
+    response = run(ChatClient(model, tools=[add], limits=LoopLimits(max_iterations=1)).prompt("?"), mode)
+    assert (response.content, response.stop_reason) == ("", "max_iterations")
+
+
+def wrong(number: int) -> ToolCall:
+    return ToolCall("add", {"a": "one", "b": number})
+
+
+def test_only_passes_without_any_success_count_as_errors_in_a_row(mode: str) -> None:
+    mixed, all_wrong = [wrong(2), adds(1, 1)], [wrong(3), ToolCall("invented")]
+    turns = [wrong(1), mixed, all_wrong, adds(2, 2), wrong(4), wrong(5), "enough"]
+    client = ChatClient(ScriptedChatModel(turns), tools=[add], limits=LoopLimits(max_consecutive_errors=2))
+    response = run(client.prompt("?"), mode)
+    assert (response.stop_reason, response.content) == ("consecutive_errors", "enough")
+    assert len(response.tool_results) == 8
+
+
+def test_refused_calls_are_errors_in_a_row_and_answered_ones_are_not(mode: str) -> None:
+    class Clerk(Advisor):
+        name, order = "clerk", 400
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            return call.denied("closed") if call.args["a"] == 1 else call.answered("open")
+
+    turns = [adds(2, 1), adds(2, 2), adds(1, 1), adds(1, 2), adds(1, 3)]
+    limits = LoopLimits(max_consecutive_errors=2, on_limit="stop")
+    client = ChatClient(ScriptedChatModel(turns), tools=[add], advisors=[Clerk()], limits=limits)
+    response = run(client.prompt("?"), mode)
+    assert [each.decision for each in response.tool_results] == ["answered"] * 2 + ["denied"] * 2
+    assert response.stop_reason == "consecutive_errors"

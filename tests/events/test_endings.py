@@ -101,6 +101,7 @@ LIMITS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "repeated_call": ([CALL, CALL], {"max_repeated_calls": 1}),
     "token_budget": ([CALL], {"max_tokens": 1}),
     "deadline": ([], {"max_seconds": 1e-9}),
+    "consecutive_errors": ([ToolCall("invented")], {"max_consecutive_errors": 1}),
 }
 RAISING = {"tool_errors": ToolErrors(always_raise=True)}
 ENDINGS = {

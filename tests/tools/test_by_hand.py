@@ -291,3 +291,9 @@ def test_arguments_that_a_prompt_refuses_are_refused_by_hand(
     given = {"messages": QUESTION, **settings}
     with pytest.raises(error, match=says):
         executed(how, given.pop("messages"), adds(1), **given)
+
+
+def test_errors_in_a_row_count_since_the_last_user_message(how: str) -> None:
+    wrong = [ToolCall("add", {"a": word, "b": 1}) for word in ("one", "two", "three")]
+    limits = LoopLimits(max_consecutive_errors=2)
+    assert [each.decision for each in in_turns(how, wrong, limits=limits)] == [*["invalid_arguments"] * 2, "limited"]

@@ -26,6 +26,7 @@ StopReason = Literal[
     "repeated_call",
     "token_budget",
     "deadline",
+    "consecutive_errors",
     "awaiting_approval",
     "advisor",
     "cancelled",
@@ -56,6 +57,7 @@ REASON_CODES: Final = (
     "repeated_call",
     "token_budget",
     "deadline",
+    "consecutive_errors",
     "approval_required",
     "audit_unavailable",
 )

@@ -18,8 +18,10 @@ class ToolErrors:
     tool, a time-out (`ToolTimeout`), arguments that do not fit (`InvalidArguments`).
 
     Args:
-        raise_on: exception classes that fail the run with a `ToolExecutionError`, subclasses included.
-        always_raise: every failure does.
+        raise_on: exception classes that fail the run, subclasses included. The run raises a `ToolExecutionError`, never
+            the class itself, so `except PermissionError` around a run catches nothing. The tool's exception is on
+            `.original` of the error, and not on `__cause__`, which loggers and spans print.
+        always_raise: every failure does, in the same way.
         unknown_tool: whether a name that is no tool is answered to the model (`answer`) or fails the run (`raise`).
         message: given the tool's name and the exception, returns what the model reads instead of the default text.
     """

@@ -15,7 +15,10 @@ from traced_tools.telemetry.words import StopReason
 from traced_tools.tools.arguments import unwrapped
 from traced_tools.tools.conversation import NOT_RUN, exchanges_of_run
 
-_COUNTS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens")
+_COUNTS = (
+    *("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens"),
+    "max_consecutive_errors",
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,13 @@ class LoopLimits:
         max_seconds: time since the run began.
         max_calls_of: for single tools by name, instead of `max_calls_per_tool`; None for no limit of their own.
         on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld (a
-            pass on top of `max_iterations`), `stop` returns what there is, `raise` raises `LoopLimitExceeded`.
+            pass on top of `max_iterations`), `stop` returns what there is, `raise` raises `LoopLimitExceeded`. A blank
+            concluding answer stays blank.
+        max_consecutive_errors: passes in a row whose calls all failed or were refused, so that the model reads nothing
+            but errors. A pass with one success starts the count anew.
 
     The response's `stop_reason` tells which limit it was: `max_iterations`, `max_tool_calls`, `max_calls_per_tool`,
-    `repeated_call`, `token_budget` or `deadline`.
+    `repeated_call`, `token_budget`, `deadline` or `consecutive_errors`.
     """
 
     max_iterations: int | None = 50
@@ -46,6 +52,7 @@ class LoopLimits:
     max_seconds: float | None = None
     on_limit: Literal["conclude", "stop", "raise"] = "conclude"
     max_calls_of: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+    max_consecutive_errors: int | None = None
 
     def __post_init__(self) -> None:
         expect_positive("max_seconds", self.max_seconds)
@@ -109,6 +116,7 @@ class LimitTally:
         self.broken_by: str | None = None
         self._started = time.monotonic()
         self._calls = 0
+        self._errors = 0  # passes in a row without a success
         self._per_tool: Counter[str] = Counter()
         self._repetitions: dict[tuple[str, str], _Repetition] = {}  # by the tool's name and each form of the arguments
 
@@ -166,6 +174,10 @@ class LimitTally:
             found.calls = 1
         found.digest = digest
 
+    def passed(self, failed: bool) -> None:
+        """Record the end of a pass, and whether all its calls failed or were refused."""
+        self._errors = self._errors + 1 if failed else 0
+
     def count(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
         """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
 
@@ -181,6 +193,7 @@ class LimitTally:
             for call, result in zip(calls, results, strict=True):
                 if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
                     self.returned(call, result)
+            self.passed(all(result is not None and result.is_error for result in results))
         self.broken = self.broken_by = None  # those calls are over
         return passes
 
@@ -198,6 +211,9 @@ class LimitTally:
         limit = self.limits.max_iterations
         if limit is not None and iteration > limit:
             self._break("max_iterations")
+        most_errors = self.limits.max_consecutive_errors
+        if most_errors is not None and self._errors >= most_errors:
+            self._break("consecutive_errors")
         return self.broken or self.spend(used)
 
     def _break(self, limit: StopReason, tool: str | None = None) -> StopReason:

@@ -52,6 +52,7 @@ _LIMIT_TEXT = {
     "max_iterations": "the limit of rounds is reached",
     "token_budget": "the token budget is used up",
     "deadline": "the time is over",
+    "consecutive_errors": "the calls of several rounds in a row have failed",
 }
 
 
@@ -294,7 +295,10 @@ class ToolCallingManager:
         for asked, result in zip(calls, results, strict=False):  # a driver may resume the step with any list
             if result.outcome is not None or result.decision == "answered":
                 run.tally.returned(asked, result)
-        history = (*messages, message, ToolMessage([result.part() for result in results]))
+        parts = [result.part() for result in results]
+        if run.limits.max_consecutive_errors is not None:
+            run.tally.passed(all(part.is_error for part in parts))
+        history = (*messages, message, ToolMessage(parts))
         if messages is run.complete:  # so the history isn't scanned again
             run.complete = history
         return ToolExecutionResult(history, is_direct, results)

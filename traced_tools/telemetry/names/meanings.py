@@ -17,6 +17,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "repeated_call": "The model made the same call once too often.",
         "token_budget": "The limit of tokens is reached.",
         "deadline": "The time is over.",
+        "consecutive_errors": "The calls of several passes in a row failed or were refused.",
         "awaiting_approval": "A call waits for somebody to approve of it.",
         "advisor": "An advisor answered, and no model was asked.",
         "cancelled": "The run was cancelled, or its stream was left.",
