@@ -89,8 +89,8 @@ class ChatClientResponse:
         chat_response: the model's answer; None when there is none, as in a chunk.
         messages: the whole conversation, tool exchanges and this answer included.
         usage: tokens; of this pass inside the loop, of the run for the caller.
-        stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (one answered and no model was asked),
-            or the limit it broke (see `LoopLimits`).
+        stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (one ended the run with `call.end`, or
+            answered and no model was asked), or the limit it broke (see `LoopLimits`).
         tool_results: what became of each call of the run, in order.
         context: what advisors told each other.
         iteration: the pass of the tool loop it belongs to.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from traced_tools._checks import expect, expect_callable, expect_whole
@@ -17,7 +17,7 @@ from traced_tools.telemetry.scope import Place
 from traced_tools.telemetry.spans import iteration_scope
 from traced_tools.telemetry.words import Hook, StopReason
 from traced_tools.tools.manager import ToolCallingManager
-from traced_tools.tools.result import ToolExecutionResult
+from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.toolset import NO_TOOLS
 
 T = TypeVar("T")
@@ -146,8 +146,10 @@ class _Loop:
             result = await self._pass(iteration, call_next)
             if result is None:
                 return self.reached("answered")
+            if result.ended_by is not None:
+                return self._direct([result.ended_by], "advisor")
             if result.return_direct:
-                return self._direct(result)
+                return self._direct(result.results, "return_direct")
 
     async def _pass(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
@@ -209,13 +211,13 @@ class _Loop:
             await self._pass(iteration, call_next, limit)
         return self.reached(limit)
 
-    def _direct(self, result: ToolExecutionResult) -> ChatClientResponse:
-        """Return the tools' results as the answer; it counts as the pass after, since no chunk of a pass holds it."""
-        text = "\n".join(each.content for each in result.results)
-        images = [image for each in result.results for image in each.images]
+    def _direct(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
+        """Return results as the answer; it counts as the pass after, since no chunk of a pass holds it."""
+        text = "\n".join(each.content for each in results)
+        images = [image for each in results for image in each.images]
         message = AssistantMessage([TextPart(text), *images] if images else text)
         self._history = (*self._history, message)
-        ended = self.reached("return_direct")
+        ended = self.reached(reason)
         last = ended.chat_response or ChatResponse(message)
         return ended.replace(
             chat_response=last.replace(message=message, finish_reason="stop"),

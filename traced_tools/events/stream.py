@@ -277,8 +277,8 @@ class RunWatch:
     def ended(self, stop_reason: StopReason, answer: Answer | None, error: BaseException | None = None) -> None:
         """Tell of the end: why the run ended, and what the model said last."""
         content, totals = self._events.content, self._totals
-        is_direct = stop_reason == "return_direct" and content is not None and content.has_silent_tools
-        last = None if is_direct else answer  # which is what the tools said
+        is_silent = content is not None and content.is_silent_answer(stop_reason, totals.tool_calls)
+        last = None if is_silent else answer
         fields = {
             "stop_reason": stop_reason,
             "error_type": None if error is None else error_type(error),

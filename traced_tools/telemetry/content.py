@@ -142,6 +142,16 @@ class RunContent:
         """
         return bool(self._withheld)
 
+    def is_silent_answer(self, stop_reason: str, tool_calls: int) -> bool:
+        """Whether the answer may be what a tool said of which nothing may be told.
+
+        Args:
+            stop_reason: why the run ended.
+            tool_calls: how many calls the model asked for.
+        """
+        is_result = stop_reason == "return_direct" or (stop_reason == "advisor" and tool_calls > 0)
+        return is_result and self.has_silent_tools
+
 
 Makers = Mapping[str, Callable[[], object]]
 """What makes the value of each attribute that may be told, None for nothing."""

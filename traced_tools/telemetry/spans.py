@@ -133,8 +133,8 @@ class AgentScope(Scope):
     def _makers(self) -> Makers:
         if self._asked is None or self.run.content is None:
             return super()._makers()
-        is_direct = self._stop_reason == "return_direct" and self.run.content.has_silent_tools
-        answer = None if is_direct else self._answer  # which is what the tools said
+        is_silent = self.run.content.is_silent_answer(self._stop_reason, self._totals.tool_calls)
+        answer = None if is_silent else self._answer
         return {**super()._makers(), **conversation_makers(self._asked, answer, self.run.content)}
 
     def _emit(self, logger: Logger) -> None:

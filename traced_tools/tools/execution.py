@@ -115,6 +115,18 @@ class ToolInvocation:
         expect("content", content, str, "a str")
         return ToolResult(self.id, self.name, content, value=value, decision="answered")
 
+    def end(self, result: ToolResult | str) -> ToolResult:
+        """Return a result that ends the run: it is the run's answer, and the model is not asked again.
+
+        The other calls of the same answer run as usual before; of several results that end the run, the first in call
+        order is the answer. The response's `stop_reason` is `advisor`.
+
+        Args:
+            result: a result of this call, such as `call_next` or `denied` returned; a str stands for `answered(...)`.
+        """
+        expect("result", result, (str, ToolResult), "a str or a ToolResult")
+        return replace(self.answered(result) if isinstance(result, str) else result, ends_run=True)
+
 
 def denied_result(call_id: str, name: str, reason: str, code: str | None, by: str | None) -> ToolResult:
     """Return the result of a call that may not run; raises `TypeError` or `ValueError` for a wrong argument."""
@@ -213,7 +225,7 @@ class ToolExecution:
             result = refusal or await self._advised(scope)
             if self._approved is not None and result.decision == "allowed":
                 result = replace(result, decision="approved", by=self._approved.by)
-            if self._most_characters is not None:
+            if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             scope.decided(result)
             self._watch.decided(result)

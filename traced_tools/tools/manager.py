@@ -292,16 +292,19 @@ class ToolCallingManager:
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
+        ended_by: ToolResult | None = None
         for asked, result in zip(calls, results, strict=False):  # a driver may resume the step with any list
             if result.outcome is not None or result.decision == "answered":
                 run.tally.returned(asked, result)
+            if result.ends_run and ended_by is None:
+                ended_by = result
         parts = [result.part() for result in results]
         if run.limits.max_consecutive_errors is not None:
             run.tally.passed(all(part.is_error for part in parts))
         history = (*messages, message, ToolMessage(parts))
         if messages is run.complete:  # so the history isn't scanned again
             run.complete = history
-        return ToolExecutionResult(history, is_direct, results)
+        return ToolExecutionResult(history, is_direct, results, ended_by)
 
     async def _completed(
         self, tools: ToolSet, calls: Iterable[ToolCall], resolver: ToolCallbackResolver | None

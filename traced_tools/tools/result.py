@@ -32,6 +32,7 @@ class ToolResult:
         advisor: the advisor that decided, when one did.
         reason_code: why it was decided: a code set in code, such as the broken limit or the rule of a policy.
         by: the person or service that approved or refused the call, as the application names them.
+        ends_run: whether it is the run's answer, as an advisor decided with `call.end`.
     """
 
     call_id: str
@@ -47,6 +48,7 @@ class ToolResult:
     advisor: str | None = None
     reason_code: str | None = None
     by: str | None = None
+    ends_run: bool = False
 
     def __post_init__(self) -> None:
         if not self.content.isascii():
@@ -86,8 +88,10 @@ class ToolExecutionResult:
         conversation_history: the conversation that was sent, the model's answer, and the results.
         return_direct: whether the results are the run's answer: each called tool says so and each succeeded.
         results: one per call, in call order.
+        ended_by: the result with which an advisor ended the run, the first in call order; None when none did.
     """
 
     conversation_history: tuple[Message, ...] = field(repr=False)
     return_direct: bool = False
     results: Sequence[ToolResult] = ()
+    ended_by: ToolResult | None = None

@@ -19,7 +19,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "deadline": "The time is over.",
         "consecutive_errors": "The calls of several passes in a row failed or were refused.",
         "awaiting_approval": "A call waits for somebody to approve of it.",
-        "advisor": "An advisor answered, and no model was asked.",
+        "advisor": "An advisor ended the run with the result of a call, or answered and no model was asked.",
         "cancelled": "The run was cancelled, or its stream was left.",
         "error": "The run raised.",
     },
