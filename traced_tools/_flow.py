@@ -287,6 +287,21 @@ async def aadvance(execution: Execution[Any]) -> None:
     fail_afterwards(execution, failure)
 
 
+async def aperformed(execution: Execution[Any]) -> Callable[[], None]:
+    """Perform the step a flow waits for on asyncio; return what resumes the flow with its result or its error."""
+    assert execution.step is not None
+    try:
+        result = await inside(execution, execution.step.arun())
+    except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
+        execution.discard()
+        raise
+    except BaseException as error:
+        failure = error
+    else:
+        return partial(execution.resume, result)
+    return partial(fail_afterwards, execution, failure)
+
+
 @types.coroutine
 def inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
     """Drive `awaitable` inside the execution's context; what it yields goes to the event loop of the current task."""

@@ -203,6 +203,41 @@ def awaiting_together(cancel: Callable[[], None]) -> Iterator[None]:
         _TOGETHER.set(outer)
 
 
+class Canceller:
+    """Cancels, from any thread, what a task awaits in a `with` block, and not the task: it goes on behind the block.
+
+    Attributes:
+        task_is_cancelled: whether somebody has cancelled the task itself, as of the end of the last block.
+    """
+
+    def __init__(self) -> None:
+        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._cancelled = False
+        self.task_is_cancelled = False
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._inside = task.get_loop(), task
+        self._cancelled = False
+
+    def __exit__(self, *_: object) -> None:
+        assert self._inside is not None
+        task, self._inside = self._inside[1], None
+        self.task_is_cancelled = (task.uncancel() if self._cancelled else task.cancelling()) > 0
+
+    def cancel(self) -> None:
+        """Cancel what is awaited in the block now, if anything is."""
+        if (inside := self._inside) is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                inside[0].call_soon_threadsafe(self._cancel, inside)
+
+    def _cancel(self, inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
+        if self._inside is inside:
+            self._cancelled = True
+            inside[1].cancel()
+
+
 class Portal:
     """An event loop in a daemon thread, for the coroutines of blocking runs; opened on first use."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools._flow import Execution, Flow, Foreign, Step, aadvance, advance
+from traced_tools._flow import Execution, Flow, Foreign, Step, aperformed, performed
 from traced_tools._streams import AsyncStream, Stream
+from traced_tools._workers import Canceller
 from traced_tools.advisors.exchange import ChatClientResponse
+from traced_tools.errors import Abandoned
 from traced_tools.models.step import CallModel
 from traced_tools.tools.manager import ExecuteTools
 
@@ -102,23 +106,72 @@ class ChatRun:
 
     def __init__(self, flow: RunFlow) -> None:
         self._execution = Execution(flow)
+        self._canceller = Canceller()
+        self._cancelled = self._ending = False
 
     def next(self) -> Step[Any] | None:
-        """Return the step the run waits for, the same one until it is performed; None when the run has ended."""
-        self._execution.start()
+        """Return the step the run waits for, the same one until it is performed; None when the run has ended.
+
+        The steps of a run that was cancelled are those of its clean-up.
+        """
+        if not self._end():
+            self._execution.start()
         return self._execution.step
 
     def perform(self, step: Step[Any]) -> None:
         """Perform `step`, blocking, and let the run go on to its next one."""
         self._check(step)
-        advance(self._execution)
+        if not self._end():
+            self._go_on(performed(self._execution, partial(self._execution.context.run, step.run)))
 
     async def aperform(self, step: Step[Any]) -> None:
         """Perform `step` on asyncio and let the run go on to its next one."""
         self._check(step)
-        await aadvance(self._execution)
+        if not self._end():
+            await self._aperform_next()
         while isinstance(self._execution.step, Foreign):
-            await aadvance(self._execution)
+            await self._aperform_next()
+
+    async def _aperform_next(self) -> None:
+        with self._canceller:
+            resume = await aperformed(self._execution)
+        if self._canceller.task_is_cancelled:  # which must not end as if only the run were
+            resume()
+        else:
+            self._go_on(resume)
+
+    def _go_on(self, resume: Callable[[], None]) -> None:
+        if not self._end():
+            with suppress(Abandoned):  # the clean-up of a cancelled run is over
+                resume()
+
+    def cancel(self) -> None:
+        """Cancel the run, from any thread or task; it ends as `cancelled` where it is driven, and at once if it waits.
+
+        No further step is performed but those of its clean-up, which `next` gives. On asyncio the step in flight is
+        cancelled. In a blocking run it cannot be stopped: a model's answer is dropped when it comes, and tools are told
+        (`ToolContext.cancelled`) and waited for. A run that has not begun leaves nothing behind; one that has ended
+        stays as it is.
+        """
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if isinstance(step := self._execution.step, ExecuteTools):
+            step.cancel()
+        self._canceller.cancel()
+
+    def _end(self) -> bool:
+        """Throw a cancellation into the flow, the first time it is seen, and return whether that was now."""
+        if not self._cancelled or self._ending:
+            return False
+        self._ending = True
+        execution = self._execution
+        if not execution.started or execution.finished:
+            execution.discard()
+        else:
+            with suppress(Abandoned):
+                execution.fail(Abandoned())
+        return True
 
     def answer(self, step: Step[Any], result: object) -> None:
         """Go on as if `step` had given `result`: a `ChatResponse`, a list of `ToolResult`s, or what the call returns.
@@ -128,9 +181,10 @@ class ChatRun:
         self._check(step)
         if isinstance(step, ExecuteTools):
             self._settle(step, result)
-            advance(self._execution)
+            self.perform(step)
         else:
-            self._execution.resume(step.accepted(result) if isinstance(step, CallModel) else result)
+            accepted = step.accepted(result) if isinstance(step, CallModel) else result
+            self._go_on(partial(self._execution.resume, accepted))
 
     def _settle(self, step: ExecuteTools, results: object) -> None:
         if not isinstance(results, Sequence) or [getattr(each, "call_id", None) for each in results] != [
@@ -150,7 +204,7 @@ class ChatRun:
         if not self._execution.finished:
             raise RuntimeError("the run has not ended: perform what run.next() gives until it gives None")
         if not self._execution.returned:
-            raise RuntimeError("the run ended without a response: it failed or was closed")
+            raise RuntimeError("the run ended without a response: it failed, was cancelled or was closed")
         return self._execution.result
 
     def close(self) -> None:
