@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -250,3 +251,19 @@ def test_a_run_beside_another_is_not_nested_in_it() -> None:
         assert stream.response.nested_usage is None
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_begins_after_the_run_around_it_has_ended_names_it_and_does_not_count(mode: str) -> None:
+    left: list[Any] = []
+
+    def leave() -> str:
+        """Leave something for later."""
+        left.append(copy_context())
+        return "left"
+
+    watching = Watching()
+    response = run(ChatClient(Metered([calls("leave"), "done"]), tools=[leave]).prompt("?"), mode)
+    left[0].run(adder(advisors=[watching]).prompt("?").call)
+    assert {event.parent_run_id for event in watching.events} == {response.run_id}
+    assert response.nested_usage is None

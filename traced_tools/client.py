@@ -258,8 +258,7 @@ class ChatClientRequestSpec:
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
-        run.make_current()
-        with agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
+        with run, agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
             run.trace_id = scope.trace_id
             watch = run.events.of_run(self.chain.model, request, run.totals)
             try:

@@ -432,21 +432,21 @@ class ToolCallingManager:
         selection: ToolSelection,
         approved: Mapping[str, str | None],
     ) -> ToolExecutionResult:
-        run.make_current()
-        tools = await selection.tool_set()
-        repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
-        run.totals.iterations = run.tally.count(messages, repeatable) + 1
-        usage, used = getattr(response, "usage", None), UsageSum()  # the run that asked for the response has counted it
-        used.add(usage if isinstance(usage, Usage) else None)
-        answer = ChatResponse(response.message).with_call_ids()
-        spent = run.tally.begin(run.totals.iterations, used)
-        with run.events.of_iteration(0) as watch:
-            watch.requested(len(answer.tool_calls))
-            result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)
-        if run.tally.broken is not None and run.limits.on_limit == "raise":
-            given: Any = response
-            raise LoopLimitExceeded(run.tally.broken, given, run.tally.broken_by, result)
-        return result
+        with run:
+            tools = await selection.tool_set()
+            repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
+            run.totals.iterations = run.tally.count(messages, repeatable) + 1
+            usage, used = getattr(response, "usage", None), UsageSum()
+            used.add(usage if isinstance(usage, Usage) else None)  # not to the totals: who asked has counted it
+            answer = ChatResponse(response.message).with_call_ids()
+            spent = run.tally.begin(run.totals.iterations, used)
+            with run.events.of_iteration(0) as watch:
+                watch.requested(len(answer.tool_calls))
+                result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)
+            if run.tally.broken is not None and run.limits.on_limit == "raise":
+                given: Any = response
+                raise LoopLimitExceeded(run.tally.broken, given, run.tally.broken_by, result)
+            return result
 
 
 def _approvals(approved: Iterable[str] | Mapping[str, str | None]) -> Mapping[str, str | None]:

@@ -42,7 +42,7 @@ class NestedUsage:
 
 @dataclass(slots=True)
 class Totals:
-    """What a run has used so far; `nested` are the totals of the runs that began inside of it."""
+    """What a run has used so far; `nested` are the totals of the runs that began inside of it, until it `ended`."""
 
     iterations: int = 0
     inference_calls: int = 0
@@ -50,6 +50,7 @@ class Totals:
     usage: UsageSum = field(default_factory=UsageSum)
     cost: float | None = None
     nested: list[Totals] = field(default_factory=list)
+    ended: bool = False
 
     @property
     def spent(self) -> UsageSum:
@@ -176,12 +177,15 @@ class RunContext:
         self.delivery: Delivery | None = None
         self.trace_id: str | None = None
 
-    def make_current(self) -> None:
+    def __enter__(self) -> None:
         """Have runs that begin in this context, which must be the run's own, be nested in this one."""
         self.telemetry.make_current()
         _CURRENT.set(self)
-        if self._outer is not None:
+        if self._outer is not None and not self._outer.ended:  # else what a tool left behind would add to it for good
             self._outer.nested.append(self.totals)
+
+    def __exit__(self, *_: object) -> None:
+        self.totals.ended = True
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
         """Return what the tool of one call may know."""
