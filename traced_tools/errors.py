@@ -21,19 +21,21 @@
         └── AuditUnavailable      a record did not become durable in time
 
 No message holds a prompt, an answer, an argument, a result or another exception's text: messages travel into logs and
-into the spans of whoever catches them.
+into the spans of whoever catches them. What a provider answered is on `ModelError.body` alone.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientResponse
     from traced_tools.telemetry.words import StopReason
     from traced_tools.tools.result import ToolExecutionResult
 
+MOST_OF_BODY: Final = 16_384
+"""The most characters of a body that a `ModelError` keeps."""
 _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 
@@ -140,6 +142,8 @@ class ModelError(TracedToolsError):
         request_id: the provider's id of the request, for its support desk.
         code: the provider's short error code or type; anything longer than a code is left out.
         retry_after: seconds the provider asked to wait, when it said so.
+        body: what the provider answered, or the event of a stream that is wrong, when there is one. It may quote the
+            prompt. The attribute `body` holds its first 16,384 characters; the error's text and its `repr` do not.
     """
 
     def __init__(
@@ -152,6 +156,7 @@ class ModelError(TracedToolsError):
         request_id: str | None = None,
         code: object = None,
         retry_after: float | None = None,
+        body: str | bytes | None = None,
     ) -> None:
         self.provider = provider
         self.status_code = status_code
@@ -159,9 +164,23 @@ class ModelError(TracedToolsError):
         self.request_id = _short(request_id)
         self.code = _short(code)
         self.retry_after = retry_after
+        self.body = body
         facts = {"status": status_code, "code": self.code, "request id": self.request_id}
         known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
         super().__init__(f"{provider or 'the model'}: {problem}" + (f" ({known})" if known else ""))
+
+    @property
+    def body(self) -> str | None:
+        """What the provider answered, or its first 16,384 characters; None when no answer is known."""
+        return self._body.text
+
+    @body.setter
+    def body(self, body: str | bytes | None) -> None:
+        if body is not None:
+            body = body[: 4 * MOST_OF_BODY]  # a character is at most four bytes
+            body = body if isinstance(body, str) else body.decode("utf-8", "replace")
+            body = body[:MOST_OF_BODY]
+        self._body = _Unshown(body)
 
 
 class ModelTimeout(ModelError):
@@ -182,6 +201,18 @@ class InvalidRequest(ModelError):
 
 class InvalidResponse(ModelError):
     """The provider's answer cannot be understood, was cut short, or carried an error object."""
+
+
+class _Unshown:
+    """A text that no `repr` shows, such as one of an error's attributes in a log."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str | None) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "None" if self.text is None else f"<{len(self.text)} characters>"
 
 
 def _short(value: object) -> str | None:

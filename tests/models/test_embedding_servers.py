@@ -250,6 +250,7 @@ def test_a_refusal_is_an_error_of_its_class_that_quotes_nothing(
     with ReplayServer([reply]) as server, pytest.raises(kind) as caught:
         embedded(make(server.url), way, MARKER)
     assert caught.value.status_code == status
+    assert caught.value.body == f'{{"error": "{MARKER} is too long"}}'
     assert MARKER not in everything([str(caught.value), repr(caught.value), caught.value.__context__])
 
 

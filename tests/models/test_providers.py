@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import Iterator
 from threading import Event
 from typing import Any
@@ -208,6 +209,30 @@ def test_each_status_is_an_error_of_its_class(sample: Sample, mode: str, status:
     assert type(caught.value) is kind
     assert (caught.value.status_code, caught.value.provider) == (status, model.provider)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_error_keeps_the_body_of_the_refusal_out_of_its_text(sample: Sample, mode: str) -> None:
+    body = '{"error": {"message": "secret wörds"}}'
+    with ReplayServer([Reply(body.encode(), 400, content_type="application/json")]) as server:
+        model = sample.model_at(server.url)
+        with pytest.raises(InvalidRequest) as caught:
+            loops.run(mode, specification(model), model)
+    assert caught.value.body == body
+    assert "secret" not in f"{caught.value!s} {caught.value!r} {vars(caught.value)!r}"
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (copied.body, str(copied)) == (body, str(caught.value))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_error_keeps_a_body_or_an_event_that_cannot_be_understood(sample: Sample, mode: str) -> None:
+    wrong = {"error": {"message": "secret words"}}
+    with ReplayServer([reply(sample, Answer(wrong, [wrong]), mode)]) as server:
+        model = sample.model_at(server.url)
+        with pytest.raises(InvalidResponse) as caught:
+            loops.run(mode, specification(model), model)
+    assert json.loads(caught.value.body or "") == wrong
+    assert "secret" not in f"{caught.value!s} {caught.value!r} {vars(caught.value)!r}"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,7 +15,7 @@ from traced_tools.errors import InvalidResponse
 from traced_tools.messages import AssistantPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 
-D = TypeVar("D")
+D = TypeVar("D", str, bytes)
 R = TypeVar("R")
 W = TypeVar("W", bound="Body")
 Said = tuple[str, str, tuple[AssistantPart, ...]]
@@ -70,16 +70,22 @@ class Unreadable(ValueError):
 
 
 def understood(decode: Callable[[D], R], data: D, provider: str) -> R:
-    """Return what `decode` returns for `data`; raises `InvalidResponse` if a message type rejects a value in it."""
+    """Return what `decode` returns for `data`; raises `InvalidResponse` if a message type rejects a value in it.
+
+    The `body` of an error is `data`.
+    """
     try:
         return decode(data)
+    except InvalidResponse as error:
+        error.body = data
+        raise
     except ValidationError as error:
         problem = _problem(error)
     except Unreadable as error:
         problem = str(error)
     except (ValueError, RecursionError) as error:
         problem = type(error).__name__
-    raise InvalidResponse(f"the answer cannot be understood: {problem}", provider=provider)
+    raise InvalidResponse(f"the answer cannot be understood: {problem}", provider=provider, body=data)
 
 
 def read(kind: type[W], body: str | bytes, what: str, provider: str, *, count_items: bool = True) -> W:

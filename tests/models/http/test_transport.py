@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +25,7 @@ from traced_tools import (
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.http.options import RetryPolicy
 from traced_tools.telemetry import names
-from traced_tools.testing import ReplayServer, Reply, capture_telemetry
+from traced_tools.testing import Delay, ReplayServer, Reply, capture_telemetry
 
 SECRET = "sk-the-secret-key"
 REQUEST = ChatRequest((UserMessage("hi"),))
@@ -179,8 +180,35 @@ def test_an_answer_that_is_cut_is_an_invalid_response(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_a_whole_answer_where_a_stream_was_asked_for_is_an_invalid_response(mode: str) -> None:
     with ReplayServer([Reply.json(FINE)]) as server:
-        with pytest.raises(InvalidResponse, match="stream was asked for"):
+        with pytest.raises(InvalidResponse, match="stream was asked for") as caught:
             ask(server.url, mode, retries=0)
+    assert json.loads(caught.value.body or "") == FINE
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_a_page_where_a_stream_was_asked_for_is_not_read_to_its_end(mode: str) -> None:
+    page = Reply([b"<html>", Delay(60.0)], content_type="text/html")
+    with ReplayServer([page]) as server:
+        with pytest.raises(InvalidResponse, match="stream was asked for") as caught:
+            ask(server.url, mode, retries=0)
+    assert caught.value.body is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_error_keeps_the_beginning_of_a_long_body(mode: str, status: int) -> None:
+    long = Reply("ö".encode() * 2**20, status, content_type="application/json")
+    with ReplayServer([long]) as server, pytest.raises(ModelError) as caught:
+        ask(server.url, mode, retries=0)
+    assert caught.value.body == "ö" * 16_384
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_error_keeps_what_arrived_of_a_body_that_is_cut(mode: str) -> None:
+    with ReplayServer([Reply(b"sorry", 400, {"Content-Length": "50"}, cut=True)]) as server:
+        with pytest.raises(InvalidRequest) as caught:
+            ask(server.url, mode, retries=0)
+    assert caught.value.body == "sorry"
 
 
 def _gated(gate: threading.Event) -> Iterator[object]:

@@ -128,6 +128,7 @@ def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:
         request_id=_request_id(response.headers) or said.get("request_id"),
         code=code_of(error),
         retry_after=_retry_after(response.headers, error),
+        body=body,
     )
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import httpx
+from httpx_sse import SSEError
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -101,6 +102,8 @@ class HttpTransport:
             yield from arriving if deadline is None else map(partial(in_time, deadline, self.provider), arriving)
         except FAILURES as error:
             failure = cut_in(error, self.provider, self.address, self._timeouts)
+            if isinstance(error, SSEError) and _is_whole(response):
+                failure.body = _refused(response, deadline, self.provider)
         finally:
             response.close()
         if failure is not None:
@@ -121,6 +124,8 @@ class HttpTransport:
                     yield piece if deadline is None else in_time(deadline, self.provider, piece)
         except FAILURES as error:
             failure = cut_in(error, self.provider, self.address, self._timeouts)
+            if isinstance(error, SSEError) and _is_whole(response):
+                failure.body = await _arefused(response, deadline, self.provider)
         finally:
             await response.aclose()
         if failure is not None:
@@ -190,9 +195,8 @@ class _Send(Step[httpx.Response]):
         response = client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
-        said = b""
-        with closing(response), suppress(*FAILURES, ModelError):  # the status says enough
-            said = b"".join(self._answer(response).pieces())
+        with closing(response):
+            said = _refused(response, self._deadline, self._transport.provider)
         raise refusal(response, said, self._transport.provider)
 
     async def arun(self) -> httpx.Response:
@@ -201,14 +205,33 @@ class _Send(Step[httpx.Response]):
         response = await client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
-        said = b""
         async with aclosing(response):
-            with suppress(*FAILURES, ModelError):  # the status says enough
-                said = b"".join([piece async for piece in self._answer(response).apieces()])
+            said = await _arefused(response, self._deadline, self._transport.provider)
         raise refusal(response, said, self._transport.provider)
 
-    def _answer(self, response: httpx.Response) -> Answer:
-        return Answer(response, self._deadline, self._transport.provider, MOST_REFUSAL_BYTES)
+
+def _refused(response: httpx.Response, deadline: float | None, provider: str) -> bytes:
+    """Return the body of an answer that is an error, as far as it arrives."""
+    arrived = bytearray()
+    with suppress(*FAILURES, ModelError):  # what is known of the error says enough
+        for piece in Answer(response, deadline, provider, MOST_REFUSAL_BYTES).pieces():
+            arrived += piece
+    return bytes(arrived)
+
+
+async def _arefused(response: httpx.Response, deadline: float | None, provider: str) -> bytes:
+    """As `_refused`, on asyncio."""
+    arrived = bytearray()
+    with suppress(*FAILURES, ModelError):
+        async for piece in Answer(response, deadline, provider, MOST_REFUSAL_BYTES).apieces():
+            arrived += piece
+    return bytes(arrived)
+
+
+def _is_whole(response: httpx.Response) -> bool:
+    """Whether an answer that is no stream is one JSON value; anything else may go on for long before it ends."""
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower() == "application/json"
 
 
 def _merged(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
