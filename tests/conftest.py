@@ -9,6 +9,7 @@ from hypothesis import settings
 from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES, Telemetry
 from traced_tools import _workers
 from traced_tools.telemetry import bounds
+from traced_tools.tools import failure_log
 
 # a busy machine is no failure, and what was found before is in a test of its own
 settings.register_profile("traced_tools", deadline=None, database=None)
@@ -19,6 +20,12 @@ settings.load_profile("traced_tools")
 def words_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees how many kinds of errors the tests before it have shown."""
     monkeypatch.setattr(bounds, "_SEEN", defaultdict(set))
+
+
+@pytest.fixture(autouse=True)
+def logged_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test depends on which failures of tools the tests before it have logged."""
+    monkeypatch.setattr(failure_log, "_logged", set())
 
 
 @pytest.fixture(params=MODES)

@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "_images",
             "_lazy",
             "_quick_init",
+            "_tracebacks",
             "_version",
             "errors",
             "messages",

@@ -45,6 +45,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from traced_tools._finalizing import finalizing, is_finalizing
+from traced_tools._tracebacks import is_debugging, shorten_traceback
 from traced_tools.errors import Abandoned, NeedsEventLoop
 
 T = TypeVar("T")
@@ -153,6 +154,8 @@ class Execution(Generic[T]):
             if isinstance(error, RuntimeError) and str(error).startswith("cannot enter context"):
                 raise  # another thread performs the step: the flow has not been touched
             self.finished, self.step = True, None
+            if isinstance(error, Exception) and not is_debugging():
+                shorten_traceback(error)
             if isinstance(error, RuntimeError):
                 _explain(error)
             if isinstance(error, StopAsyncIteration):

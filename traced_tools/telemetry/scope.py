@@ -316,6 +316,7 @@ class NoScope:
 
     chunk = streaming = answered = requested = ended = fails_run = ignore
     started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
+    captured_traceback = ignore
 
 
 OFF: Any = NoScope()

@@ -147,6 +147,10 @@ class ToolScope(Scope):
         self.error_type = None if kind is None else bounded(names.ERROR_TYPE, self._owner(), kind)
         self.failure = result.error
 
+    def captured_traceback(self) -> str | None:
+        """Return the traceback of the tool's error as the run may tell it; None if no content of it is captured."""
+        return None if self.run.content is None else self.contents.text(names.EXCEPTION_STACKTRACE)
+
     def decided(self, result: ToolResult) -> None:
         """Note what became of the call."""
         self._result = result

@@ -20,6 +20,7 @@ from traced_tools._checks import expect
 from traced_tools._flow import Flow, as_raised
 from traced_tools._quick_init import quick_init
 from traced_tools._steps import Pause
+from traced_tools._tracebacks import shorten_traceback
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.events.calls import CallWatch
 from traced_tools.events.stream import UNWATCHED
@@ -34,6 +35,7 @@ from traced_tools.tools.context import ToolContext
 from traced_tools.tools.conversation import NOT_RUN
 from traced_tools.tools.conversion import Collected
 from traced_tools.tools.definition import ToolDefinition, ToolMetadata
+from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.result import ToolResult
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.values import read_only
@@ -387,6 +389,10 @@ class ToolExecution:
         if result.outcome is not None:
             scope.ran(result)
             self._watch.ran(result)
+            if result.error is not None and not self._run.tool_errors.raises(result.error):
+                is_silent = getattr(self._tool.metadata, "capture", False) is not True
+                may_quote = not is_silent and self._run.telemetry.content is None  # or a redactor decides
+                log_failure(result, scope.captured_traceback, may_quote=may_quote)
         return result
 
     async def _attempt(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
@@ -419,6 +425,7 @@ class ToolExecution:
         if self._cancelled:
             raise Abandoned
         assert failure is not None
+        shorten_traceback(failure)
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
     def _bound_to(self, tool: Invocable, arguments: str, scope: ToolScope) -> Bound:

@@ -1,0 +1,48 @@
+"""The log line of a tool that failed: without one, only the model reads of a bug.
+
+`InvalidArguments` and a time-out are no bugs: one is meant for the model, the other is a limit that the application has
+set. A failure that fails the run needs no line, because the run raises it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from traceback import format_exception, format_tb
+from typing import Final
+
+from traced_tools._tracebacks import DEBUG, is_debugging
+from traced_tools.errors import InvalidArguments
+from traced_tools.telemetry.scope import error_type
+from traced_tools.tools.result import ToolResult
+
+_LOG = logging.getLogger(__name__)
+_MOST_LOGGED: Final = 1_000
+"""The most pairs of a tool and an error type that are logged: an application can make tools and classes at run time."""
+_logged: set[tuple[str, str]] = set()
+
+
+def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_quote: bool) -> None:
+    """Log that a tool failed: once per tool and error type, or each time while debugging.
+
+    Args:
+        result: how the last attempt ended.
+        captured: returns the traceback as content capture allows it; None if nothing of the tool is captured.
+        may_quote: whether debugging may log the exception's text. Otherwise, it logs the frames of the traceback only.
+    """
+    error = result.error
+    if result.outcome != "error" or error is None or isinstance(error, InvalidArguments):
+        return
+    kind, debugging = error_type(error), is_debugging()
+    if not debugging:
+        if (result.name, kind) in _logged or len(_logged) >= _MOST_LOGGED:
+            return
+        _logged.add((result.name, kind))
+    traceback = captured()
+    if traceback is None and debugging:
+        traceback = "".join(format_exception(error) if may_quote else format_tb(error.__traceback__))
+    what = f"the tool {result.name} failed with {kind}; the model gets the error and the run goes on"
+    if traceback is None:
+        _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", what, DEBUG)
+    else:
+        _LOG.warning("%s\n%s", what, traceback.rstrip())
