@@ -27,6 +27,7 @@ into the spans of whoever catches them. What a provider answered is on `ModelErr
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -203,13 +204,11 @@ class InvalidResponse(ModelError):
     """The provider's answer cannot be understood, was cut short, or carried an error object."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class _Unshown:
-    """A text that no `repr` shows, such as one of an error's attributes in a log."""
+    """A text that no `repr` shows, such as that of an error's attributes in a log."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str | None) -> None:
-        self.text = text
+    text: str | None
 
     def __repr__(self) -> str:
         return "None" if self.text is None else f"<{len(self.text)} characters>"
