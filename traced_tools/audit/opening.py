@@ -1,4 +1,4 @@
-"""A store opened for reading: nothing is made, nothing is changed, and whoever writes it goes on writing."""
+"""A store opened for reading: nothing that is made stays, no record changes, and whoever writes it goes on writing."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ StorePath = str | os.PathLike[str]
 _SETTINGS: Final = (
     "PRAGMA trusted_schema = OFF",  # what a file declares calls no function that does something
     "PRAGMA cell_size_check = ON",
+    "PRAGMA query_only = ON",
     "BEGIN",  # until it is closed, so that all that is read is of one instant
 )
 _MUCH_CACHE: Final = "PRAGMA cache_size = -65536"
@@ -94,13 +95,14 @@ def opened(store: StorePath) -> Iterator[OpenStore]:
     place = Store(store)
     if place.path is not None:
         _must_exist(place.path)
-    connection = _connected(place)
-    _OPEN.add(connection)
-    try:
-        yield _opened(place, connection)
-    finally:
-        connection.close()
-        _OPEN.discard(connection)
+    with _undisturbed(place):
+        connection = _connected(place)
+        _OPEN.add(connection)
+        try:
+            yield _opened(place, connection)
+        finally:
+            connection.close()
+            _OPEN.discard(connection)
 
 
 _OPEN: Final[set[Connection]] = set()
@@ -162,6 +164,33 @@ def _text(written: bytes) -> str | bytes:
 def _must_exist(path: Path) -> None:
     if not path.is_file():  # never opened: closing it would give up the locks of a trail of this process
         raise AuditError(f"there is no audit store {path}: name its file, or the URL of a server's")
+
+
+@contextmanager
+def _undisturbed(place: Store) -> Iterator[None]:
+    """Raise `AuditError` if a store that must rest was written meanwhile: what was read may be of no one instant."""
+    if place.path is None or not place.must_rest:
+        yield
+        return
+    before = _version(place.path)
+    try:
+        yield
+    except AuditError:
+        if before == _version(place.path):
+            raise
+    else:
+        if before == _version(place.path):
+            return
+    raise AuditError(
+        f"the audit store {place.name} was written while a user read it who may not write it or its folder: "
+        "read it again, or read a copy"
+    )
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """Return what changes when the file is written or replaced."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _opened(place: Store, connection: Connection) -> OpenStore:

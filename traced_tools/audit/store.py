@@ -88,19 +88,35 @@ class Store:
         """Return a connection that may change records, as far as the file or the server lets it; for erasures alone."""
         return self._engine().connect()
 
+    @property
+    def must_rest(self) -> bool:
+        """Whether nobody may write an embedded store while it is read.
+
+        SQLite makes files beside the store for its readers too, and a reader that may not write the store cannot remove
+        them. Such a reader does without these files, and so without what keeps a writer from the pages it reads.
+        """
+        if self.path is None or self._has_rest(self.path):
+            return False
+        return not (os.access(self.path.parent, os.W_OK) and os.access(self.path, os.W_OK))
+
     def connect_reading(self) -> Connection:
         """Return a connection that only reads; raises what the driver raises when there is no such store.
 
-        An embedded store on a medium that cannot be written must have been closed: SQLite would make files beside it.
+        The last connection to an embedded store removes the files that SQLite makes beside it, if it may write. It also
+        moves what they hold into the store. So what a process left there when it was killed is opened without that right.
         If a rollback journal exists, the file must not be opened as immutable.
         """
         if self.path is None:
             return self._engine().connect()
-        uri = f"{self.path.as_uri()}?mode=ro"
-        if not os.access(self.path.parent, os.W_OK) and not any(_size(f"{self.path}{end}") for end in _LEFT_BEHIND):
-            uri += "&immutable=1"
+        mode = "mode=ro&immutable=1" if self.must_rest else "mode=ro" if self._has_rest(self.path) else "mode=rw"
+        uri = f"{self.path.as_uri()}?{mode}"
         engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=NullPool)
         return engine.connect()
+
+    @staticmethod
+    def _has_rest(path: Path) -> bool:
+        """Whether files beside an embedded store hold a part of it."""
+        return any(_size(f"{path}{end}") for end in _LEFT_BEHIND)
 
     def _engine(self) -> Engine:
         if self.path is not None:
