@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from tests.audit.commanded import RUN, TRACE, complaint, make_store, printed, story
-from tests.audit.made import Chain, insert
+from tests.audit.made import Chain, content, insert
 from traced_tools.cli.audit.options import time_of, times_of
 
 
@@ -208,6 +208,26 @@ def test_the_last_line_counts_calls_that_nobody_answered_as_refused(store: Path)
     insert(store.with_name("refused.db"), chain.rows)
     last = printed("list", "--store", store.with_name("refused.db")).splitlines()[-1]
     assert last == "6 calls, 4 refused, 0 unfinished"
+
+
+def test_a_repeated_call_is_found_by_the_word_of_spans_and_by_that_of_its_record(store: Path) -> None:
+    chain = Chain()
+    refusal = {"decision": "limited", "outcome": None}
+    chain.call("over", run_id=RUN, reason_code="max_tool_calls", **refusal)
+    chain.call("again", run_id=RUN, batch_index=1, reason_code="repeated_call", **refusal)
+    chain.call("fine", run_id=RUN, batch_index=2, reason=content('"reason_code":"repeated_call"', stored=True))
+    insert(store.with_name("limited.db"), chain.rows)
+    place = ("--store", store.with_name("limited.db"))
+
+    def found(*options: str) -> list[str]:
+        return [call["tool"] for call in json.loads(printed("list", "--json", *options, *place))]
+
+    assert found("--decision", "repeated") == ["again"]
+    assert found("--decision", "limited") == ["again", "over"]
+    assert found("--decision", "repeated", "--outcome", "ok") == []
+    assert found("--decision", "allowed", "--outcome", "ok") == ["fine"]
+    exported = printed("export", "--format", "jsonl", "--decision", "repeated", *place)
+    assert {json.loads(line)["tool"] for line in exported.splitlines()} == {"again"}
 
 
 @pytest.mark.parametrize(

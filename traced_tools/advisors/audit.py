@@ -12,7 +12,16 @@ from traced_tools._checks import expect, expect_whole
 from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.audit.digests import definition_digest
-from traced_tools.audit.records import RAN, REQUESTED_ARGUMENTS, Content, Draft, RecordKind, Subject, nanoseconds
+from traced_tools.audit.records import (
+    RAN,
+    REPEATED_DECISION,
+    REQUESTED_ARGUMENTS,
+    Content,
+    Draft,
+    RecordKind,
+    Subject,
+    nanoseconds,
+)
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.events.types import (
     Event,
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _INVALID: Final = "invalid_arguments"
-_DECISIONS: Final[Mapping[str, str]] = {"repeated": "limited"}
+_DECISIONS: Final[Mapping[str, str]] = {REPEATED_DECISION: "limited"}
 """The decisions that the trail has another word for."""
 
 

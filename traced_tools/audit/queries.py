@@ -13,7 +13,7 @@ from sqlalchemy.sql.selectable import CompoundSelect
 
 from traced_tools.audit import records
 from traced_tools.audit.contents import searchable
-from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN
+from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION
 from traced_tools.audit.schema import RECORDS
 from traced_tools.errors import ConfigurationError
 
@@ -23,6 +23,7 @@ Key = tuple[str, int, int]
 UNFINISHED: Final = "unfinished"
 """Stands for the outcome of a call that started, as far as the store knows, and never ended."""
 STATES: Final = (*AUDIT_OUTCOMES, UNFINISHED)
+DECISIONS: Final = (*AUDIT_DECISIONS, REPEATED_DECISION)
 MOST: Final = (1 << 63) - 1
 """The largest number a store has."""
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
@@ -49,7 +50,7 @@ class CallFilter:
 
     def __post_init__(self) -> None:
         _one_of("outcome", self.outcome, STATES)
-        _one_of("decision", self.decision, AUDIT_DECISIONS)
+        _one_of("decision", self.decision, DECISIONS)
         for name, time in (("since", self.since), ("until", self.until)):
             if time is not None and time.tzinfo is None:
                 raise ConfigurationError(f"{name} has no time zone; datetime.now(UTC) has")
@@ -87,7 +88,7 @@ def matching_keys(wanted: CallFilter) -> Select[Any]:
     if wanted.outcome is None and wanted.decision is None:
         conditions += [_kind("intent")]
     elif wanted.outcome is None or wanted.decision not in (None, "allowed"):
-        conditions += [_kind("decision"), RECORDS.c.decision == wanted.decision, *_ended(wanted.outcome)]
+        conditions += [_kind("decision"), _has_decision(RECORDS, wanted.decision), *_ended(wanted.outcome)]
     else:
         conditions += [_kind("outcome"), RECORDS.c.outcome == wanted.outcome, *_decided(wanted.decision)]
     return select(*_KEY).where(*conditions).order_by(RECORDS.c.time.desc())
@@ -173,7 +174,15 @@ def _same_call(other: FromClause = _OTHER) -> ColumnElement[bool]:
 
 
 def _decided(decision: str | None) -> list[ColumnElement[bool]]:
-    return [] if decision is None else [_has_another("decision", _OTHER.c.decision == decision)]
+    return [] if decision is None else [_has_another("decision", _has_decision(_OTHER, decision))]
+
+
+def _has_decision(of: FromClause, decision: str | None) -> ColumnElement[bool]:
+    """Return the condition of a decision that has such a word; a repeated call is `limited` and has a code of its own."""
+    if decision != REPEATED_DECISION:
+        return of.c.decision == decision
+    # a body is JSON without blanks, in which quotes within a text are escaped
+    return and_(of.c.decision == "limited", of.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
 
 
 def _ended(outcome: str | None) -> list[ColumnElement[bool]]:

@@ -157,7 +157,7 @@ class AuditReader:
             outcome: `ok`, `error`, `timeout`, `cancelled`, `invalid_arguments`, the last of a call's; `unfinished` for
                 calls that were allowed, or not even decided about, and have no outcome. Of those the newest runs' come
                 first.
-            decision: such as `denied`.
+            decision: such as `denied`. `repeated` stands for the `limited` calls with the reason code `repeated_call`.
             agent: the client's name.
             conversation: the conversation's id.
             since: not before; needs a time zone.

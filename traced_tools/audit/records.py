@@ -30,8 +30,13 @@ RECORD_KINDS: Final = get_args(RecordKind)
 AuditDecision = Literal[
     "allowed", "denied", "approved", "rejected", "answered", "limited", "unknown_tool", "invalid_arguments"
 ]
-"""What was decided about a call. A repeated call counts as `limited`, with the reason code `repeated_call`."""
+"""What was decided about a call. A repeated call counts as `limited`, with the reason code `repeated_call`.
+
+`rejected` is reserved: no record has it yet.
+"""
 AUDIT_DECISIONS: Final = get_args(AuditDecision)
+REPEATED_DECISION: Final = "repeated"
+"""The word of spans and events for a repeated call; a record has `limited` and the reason code `repeated_call`."""
 RAN: Final = ("allowed", "approved")
 """The decisions after which a tool starts."""
 

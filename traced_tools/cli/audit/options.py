@@ -9,8 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from traced_tools.audit.queries import STATES
-from traced_tools.audit.records import AUDIT_DECISIONS
+from traced_tools.audit.queries import DECISIONS, STATES
 
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -33,7 +32,7 @@ Store = Annotated[
 ]
 Tool = Annotated[str | None, typer.Option(help="Calls of this tool.")]
 Outcome = Annotated[str | None, typer.Option(help=f"Calls that ended so: {', '.join(STATES)}.")]
-Decision = Annotated[str | None, typer.Option(help=f"Calls this was decided about: {', '.join(AUDIT_DECISIONS)}.")]
+Decision = Annotated[str | None, typer.Option(help=f"Calls this was decided about: {', '.join(DECISIONS)}.")]
 Agent = Annotated[str | None, typer.Option(help="Calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Calls of this conversation.")]
 Attributes = Annotated[
