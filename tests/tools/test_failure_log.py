@@ -102,6 +102,25 @@ def test_what_is_meant_for_the_model_is_not_logged(caplog: pytest.LogCaptureFixt
     assert lines(caplog) == []
 
 
+class NoSuchCity(LookupError):
+    pass
+
+
+def searching(text: str) -> str:
+    raise NoSuchCity(text)
+
+
+def test_what_retry_on_names_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def offline(text: str) -> str:
+        raise ConnectionRefusedError(text)
+
+    ask(failing(offline))
+    ask(failing(searching, retry_on=(NoSuchCity,)))
+    assert lines(caplog) == []
+    ask(failing(searching))
+    assert len(lines(caplog)) == 1
+
+
 async def hanging(text: str) -> str:
     import asyncio
 

@@ -1,8 +1,4 @@
-"""The log line of a tool that failed: without one, only the model reads of a bug.
-
-`InvalidArguments` and a time-out are no bugs: one is meant for the model, the other is a limit that the application has
-set. A failure that fails the run needs no line, because the run raises it.
-"""
+"""The log line of a tool that failed in a way that may be a bug: without one, only the model reads of it."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from traceback import format_exception, format_tb
 from typing import Final
 
 from traced_tools._tracebacks import DEBUG, is_debugging
-from traced_tools.errors import InvalidArguments
 from traced_tools.telemetry.scope import error_type
 from traced_tools.tools.result import ToolResult
 
@@ -26,13 +21,12 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
     """Log that a tool failed: once per tool and error type, or each time while debugging.
 
     Args:
-        result: how the last attempt ended.
+        result: how the last attempt ended; it has an error.
         captured: returns the traceback as content capture allows it; None if nothing of the tool is captured.
         may_quote: whether debugging may log the exception's text. Otherwise, it logs the frames of the traceback only.
     """
     error = result.error
-    if result.outcome != "error" or error is None or isinstance(error, InvalidArguments):
-        return
+    assert error is not None
     kind, debugging = error_type(error), is_debugging()
     if not debugging:
         if (result.name, kind) in _logged or len(_logged) >= _MOST_LOGGED:
