@@ -174,14 +174,14 @@ def test_a_missing_table_is_told_with_the_sql_that_makes_it(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = opened(database.server.url("postgres", WRITER), timeout=0.5)
-    assert "deploy/audit/postgresql.sql" in breakage(database, trail, caplog)
+    assert "`traced-tools audit sql`" in breakage(database, trail, caplog)
 
 
 def test_a_role_that_may_not_write_is_told_what_it_lacks(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = opened(database.url(READER), timeout=0.5)
-    assert "deploy/audit/postgresql.sql" in breakage(database, trail, caplog)
+    assert "`traced-tools audit sql`" in breakage(database, trail, caplog)
 
 
 def test_a_server_store_without_a_key_is_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
 """What keeps a server that has gone silent from holding the writer for minutes."""
 _REMEDIES: Final = {
     "OperationalError": "no connection; does the server run there, and are role, password and database right?",
-    "UndefinedTable": "the table audit_records is missing; apply deploy/audit/postgresql.sql",
-    "InsufficientPrivilege": "the role may not do this; deploy/audit/postgresql.sql tells what it needs",
+    "UndefinedTable": "the table audit_records is missing; run the SQL that `traced-tools audit sql` prints",
+    "InsufficientPrivilege": "the role may not do this; the SQL that `traced-tools audit sql` prints says what it needs",
     "ReadOnlySqlTransaction": "the server takes no writes; is it a replica?",
 }
 _OF_SQLITE: Final = {

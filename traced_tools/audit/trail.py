@@ -57,7 +57,7 @@ class AuditTrail:
 
     Args:
         store: the path of an SQLite file, made when it is missing, or an SQLAlchemy URL such as
-            `postgresql+psycopg://host/database`, whose table `deploy/audit/postgresql.sql` makes.
+            `postgresql+psycopg://host/database`, whose table the SQL makes that `traced-tools audit sql` prints.
         key: at least 16 bytes for the digests of contents; None for `TRACED_TOOLS_AUDIT_KEY`, else for the file
             `<store>.key`, which is made when it is missing. A server store has no such file.
         content: what is stored of arguments, results and reasons: their `digest` alone, what the redactor leaves of

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from traced_tools.cli.output import whole_output
+
 
 def main() -> None:
     """Run the command line; without its extra, say which one is missing and end with status 2."""
@@ -14,4 +16,5 @@ def main() -> None:
             raise
         print("The command line needs the extra `cli`: pip install 'traced_tools[cli]'", file=sys.stderr)
         sys.exit(2)  # 1 would be a verdict of `audit verify`
-    app()
+    with whole_output():
+        app()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 from rich.console import Console
 
+from traced_tools._version import __version__
 from traced_tools.cli.audit.commands import app as audit
 from traced_tools.cli.demo.run import run_demo
 from traced_tools.errors import TracedToolsError
@@ -13,8 +16,18 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(audit, name="audit")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"traced-tools {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def traced_tools() -> None:
+def traced_tools(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """A tool-calling loop for agents in which every step is an OpenTelemetry span."""
 
 

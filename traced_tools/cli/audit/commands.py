@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import chain, islice
 from pathlib import Path
 from secrets import token_bytes
@@ -35,6 +36,7 @@ from traced_tools.cli.audit.listing import print_calls
 from traced_tools.cli.audit.showing import print_run
 from traced_tools.cli.audit.shown import call_json, console, counted, escaped, json_text
 from traced_tools.cli.audit.verdict import print_verification
+from traced_tools.cli.output import drop_output
 from traced_tools.errors import TracedToolsError
 
 FOUND: Final = 1
@@ -175,6 +177,16 @@ def export(
             written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # it looks itself
         if output is not None:
             typer.echo(f"{written:,} records written to {escaped(str(output))}", err=True)
+
+
+@app.command()
+def sql() -> None:
+    """Print the SQL that makes the table and the roles of a trail in PostgreSQL.
+
+    Its owner runs it: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
+    """
+    with _statuses():
+        print(files("traced_tools.audit").joinpath("postgresql.sql").read_text("utf-8"), end="")
 
 
 @app.command()
@@ -469,21 +481,15 @@ def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
     except TracedToolsError as error:
         _end(UNREADABLE, escaped(str(error), most=2000))
     except BrokenPipeError:
-        _drop_output()
+        drop_output()
     except OSError as error:
-        _drop_output()
+        drop_output()
         cannot = f"{error.filename!a} cannot be read" if error.filename else "standard output cannot be written"
         _end(UNREADABLE, f"{cannot}: {error.strerror or type(error).__name__}")
     except Exception as error:  # its text may hold anything
         _end(UNREADABLE, f"unexpected {type(error).__name__}; please report it")
     if ending.status:
         raise typer.Exit(ending.status)
-
-
-def _drop_output() -> None:
-    """Let what is still to be flushed when Python ends go nowhere."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end(status: int, message: str) -> NoReturn:

@@ -1,0 +1,57 @@
+"""What every command prints, and how it ends where nothing can be printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traced_tools
+
+ROOT = Path(__file__).parents[2]
+SQL = ROOT / "deploy/audit/postgresql.sql"
+
+
+def ran(*arguments: str, stdout: Any = subprocess.PIPE) -> tuple[int, str, str]:
+    """The exit status, and what was printed to standard output and standard error."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OPENAI_"))}
+    code = "from traced_tools.cli import main; main()"
+    command = [sys.executable, "-W", "error", "-c", code, *arguments]
+    done = subprocess.run(command, env=kept, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout or "", done.stderr
+
+
+def test_the_version_is_printed() -> None:
+    assert ran("--version") == (0, f"traced-tools {traced_tools.__version__}\n", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "", "--version", "demo", "demo --help", "audit --help", "audit", "audit list --help", "audit sql --help"],
+)
+def test_what_cannot_be_printed_ends_with_a_line_and_no_traceback(command: str) -> None:
+    with open("/dev/full", "wb") as full:
+        status, _, said = ran(*command.split(), stdout=full)
+    assert (status, said) == (2, "traced-tools: standard output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "audit list --help", "audit sql"])
+def test_who_does_not_read_what_is_printed_gets_no_traceback(command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        _, _, said = ran(*command.split(), stdout=write)
+    finally:
+        os.close(write)
+    assert said == ""
+
+
+def test_the_sql_of_a_store_in_postgresql_is_printed_and_part_of_the_package() -> None:
+    assert ran("audit", "sql") == (0, SQL.read_text(), "")
+    in_package = Path(traced_tools.__file__).parent / "audit/postgresql.sql"
+    assert in_package.samefile(SQL) or in_package.read_text() == SQL.read_text()
