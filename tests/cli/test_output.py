@@ -32,7 +32,17 @@ def test_the_version_is_printed() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize(
     "command",
-    ["--help", "", "--version", "demo", "demo --help", "audit --help", "audit", "audit list --help", "audit sql --help"],
+    [
+        "--help",
+        "",
+        "--version",
+        "demo",
+        "demo --help",
+        "audit --help",
+        "audit",
+        "audit list --help",
+        "audit sql --help",
+    ],
 )
 def test_what_cannot_be_printed_ends_with_a_line_and_no_traceback(command: str) -> None:
     with open("/dev/full", "wb") as full:

@@ -71,6 +71,13 @@ def test_an_argument_that_there_is_not_is_named_and_the_others_are_listed(kind: 
 
 
 @every_model
+def test_an_argument_that_there_is_not_is_named_before_the_key_is_missed(kind: type[HttpModel]) -> None:
+    itself = "https://ollama.com" if "OLLAMA_HOST" in VARIABLES[kind] else None
+    with pytest.raises(TypeError, match="no argument apikey"):
+        made(kind, base_url=itself, apikey=SECRET)
+
+
+@every_model
 @pytest.mark.parametrize("address", ["not an address", "ftp://example.org", "http://", "http://[::1"])
 def test_an_address_that_is_none_is_refused(kind: type[HttpModel], address: str) -> None:
     with pytest.raises(ConfigurationError, match="base_url"):

@@ -178,7 +178,7 @@ def _decided(decision: str | None) -> list[ColumnElement[bool]]:
 
 
 def _has_decision(of: FromClause, decision: str | None) -> ColumnElement[bool]:
-    """Return the condition of a decision that has such a word; a repeated call is `limited` and has a code of its own."""
+    """Return the condition of a decision that has such a word; that of a repeated call is `limited` with a code."""
     if decision != REPEATED_DECISION:
         return of.c.decision == decision
     # a body is JSON without blanks, in which quotes within a text are escaped

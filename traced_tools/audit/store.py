@@ -38,7 +38,7 @@ _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
 _REMEDIES: Final = {
     "OperationalError": "no connection; does the server run there, and are role, password and database right?",
     "UndefinedTable": "the table audit_records is missing; run the SQL that `traced-tools audit sql` prints",
-    "InsufficientPrivilege": "the role may not do this; the SQL that `traced-tools audit sql` prints says what it needs",
+    "InsufficientPrivilege": "the role may not do this; the SQL of `traced-tools audit sql` says what it needs",
     "ReadOnlySqlTransaction": "the server takes no writes; is it a replica?",
 }
 _OF_SQLITE: Final = {
@@ -102,8 +102,9 @@ class Store:
     def connect_reading(self) -> Connection:
         """Return a connection that only reads; raises what the driver raises when there is no such store.
 
-        The last connection to an embedded store removes the files that SQLite makes beside it, if it may write. It also
-        moves what they hold into the store. So what a process left there when it was killed is opened without that right.
+        The last connection to an embedded store removes the files that SQLite makes beside it, if it may write. It
+        also moves what they hold into the store. So what a process left there when it was killed is opened without
+        that right.
         If a rollback journal exists, the file must not be opened as immutable.
         """
         if self.path is None:

@@ -12,7 +12,7 @@ UNWRITABLE = 2
 """Exit status: standard output cannot be written. 1 would be a verdict of `audit verify`."""
 
 _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What a file that is open for writing raises; the buffers do not keep what they could not write, so nothing else tells."""
+"""What a write to an open file raises. Nothing else tells: buffers drop what they could not write."""
 
 
 @contextmanager

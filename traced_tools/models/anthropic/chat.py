@@ -63,7 +63,7 @@ from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
-from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import MOST_ITEMS, read
 from traced_tools.options import ChatOptions
@@ -109,6 +109,7 @@ class AnthropicChatModel(HttpChatModel):
         max_tokens: int = 8192,
         **http: Unpack[HttpOptions],
     ) -> None:
+        check_options(http)
         expect("base_url", base_url, (str, type(None)), "a str or None")
         expect_whole("max_tokens", max_tokens, 1)
         default = os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC

@@ -49,7 +49,7 @@ from traced_tools.models.gemini.wire import Answer, Blob, Candidate, Event, Func
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
-from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import Said, as_chunks, read, written
 from traced_tools.options import ChatOptions
@@ -98,6 +98,7 @@ class GeminiChatModel(HttpChatModel):
     def __init__(
         self, model: str, *, base_url: str | None = None, api_key: str | None = None, **http: Unpack[HttpOptions]
     ) -> None:
+        check_options(http)
         expect("model", model, str, "a str")
         expect("base_url", base_url, (str, type(None)), "a str or None")
         # the variable is that of Google's clients, which add the version themselves

@@ -106,7 +106,10 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def check_options(options: HttpOptions) -> None:
-    """Raise `TypeError` or `ConfigurationError` for an option that is none, or that does not go with another."""
+    """Raise `TypeError` or `ConfigurationError` for an option that is none, or that does not go with another.
+
+    A model calls it before it looks for its key: a misspelt `api_key` is among the options.
+    """
     for name, value in options.items():
         if name not in _KINDS:
             raise TypeError(f"there is no argument {name}; beside its own a model takes {', '.join(_KINDS)}")

@@ -25,7 +25,7 @@ from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
 from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
 from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, in_time
-from traced_tools.models.http.options import HttpOptions, check_options, retries_of, timeouts_of
+from traced_tools.models.http.options import HttpOptions, retries_of, timeouts_of
 from traced_tools.models.wire import understood
 from traced_tools.telemetry import names
 
@@ -46,14 +46,13 @@ class HttpTransport:
         base_url: where the API is; the path of each request is appended.
         provider: who is there, for errors.
         headers: of each request, the key among them.
-        options: how to reach it.
+        options: how to reach it, checked.
 
     Raises:
         ConfigurationError: for an address that is none, and options that cannot work.
     """
 
     def __init__(self, base_url: str, provider: str, headers: Mapping[str, str], options: HttpOptions) -> None:
-        check_options(options)
         self.url = _checked_url(base_url)
         self.provider = provider
         self.address = self.url.netloc.decode()

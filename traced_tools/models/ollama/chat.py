@@ -32,7 +32,7 @@ from traced_tools.models.encoding import arguments_object, base64_of, merged, ow
 from traced_tools.models.http.framing import Framing, JsonLines
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
-from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.ollama.wire import Answer, Said
 from traced_tools.models.wire import read, written
@@ -75,6 +75,7 @@ class OllamaChatModel(HttpChatModel):
 
 def ollama_transport(base_url: str | None, api_key: str | None, http: HttpOptions) -> HttpTransport:
     """Return the way to a server of Ollama's; see `OllamaChatModel` for the arguments."""
+    check_options(http)
     expect("base_url", base_url, (str, type(None)), "a str or None")
     # Ollama's documentation counts /api to the base, its variable and its clients do not
     given = _address(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url

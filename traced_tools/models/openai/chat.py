@@ -20,7 +20,7 @@ from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
-from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_messages import messages_for
 from traced_tools.models.openai.chat_wire import Answer, Call, Choice, Completion, Function, read_completion
@@ -97,6 +97,7 @@ class OpenAIChatModel(HttpChatModel):
         reasoning_field: Literal["reasoning_content", "reasoning"] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
+        check_options(http)
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("stream_usage", stream_usage, bool, "True or False")
         expect("strict_tools", strict_tools, bool, "True or False")

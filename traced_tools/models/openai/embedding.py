@@ -16,7 +16,7 @@ from traced_tools._checks import expect, expect_whole
 from traced_tools.errors import InvalidResponse
 from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
-from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_wire import Used
 from traced_tools.models.openai.common import address_of, headers_of
@@ -60,6 +60,7 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
         extra: Mapping[str, Any] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
+        check_options(http)
         expect("provider", provider, (str, type(None)), "a str or None")
         expect_whole("batch_size", batch_size, 1)
         address = address_of(base_url, self.path)

@@ -19,7 +19,7 @@ from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolC
 from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
-from traced_tools.models.http.options import HttpOptions
+from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.common import CustomInputs, address_of, headers_of, sent_output_schema, sent_schema
 from traced_tools.models.openai.responses_input import input_items
@@ -84,6 +84,7 @@ class OpenAIResponsesModel(HttpChatModel):
         inline_definitions: bool = False,
         **http: Unpack[HttpOptions],
     ) -> None:
+        check_options(http)
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("strict_tools", strict_tools, bool, "True or False")
         expect("inline_definitions", inline_definitions, bool, "True or False")
