@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from traced_tools._checks import checked_mapping, expect, expect_each
 from traced_tools._flow import Flow, acall, call
@@ -38,7 +38,7 @@ UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 class ChatClient:
     """Asks a model, with tools, through a chain of advisors.
 
-    A client is immutable and safe to share between threads and tasks.
+    A client is immutable and safe to share between threads and tasks. `copy.deepcopy` returns the client itself.
 
     Args:
         model: the model to ask.
@@ -206,6 +206,9 @@ class ChatClient:
             advisors = [advisor for advisor in advisors if not isinstance(advisor, ToolLoopAdvisor)]
         return AdvisorChain(advisors, self._settings["model"])
 
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
     def __repr__(self) -> str:
         return f"<ChatClient {self.name!r}: {len(self._tools)} tools, {len(self._settings['advisors'])} advisors>"
 
@@ -279,6 +282,9 @@ class ChatClientRequestSpec:
         if not results or any(results is each for each in run.reached):  # none that an advisor put in their place
             results = run.all_results()
         return replace(response, usage=run.totals.usage.total, tool_results=results)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def __repr__(self) -> str:
         return f"<ChatClientRequestSpec: {len(self.messages)} messages, {len(self.tools)} tools>"

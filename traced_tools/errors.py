@@ -26,14 +26,17 @@ into the spans of whoever catches them. What a provider answered is on `ModelErr
 
 from __future__ import annotations
 
+import pickle
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientResponse
     from traced_tools.telemetry.words import StopReason
     from traced_tools.tools.result import ToolExecutionResult
+
+T = TypeVar("T")
 
 MOST_OF_BODY: Final = 16_384
 """The most characters of a body that a `ModelError` keeps."""
@@ -53,6 +56,15 @@ def _rebuilt(kind: type[TracedToolsError], args: tuple[Any, ...], state: dict[st
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def picklable(value: T) -> T | None:
+    """Return `value`, or None if it cannot be pickled and read again, as many exceptions cannot."""
+    try:
+        pickle.loads(pickle.dumps(value))
+    except Exception:
+        return None
+    return value
 
 
 class ConfigurationError(TracedToolsError, ValueError):
@@ -99,7 +111,8 @@ class ToolExecutionError(TracedToolsError):
     """A tool failed and the error policy says that the run must fail with it.
 
     The text names the tool and the error's type only. The tool's own exception, whose text may quote its arguments, is
-    on `original` and is deliberately not chained: loggers and spans print chains.
+    on `original` and is deliberately not chained: loggers and spans print chains. A pickled error has None there if
+    the exception cannot be pickled.
     """
 
     def __init__(self, tool_name: str, error_type: str, original: BaseException | None = None) -> None:
@@ -107,6 +120,9 @@ class ToolExecutionError(TracedToolsError):
         self.tool_name = tool_name
         self.error_type = error_type
         self.original = original
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, {**self.__dict__, "original": picklable(self.original)})
 
 
 class LoopLimitExceeded(TracedToolsError):

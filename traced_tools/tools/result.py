@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from traced_tools._quick_init import quick_init
+from traced_tools.errors import picklable
 from traced_tools.messages import ImagePart, Message, ToolResultPart, encodable
 from traced_tools.telemetry.words import Decision, ToolOutcome
 from traced_tools.tools.conversion import ToolContent, shortened
@@ -33,6 +35,8 @@ class ToolResult:
         reason_code: why it was decided: a code set in code, such as the broken limit or the rule of a policy.
         by: the person or service that approved or refused the call, as the application names them.
         ends_run: whether it is the run's answer, as an advisor decided with `call.end`.
+
+    A pickled result has None for a `value` or an `error` that cannot be pickled.
     """
 
     call_id: str
@@ -53,6 +57,13 @@ class ToolResult:
     def __post_init__(self) -> None:
         if not self.content.isascii():
             object.__setattr__(self, "content", encodable(self.content))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ToolResult:
+        return replace(self, value=deepcopy(self.value, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _result, ({**told, "value": picklable(self.value), "error": picklable(self.error)},)
 
     @property
     def ok(self) -> bool:
@@ -77,6 +88,10 @@ class ToolResult:
         return ToolResultPart(
             call_id=self.call_id, name=self.name, content=self.content, images=self.images, is_error=failed
         )
+
+
+def _result(told: dict[str, Any]) -> ToolResult:
+    return ToolResult(**told)
 
 
 @quick_init

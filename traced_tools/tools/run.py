@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from traced_tools._ids import time_ordered_id
 from traced_tools.events.stream import NOBODY, RunEvents, Watchers
@@ -91,6 +91,8 @@ _CALLS = ("inference_calls", "tool_calls")
 
 class RunContext:
     """Identity, settings and tallies of one run.
+
+    A copy is the run itself. A pickled one keeps its ids, attributes and totals, and the client's name.
 
     Args:
         agent: the client's name.
@@ -205,8 +207,26 @@ class RunContext:
         self.reached.append(found)
         return found
 
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: getattr(self, name) for name in _PICKLED}
+        return _unpickled, (self.agent, self.conversation_id, kept)
+
     def __repr__(self) -> str:
         return f"<RunContext {self.id} of {self.agent}>"
 
 
 _CURRENT: ContextVar[RunContext | None] = ContextVar("traced_tools_run", default=None)
+
+
+_PICKLED: Final = ("id", "trace_id", "parent_id", "attributes", "totals")
+
+
+def _unpickled(agent: str, conversation_id: str | None, kept: Mapping[str, Any]) -> RunContext:
+    """Return a run of the past."""
+    run = RunContext(agent=agent, conversation_id=conversation_id)
+    for name, value in kept.items():
+        setattr(run, name, value)
+    return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.callback import Invocable, ToolCallback, invocable
@@ -12,6 +13,8 @@ from traced_tools.tools.naming import wire_name
 
 class ToolSet(tuple[ToolCallback, ...]):
     """The tools of a request, in the order given, each name once; found by name without a search.
+
+    A copy is the set itself. A pickled one is empty: tools hold functions and types of this process.
 
     Raises:
         ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart.
@@ -43,6 +46,12 @@ class ToolSet(tuple[ToolCallback, ...]):
         if found is None:
             found = self._invocables[name] = invocable(self.by_name[name])
         return found
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[type[ToolSet], tuple[()]]:
+        return ToolSet, ()
 
     def __repr__(self) -> str:
         return f"ToolSet({', '.join(self.by_name)})"

@@ -17,7 +17,7 @@ from traced_tools.models.wire import Characters, understood, whole_characters
 
 
 class HttpModel:
-    """A model behind HTTP. `with` or `async with` closes its connections."""
+    """A model behind HTTP. `with` or `async with` closes its connections; `copy.deepcopy` returns the model itself."""
 
     model: str
     provider: str
@@ -58,6 +58,9 @@ class HttpModel:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.model} at {self.server_address}>"
