@@ -232,7 +232,9 @@ class CutRun:
 
 
 class Silence(logging.Handler):
-    """Keeps what OpenTelemetry, asyncio and the package say at any level; the chatter of asyncio's debugging is none.
+    """Keeps what OpenTelemetry, asyncio and the package say at any level.
+
+    The chatter of asyncio's debugging is none, nor is the line of a tool that fails, as those of the scenario do.
 
     Attributes:
         said: what was said.
@@ -248,6 +250,7 @@ class Silence(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         is_chatter = record.name == "asyncio" and record.levelno <= logging.DEBUG
+        is_chatter = is_chatter or record.name == "traced_tools.tools.failure_log"
         if not is_chatter and (self.but_for is None or self.but_for not in text):
             self.said.append(text)
 

@@ -65,7 +65,8 @@ def tool(
         result_converter: makes what the model reads of the function's value.
         timeout: seconds one attempt may take.
         retries: further attempts after a failure of the classes `retry_on`.
-        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`.
+        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`. As expected
+            failures, they are not logged.
         sequential: the tool runs alone, after the calls asked for before it and before those asked for after it.
         requires_approval: the tool may not run until somebody approves of the call.
         repeatable: the tool may be called with the same arguments any number of times in a run.

@@ -80,7 +80,8 @@ class ToolMetadata(Value):
         timeout: seconds one attempt may take; None for no limit. The call is then answered with a time-out. An async
             tool is cancelled; a blocking one cannot be stopped, so its thread goes on and its result is dropped.
         retries: further attempts after a failure of the classes `retry_on`, with growing pauses between them.
-        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`.
+        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`. As expected
+            failures, they are not logged.
         sequential: the tool runs alone: calls asked for before it end first, those after it wait.
         requires_approval: the tool may not run until somebody approves of the call, as the driver of a run can
             (`ExecuteTools.approve`); a call that nobody has approved is denied.

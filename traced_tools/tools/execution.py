@@ -389,17 +389,16 @@ class ToolExecution:
         if result.outcome is not None:
             scope.ran(result)
             self._watch.ran(result)
-            if self._may_be_bug(result):
+            if result.error is not None and self._may_be_bug(result, result.error):
                 is_silent = getattr(self._tool.metadata, "capture", False) is not True
                 may_quote = not is_silent and self._run.telemetry.content is None  # or a redactor decides
                 log_failure(result, scope.captured_traceback, may_quote=may_quote)
         return result
 
-    def _may_be_bug(self, result: ToolResult) -> bool:
+    def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Whether the tool failed in a way that nobody expects, and nobody but the model would learn of it."""
         assert self._tool is not None
-        error = result.error
-        if result.outcome != "error" or error is None or self._run.tool_errors.raises(error):
+        if result.outcome != "error" or self._run.tool_errors.raises(error):
             return False
         return not isinstance(error, (InvalidArguments, *self._tool.metadata.retry_on))
 
