@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from tests.support import MODES, run
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.telemetry.metrics import Instruments
-from traced_tools.telemetry.run import _INSTRUMENTS
+from traced_tools.telemetry.run import instruments_of
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -135,6 +135,6 @@ def test_a_broken_set_up_does_not_reach_the_caller(mode: str, options: Callable[
 def test_no_run_stays_under_way_when_records_and_spans_fail(mode: str) -> None:
     meters = BrokenInstruments()
     answer(mode, TelemetryOptions(tracer_provider=tracing(), meter_provider=meters))
-    instruments = _INSTRUMENTS[meters]
+    instruments = instruments_of(meters)
     assert isinstance(instruments, Instruments)
     assert [point.value for point in instruments.runs_under_way.observe(CallbackOptions())] == [0]

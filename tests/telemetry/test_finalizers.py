@@ -223,7 +223,7 @@ class Locked:
 
 def test_nobody_waits_for_a_lock_that_is_held_where_the_collector_strikes(telemetry: Telemetry) -> None:
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
-    instruments, locked = telemetry_run._INSTRUMENTS[telemetry.meter_provider], Locked()
+    instruments, locked = telemetry_run.instruments_of(telemetry.meter_provider), Locked()
     assert instruments is not None
     instruments.invoke_agent_duration = locked  # type: ignore[assignment]
     abandon(telemetry)
@@ -245,7 +245,7 @@ def test_a_collection_whose_end_is_missed_counts_as_ended_with_the_next_one() ->
 
 def test_a_coroutine_that_the_collector_closes_itself_takes_no_lock(telemetry: Telemetry) -> None:
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
-    instruments, locked = telemetry_run._INSTRUMENTS[telemetry.meter_provider], Locked()
+    instruments, locked = telemetry_run.instruments_of(telemetry.meter_provider), Locked()
     assert instruments is not None
     instruments.invoke_agent_duration = locked  # type: ignore[assignment]
     stream = read_one(ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?"))

@@ -55,7 +55,7 @@ def test_what_is_under_way_in_the_parent_is_not_under_way_in_its_child() -> None
 def test_a_child_that_is_forked_while_a_lock_is_held_runs_all_the_same(lock: str) -> None:
     telemetry, fresh = Telemetry(), Telemetry()
     ask(telemetry)
-    instruments = run._INSTRUMENTS[telemetry.meter_provider]
+    instruments = run.instruments_of(telemetry.meter_provider)
     assert instruments is not None
     held, forked = threading.Event(), threading.Event()
 

@@ -28,7 +28,7 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.telemetry.content import ContentCapture, as_capture, set_process_capture
 from traced_tools.telemetry.ledger import Ledger
 from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
-from traced_tools.telemetry.run import STAND_INS, instruments_of
+from traced_tools.telemetry.run import instruments_of, is_stand_in
 from traced_tools.telemetry.scope import error_type
 from traced_tools.telemetry.settings import (
     captured_by_environment,
@@ -249,7 +249,7 @@ def _meter_provider(settings: _Settings, resource: Resource, parts: _Parts) -> M
 
 def _is_free(provider: object, signal: str) -> bool:
     """Whether nobody has set a provider: the API's stand-in is there."""
-    if type(provider).__name__ in STAND_INS:
+    if is_stand_in(provider):
         return True
     _LOG.warning(
         "the application has set OpenTelemetry's provider of %s; it stays, and configure() adds nothing", signal

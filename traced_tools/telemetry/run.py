@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
+from weakref import ref
 
 from opentelemetry import _logs, metrics, trace
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from traced_tools.models.embedding import EmbeddingModel
     from traced_tools.telemetry.ledger import Ledger
     from traced_tools.telemetry.prices import PriceTable
-
-STAND_INS: Final = ("ProxyTracerProvider", "_ProxyMeterProvider", "ProxyLoggerProvider")
-"""The classes of what the API gives before a provider is set; that for metrics has no public name."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,12 +142,12 @@ class RunTelemetry:
         self.agent = agent = encodable(agent)
         self.run_id = run_id
         self.conversation_id = conversation_id
-        tracing = _tracing(_chosen(options.tracer_provider) or trace.get_tracer_provider()) or _NO_TRACING
+        tracing = _TRACINGS.of(_chosen(options.tracer_provider, trace.get_tracer_provider)) or _NO_TRACING
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.openinference = tracing.openinference if options.openinference is None else options.openinference
-        self.instruments = instruments_of(_chosen(options.meter_provider) or metrics.get_meter_provider())
+        self.instruments = _INSTRUMENTS.of(_chosen(options.meter_provider, metrics.get_meter_provider))
         self.agent_label = {names.AGENT_NAME: agent}
-        self.logger = _logger(_chosen(options.logger_provider) or _logs.get_logger_provider())
+        self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or is_watched else None
         self.conventions: Conventions = conventions() if self.enabled else "stable"
@@ -262,67 +259,83 @@ class _Tracing:
 
 
 _NO_TRACING: Final = _Tracing(None, "run", False)
-_TRACINGS: WeakKeyDictionary[trace.TracerProvider, _Tracing | None] = WeakKeyDictionary()
-_LOGGERS: WeakKeyDictionary[_logs.LoggerProvider, _logs.Logger | None] = WeakKeyDictionary()
-_INSTRUMENTS: WeakKeyDictionary[metrics.MeterProvider, Instruments | None] = WeakKeyDictionary()
 _making = threading.Lock()
-_UNMADE: Any = object()
 
 
-def _is_no_op(part: object) -> bool:
-    """Whether a tracer, meter, logger or provider is one of the API's own, which record nothing."""
-    return type(part).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs"))
+class _MadeOnce(Generic[T]):
+    """What the package uses of each provider, made once.
+
+    Providers are told apart by identity: an application's may have no hash, or be equal to others.
+
+    Args:
+        make: makes it; returns None when the provider records nothing.
+    """
+
+    def __init__(self, make: Callable[[Any], T | None]) -> None:
+        self._make = make
+        self._made: dict[int, tuple[ref[object], T | None]] = {}
+
+    def of(self, provider: object) -> T | None:
+        """Return what was made of a provider; None when it records nothing or nothing can be made."""
+        if _is_of_the_api(provider):
+            return None
+        key = id(provider)
+        try:
+            if key not in self._made:  # asked without the lock: this is on the way of every run
+                with _making:
+                    if key not in self._made:
+                        # forgotten before the provider's id can be another object's
+                        self._made[key] = (ref(provider, lambda _: self._made.pop(key, None)), self._make(provider))
+            return self._made[key][1]
+        except Exception as error:
+            report_failure(error, SDK)
+            return None
 
 
-def _chosen(provider: T | None) -> T | None:
-    """Return a provider that was given; the API's stand-ins mean the global one, which is set later."""
-    return None if type(provider).__name__ in STAND_INS else provider
+def is_stand_in(provider: object) -> bool:
+    """Whether a provider is what the API gives before one is set; the API has no public names for all of these."""
+    return _is_of_the_api(provider) and not isinstance(provider, _NO_OPS)
 
 
-def _of_provider(made: WeakKeyDictionary[Any, T | None], provider: Any, make: Callable[[], T | None]) -> T | None:
-    """Return what the package uses of a provider, made once; None when it records nothing or cannot be made."""
-    if _is_no_op(provider):
-        return None
-    try:
-        found = made.get(provider, _UNMADE)  # asked without the lock: this is on the way of every run
-        if found is _UNMADE:
-            with _making:
-                if provider not in made:
-                    made[provider] = make()
-            found = made[provider]
-        return found
-    except Exception as error:
-        report_failure(error, SDK)
-        return None
+_API = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
+_NO_OPS = (trace.NoOpTracerProvider, metrics.NoOpMeterProvider, _logs.NoOpLoggerProvider)
+
+
+def _is_of_the_api(part: object) -> bool:
+    """Whether a tracer, meter, logger or provider is of one of the API's own classes, which record nothing."""
+    return type(part).__module__.startswith(_API)
+
+
+def _unless_of_the_api(part: T) -> T | None:
+    return None if _is_of_the_api(part) else part
+
+
+def _chosen(provider: T | None, current: Callable[[], T]) -> T:
+    """Return a provider that was given, else the global one, which the API's stand-ins mean as well."""
+    return current() if provider is None or is_stand_in(provider) else provider
 
 
 def _tracing(provider: trace.TracerProvider) -> _Tracing | None:
-    def make() -> _Tracing | None:
-        tracer = _unless_no_op(provider.get_tracer(names.SCOPE, __version__))
-        if tracer is None:
-            return None
-        detail: Detail = usable(detail_by_environment, "every hook has its span") or "hooks"
-        return _Tracing(tracer, detail, bool(usable(openinference_by_environment, "it is left out")))
-
-    return _of_provider(_TRACINGS, provider, make)
+    tracer = _unless_of_the_api(provider.get_tracer(names.SCOPE, __version__))
+    if tracer is None:
+        return None
+    detail: Detail = usable(detail_by_environment, "every hook has its span") or "hooks"
+    return _Tracing(tracer, detail, bool(usable(openinference_by_environment, "it is left out")))
 
 
-def _logger(provider: _logs.LoggerProvider) -> _logs.Logger | None:
-    return _of_provider(_LOGGERS, provider, lambda: _unless_no_op(provider.get_logger(names.SCOPE, __version__)))
+def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
+    meter = _unless_of_the_api(provider.get_meter(names.SCOPE, __version__))
+    return None if meter is None else Instruments(meter, conventions())
+
+
+_TRACINGS = _MadeOnce(_tracing)
+_LOGGERS = _MadeOnce(lambda provider: _unless_of_the_api(provider.get_logger(names.SCOPE, __version__)))
+_INSTRUMENTS = _MadeOnce(_instruments)
 
 
 def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
     """Return the package's instruments of a meter provider; None when it records nothing."""
-
-    def make() -> Instruments | None:
-        meter = _unless_no_op(provider.get_meter(names.SCOPE, __version__))
-        return None if meter is None else Instruments(meter, conventions())
-
-    return _of_provider(_INSTRUMENTS, provider, make)
-
-
-def _unless_no_op(part: T) -> T | None:
-    return None if _is_no_op(part) else part
+    return _INSTRUMENTS.of(provider)
 
 
 def _forget_lock() -> None:
