@@ -265,9 +265,10 @@ class Portal:
     def _open(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = _Thread(target=_serve, args=[self._loop], name="traced_tools-portal", daemon=True)
+                loop = asyncio.new_event_loop()
+                self._thread = _Thread(target=_serve, args=[loop], name="traced_tools-portal", daemon=True)
                 self._thread.start()
+                self._loop = loop  # now, for an interrupt may have kept the thread from starting
             return self._loop
 
 

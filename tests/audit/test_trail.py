@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import linecache
 import os
-import signal
 import stat
 import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.audit.trails import KEY, awrite, bodies, calls, intent, of_kind, writ
 from tests.support import PATIENCE, in_time
 from traced_tools.audit import writer
 from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.waiting import Entry
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 
 WAYS = ("blocking", "asyncio")
@@ -252,7 +254,6 @@ def test_an_interrupt_while_the_thread_starts_leaves_a_trail_that_works(
     trail = AuditTrail(path, key=KEY)
     with pytest.raises(KeyboardInterrupt):
         trail.submit(intent("first"))
-    assert trail._writer.started is runs
     for number in range(200):
         trail.submit(intent(f"call_{number}"))
     assert trail.flush(PATIENCE)
@@ -264,29 +265,61 @@ def test_an_interrupt_while_the_thread_starts_leaves_a_trail_that_works(
     assert trail._writer._thread is not None and not trail._writer._thread.is_alive()
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no timer to interrupt with")
-def test_an_interrupt_at_any_instant_of_the_first_record_leaves_a_trail_that_works(tmp_path: Path) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+def interrupt_at(line: int) -> Callable[[FrameType, str, Any], Any]:
+    """Return a trace function that raises `KeyboardInterrupt` before the line of that number, from 0, is run.
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        for number in range(60):
-            path = tmp_path / f"{number}.db"
-            trail = AuditTrail(path, key=KEY)
-            with suppress(KeyboardInterrupt):
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, 0.00001 + number * 0.000005)
-                    trail.submit(intent("first"))
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)  # else it has struck, and strikes once
+    Lines of constructors do not count: what they make is not in use yet.
+    Python looks for signals after calls. So none comes between an assignment and the line after it, or at the end of a
+    `with` block, which is traced as its first line.
+    """
+    left = [line]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_name == "__init__":
+            return None
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and text != "self._queue.put(entry)" and not text.startswith("with "):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("then", ["another record", "a flush", "closing"])
+def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, then: str
+) -> None:
+    monkeypatch.setattr(writer, "_TO_BEGIN", 0.01)
+    before, was_interrupted = sys.gettrace(), True
+    line = 0
+    while was_interrupted:
+        path, entry = tmp_path / f"{line}.db", Entry(intent("first"))
+        trail = AuditTrail(path, key=KEY)
+        sys.settrace(interrupt_at(line))
+        try:
+            trail._writer.put(entry)
+            was_interrupted = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        if then == "another record":
             in_time(lambda trail=trail: write(trail, intent("second")))  # type: ignore[misc]
-            trail.close()
-            assert calls(path)[-1] == "second"
-            assert trail._writer._thread is not None and not trail._writer._thread.is_alive()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        elif then == "a flush":
+            assert trail.flush(PATIENCE)
+        expected = ["first"] * entry.taken + ["second"] * (then == "another record")
+        if then != "closing":
+            assert (calls(path) if expected else []) == expected, line
+        trail.close()
+        assert (calls(path) if expected else []) == expected, line
+        thread = trail._writer._thread
+        assert thread is None if not expected else not thread.is_alive(), line
+        assert not expected or bodies(path)[-1].get("final") is True
+        line += 1
+    assert line > 20
+    assert caplog.records == []
 
 
 # Settings.

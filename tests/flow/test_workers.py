@@ -348,3 +348,22 @@ def test_nested_runs_with_more_tools_than_workers_do_not_lock_up(
     client = family(inner, leaf, tool)
     response = in_time(lambda: run(mode, client.prompt("?")))
     assert [each.content for each in response.tool_results] == ["done"] * WIDTH
+
+
+def test_an_interrupt_while_the_portals_thread_starts_leaves_a_portal_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    async def answer() -> int:
+        return 42
+
+    portal, loop = _workers.Portal(), asyncio.new_event_loop()
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loop)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        portal._open()
+    loop.close()
+    assert in_time(lambda: portal.run(answer)) == 42

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -54,6 +55,8 @@ class Writer:
 
     Attributes:
         problem: why the store could not be written just now; None when it could.
+        closed: whether it takes no more records.
+        started: whether there is a thread, or soon will be, since there has been a record.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Writer:
         self.closed = False
         self._ending = self._ended = False
         self._told_closed = self._told_threadless = False
+        self.started = False
         self._claims: dict[str, object] = {}
         self._begun = threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,11 +94,6 @@ class Writer:
     def outage(self) -> str | None:
         """The problem, when it is there to stay: one failure may be that of a connection that idled for too long."""
         return self.problem if self._failures > 1 else None
-
-    @property
-    def started(self) -> bool:
-        """Whether there is a thread, or soon will be, since there has been a record."""
-        return bool(self._claims)
 
     # In any thread.
 
@@ -108,7 +107,7 @@ class Writer:
             return
         entry.weight = _weight(entry.draft)
         self._weights.extend([None] * entry.weight)
-        entry.taken = True  # and in the same breath, so that no signal comes between:
+        self.started = entry.taken = True  # and in the same breath, so that no signal comes between:
         self._queue.put(entry)
         if self._thread is None:
             self.start()
@@ -124,26 +123,32 @@ class Writer:
             put_off(self.start)
             return
         thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
+        handled = sys.exception()
         try:
             if self._claims.setdefault("thread", thread) is not thread:
                 return  # somebody does, or has: maybe who was interrupted by this call
             forking.add(self)
             thread.start()
             self._thread = thread
-        except RuntimeError:  # there can be no more threads: the process ends, or has too many
-            self._unclaim()
+        except RuntimeError as error:
+            if (interrupt := error.__context__) is not handled and interrupt is not None:
+                self._interrupted(thread)  # within `start`, which then raises an error of its locks
+                raise interrupt from None
+            # there can be no more threads: the process ends, or has too many
+            self._claims.clear()
+            forking.discard(self)
             if not self._told_threadless:
                 _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
             self._told_threadless = True
             self._refuse(self._drained())
-        except BaseException:  # such as Ctrl-C, when it may run nevertheless
-            if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
-                self._unclaim()
+        except BaseException:  # such as Ctrl-C
+            self._interrupted(thread)
             raise
 
-    def _unclaim(self) -> None:
-        forking.discard(self)
-        self._claims.clear()
+    def _interrupted(self, thread: threading.Thread) -> None:
+        """Have another thread started next time, unless the one that was being started runs nevertheless."""
+        if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
+            self._claims.clear()
 
     def line(self, timeout: float) -> LoopLine:
         """Return the line of those who wait so many seconds on the event loop that runs here."""
@@ -164,12 +169,14 @@ class Writer:
         if not self.closed:
             self.closed = True
             self._queue.put(Entry(None, "end"))
+            if self.started and not self._claims:
+                self.start()  # which an interrupt has prevented
 
     def close(self, timeout: float) -> None:
         """Write what waits, for so many seconds at most, and end the thread."""
         self.end(timeout)
         deadline = time.monotonic() + min(timeout, _LONGEST)
-        if not self.started or self._thread is threading.current_thread():
+        if not self._claims or self._thread is threading.current_thread():
             return
         if self._begun.wait(min(timeout, _LONGEST)) and self._thread is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
@@ -201,7 +208,10 @@ class Writer:
     # In the thread.
 
     def _run(self) -> None:
-        self._thread = threading.current_thread()  # which whoever started it may have been kept from noting
+        thread = threading.current_thread()
+        if self._claims.setdefault("thread", thread) is not thread:
+            return  # it begins so late after an interrupt that another has its place
+        self._thread = thread  # which whoever started it may have been kept from noting
         self._begun.set()
         self._on_started(self.lag)
         try:
