@@ -206,6 +206,17 @@ def embed(telemetry: Telemetry) -> None:
     RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
 
 
+def run_that_embeds(telemetry: Telemetry) -> None:
+    """Run a tool that embeds a text."""
+
+    def embed() -> str:
+        """Embed."""
+        return str(Embedder().embed(["one"]).model)
+
+    model = ScriptedChatModel([ToolCall("embed"), "x"])
+    run(ChatClient(model, tools=[embed], telemetry=telemetry.options).prompt("?"), "call")
+
+
 def calls_by_hand(telemetry: Telemetry) -> None:
     """Perform calls without a loop: one that works, one that fails, one that is refused."""
     calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("fail", id="2"), ToolCall("invented", id="3")]
@@ -248,6 +259,7 @@ RUNS: tuple[Callable[[Telemetry], None], ...] = (
     run_with_reasons,
     run_of_a_stuck_tool,
     embed,
+    run_that_embeds,
     run_that_is_sent_again,
     runs_that_fail,
     run_of_an_answer_that_cannot_be_understood,

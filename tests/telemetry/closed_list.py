@@ -108,10 +108,12 @@ OPTIONAL_LABELS = {
     names.RESPONSE_MODEL,
     names.SERVER_ADDRESS,
     names.SERVER_PORT,
+    names.RESPONSE_STATUS,
+    names.AGENT_NAME,
     names.ADVISOR_NAME,
     names.REASON_CODE,
 }
-"""What only some series of a metric have; of the advisor only those of decisions."""
+"""What only some series of a metric have; of the advisor only those of decisions, of the agent those outside a run."""
 
 _RUN, _PASS, _TOOL_SPANS = {"invoke_agent"}, {"iteration"}, {"execute_tool", "refuse_tool"}
 _AROUND = {"advise", *_RUN}
@@ -220,7 +222,7 @@ def assert_parents(spans: Collection[ReadableSpan]) -> None:
 def assert_declared_point(point: Point) -> None:
     """Hold a series to its metric."""
     metric = names.METRICS[point.name]
-    optional = OPTIONAL_LABELS if metric is not names.ADVISOR_DURATION else {names.ERROR_TYPE}
+    optional = OPTIONAL_LABELS if metric is not names.ADVISOR_DURATION else {names.ERROR_TYPE, names.AGENT_NAME}
     assert_attributes(
         point.name, point.labels, metric.attributes, set(metric.attributes) - optional, assert_declared_value
     )
@@ -295,8 +297,9 @@ def _plain(value: object) -> object:
 
 
 def assert_declared_value(name: str, value: Any) -> None:
-    """A value has the declared type and is a word of the closed list, if there is one."""
+    """A value has the declared type, is not empty, and is a word of the closed list, if there is one."""
     declared = names.ATTRIBUTES[name]
+    assert value not in ("", ()), name
     assert type(value) is PLAIN_TYPES[declared.type], (name, value)
     if declared.values:
         words = set(value) if isinstance(value, tuple) else {value}

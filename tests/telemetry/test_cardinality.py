@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -141,6 +142,19 @@ def test_the_kinds_of_error_that_models_and_advisors_may_show_are_bounded(mode: 
     assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
     series = [point.key for point in telemetry.points() if names.ERROR_TYPE in point.labels]
     assert len(series) <= 6 * (names.MOST_WORDS_OF_A_LABEL + 1)
+
+
+def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traced_tools.telemetry.bounds._SEEN", defaultdict(set))
+    telemetry = Telemetry()
+    model = ScriptedChatModel(["x"] * 200, usage=USAGE)
+    for number in range(200):
+        ChatClient(model, name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
+    for metric in (names.INVOKE_AGENT_DURATION, names.OPERATION_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
+        shown = {point.labels[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
+        assert len(shown) == names.MOST_AGENTS + 1
+        assert names.OTHER in shown
+    assert (telemetry.one("invoke_agent agent-199").attributes or {})[names.AGENT_NAME] == "agent-199"
 
 
 @pytest.mark.parametrize("field", ["model", "id"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import MODES, Telemetry, run
+from tests.telemetry.all_runs import Prices
 from tests.telemetry.embedders import RemoteEmbedder
 from tests.telemetry.runs import USAGE, scenario
 from traced_tools import (
@@ -18,6 +19,7 @@ from traced_tools import (
 from traced_tools.models import ChatResponse
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
+from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -32,6 +34,7 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
         names.RESPONSE_MODEL: "scripted",
         names.SERVER_ADDRESS: "models.example.invalid",
         names.SERVER_PORT: 8443,
+        **agent,
     }
     found = {point.key: (point.count, point.total) for point in telemetry.points()}
 
@@ -53,11 +56,25 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
         of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "fail", names.ERROR_TYPE: "RuntimeError"})[0] == 1
     )
     for name in ("add", "fail"):
-        assert of(names.TOOL_DECISIONS, {names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (1, 1)
+        assert of(names.TOOL_DECISIONS, {**agent, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (1, 1)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
     assert of(names.RUN_OLDEST_ACTIVE, agent)[1] == 0
     for advisor, count in (("memory", 1), ("tool_calling", 1), ("observer", 2)):
-        assert of(names.ADVISOR_DURATION, {names.ADVISOR_NAME: advisor, names.ADVISOR_HOOK: "advise"})[0] == count
+        hook = {**agent, names.ADVISOR_NAME: advisor, names.ADVISOR_HOOK: "advise"}
+        assert of(names.ADVISOR_DURATION, hook)[0] == count
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("convention", ["", LATEST_GEN_AI])
+def test_every_metric_of_a_run_carries_the_agents_name(
+    monkeypatch: pytest.MonkeyPatch, mode: str, convention: str
+) -> None:
+    monkeypatch.setenv(STABILITY_OPT_IN, convention)
+    telemetry = Telemetry(prices=Prices())
+    scenario(telemetry, mode)
+    assert {point.name: point.labels.get(names.AGENT_NAME) for point in telemetry.points()} == {
+        point.name: "travel" for point in telemetry.points()
+    }
 
 
 def test_without_reported_usage_there_is_no_token_metric(telemetry: Telemetry) -> None:

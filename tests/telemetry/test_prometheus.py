@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -62,6 +64,29 @@ def test_a_histogram_is_cumulative_and_tells_count_and_sum(exposed: Exposed) -> 
     assert [sample.value for sample in exposed.samples("h_seconds_bucket")] == [1, 3, 4]
     assert only(exposed.samples("h_seconds_count")) == Sample("h_seconds_count", {"k": "v"}, 4.0)
     assert only(exposed.samples("h_seconds_sum")).value == 6.5
+
+
+def test_counters_and_histograms_tell_when_they_were_zero_and_go_on_telling_it(exposed: Exposed) -> None:
+    exposed.meter.create_gauge("g").set(1)
+    before = time.time()
+    exposed.meter.create_counter("c").add(1, {"k": "v"})
+    exposed.meter.create_histogram("h", explicit_bucket_boundaries_advisory=[1.0]).record(0.5)
+    first = [only(exposed.samples(name)) for name in ("c_created", "h_created")]
+    assert first[0].labels == {"k": "v"}
+    assert all(before <= sample.value <= time.time() for sample in first)
+    assert [only(exposed.samples(name)) for name in ("c_created", "h_created")] == first
+    assert exposed.samples("g_created") == []
+
+
+def test_an_observed_counter_was_zero_at_the_scrape_before_the_one_that_shows_it(exposed: Exposed) -> None:
+    seen: list[Observation] = []
+    exposed.meter.create_observable_counter("c", [lambda options: seen])
+    exposed.text()
+    between = time.time()
+    seen.append(Observation(13))
+    created = only(exposed.samples("c_created")).value
+    assert created <= between
+    assert only(exposed.samples("c_created")).value == created
 
 
 def test_up_down_counters_are_gauges(exposed: Exposed) -> None:

@@ -97,7 +97,7 @@ class RunEvents:
         self._identity: dict[str, Any] = {
             "run_id": telemetry.run_id,
             "agent": telemetry.agent,
-            "conversation_id": telemetry.conversation_id,
+            "conversation_id": telemetry.conversation_id or None,
         }
         if parent_run_id is not None:
             self._identity["parent_run_id"] = parent_run_id
@@ -337,8 +337,8 @@ class ModelWatch:
         reason, said = response.finish_reason, (response.model, response.id)
         fields = {
             "provider": self._model.provider,
-            "model": None if said[0] is None else identifier(said[0]),
-            "response_id": None if said[1] is None else identifier(said[1]),
+            "model": identifier(said[0]) if said[0] else None,
+            "response_id": identifier(said[1]) if said[1] else None,
             "finish_reason": None if reason is None else finish_reason(reason),
             "tool_calls": len(response.tool_calls),
             "usage": possible(response.usage),

@@ -20,18 +20,19 @@ _COUNTS: Final = tuple(Usage.model_fields)
 _SEEN: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
 
-def bounded(label: str, owner: str, word: str) -> str:
+def bounded(label: str, owner: str, word: str, most: int = names.MOST_WORDS_OF_A_LABEL) -> str:
     """Return `word`, or `_OTHER` once its owner has shown too many: a label must stay bounded.
 
     Args:
         label: the attribute it is for.
         owner: what shows it, such as the tool that failed.
         word: the class of an error, or a name that a server answered with.
+        most: how many words the owner may show.
     """
     seen = _SEEN[label, owner]
     if word in seen or word in _OF_OURS:
         return word
-    if len(seen) >= names.MOST_WORDS_OF_A_LABEL:
+    if len(seen) >= most:
         return names.OTHER
     seen.add(word)
     return word

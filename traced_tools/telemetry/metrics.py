@@ -21,6 +21,7 @@ from traced_tools._fork import on_fork
 from traced_tools.telemetry import names
 from traced_tools.telemetry.declared import Metric
 from traced_tools.telemetry.ledger import Exports
+from traced_tools.telemetry.scope import put
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -47,6 +48,9 @@ class Instruments:
         self.execute_tool_duration = _histogram(meter, names.EXECUTE_TOOL_DURATION)
         self.iteration_duration = _histogram(meter, names.ITERATION_DURATION)
         self.advisor_duration = _histogram(meter, names.ADVISOR_DURATION)
+        self.model_retries = _counter(meter, names.MODEL_RETRIES)
+        self.model_retry_wait = _counter(meter, names.MODEL_RETRY_WAIT)
+        self.model_rate_limits = _counter(meter, names.MODEL_RATE_LIMITS)
         self.tool_decisions = _counter(meter, names.TOOL_DECISIONS)
         self.tool_retries = _counter(meter, names.TOOL_RETRIES)
         self.tool_late_results = _counter(meter, names.TOOL_LATE_RESULTS)
@@ -217,8 +221,10 @@ _Labels = tuple[str, str]
 
 
 def _attributes(agent: str, tool: str = "") -> Attributes:
-    of_agent: Attributes = {names.AGENT_NAME: agent}
-    return {**of_agent, names.TOOL_NAME: tool} if tool else of_agent
+    labels: Attributes = {}
+    put(labels, names.AGENT_NAME, agent)
+    put(labels, names.TOOL_NAME, tool)
+    return labels
 
 
 class AuditGauges:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from opentelemetry.trace import SpanKind
 
+from traced_tools.errors import ModelError, RateLimited
 from traced_tools.messages import Usage, encodable
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import bounded, carried, finish_reason, identifier, is_impossible, possible
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.prices import checked_price
-from traced_tools.telemetry.run import RunTelemetry, model_labels
-from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set
+from traced_tools.telemetry.run import RunTelemetry
+from traced_tools.telemetry.scope import OFF, Attributes, Scope, copy_set, error_type, put
 from traced_tools.telemetry.shapes import Question, conversation_makers
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ _USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
 
 R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
 
+_OF_CALL: ContextVar[ModelScope[Any] | None] = ContextVar("traced_tools_model_call", default=None)
+
 
 class ModelScope(Scope, Generic[R]):
     """One call of a model: `{operation} {model}`.
@@ -75,9 +80,46 @@ class ModelScope(Scope, Generic[R]):
         self._model = model
         self._labels = labels
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._around = _OF_CALL.get()
+        _OF_CALL.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if _OF_CALL.get() is self:  # not in a context of the garbage collector's
+            _OF_CALL.set(self._around)
+        super().__exit__(kind, error, traceback)
+
+    def failed(self, failure: ModelError, wait: float | None) -> None:
+        """Count a request to the provider that failed.
+
+        Args:
+            failure: what happened.
+            wait: seconds until the request is sent again; None if it is not.
+        """
+        if self.run.instruments is not None:
+            self.run.guarded(self._count_failure, self.run.instruments, failure, wait)
+
+    def _count_failure(self, instruments: Instruments, failure: ModelError, wait: float | None) -> None:
+        if isinstance(failure, RateLimited):
+            instruments.model_rate_limits.add(1, self._labels, self._context)
+        if wait is None:
+            return
+        labels = {**self._labels, names.ERROR_TYPE: bounded(names.ERROR_TYPE, self._owner(), error_type(failure))}
+        status = failure.status_code
+        if status is not None and bounded(names.RESPONSE_STATUS, self._owner(), str(status)) != names.OTHER:
+            labels[names.RESPONSE_STATUS] = status
+        instruments.model_retries.add(1, labels, self._context)
+        instruments.model_retry_wait.add(wait, labels, self._context)
+
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         kind = SpanKind.INTERNAL if self._model.server_address is None else SpanKind.CLIENT
-        return f"{self._operation} {encodable(self._model.model)}", kind, self._labels.copy()
+        attributes = self._labels.copy()
+        put(attributes, names.AGENT_NAME, self.run.agent)
+        return f"{self._operation} {encodable(self._model.model)}".rstrip(), kind, attributes
 
     def answered(self, response: R) -> None:
         """Note what the model answered."""
@@ -94,8 +136,7 @@ class ModelScope(Scope, Generic[R]):
         return attributes
 
     def _describe(self, response: R, attributes: Attributes) -> None:
-        if response.model is not None:
-            attributes[names.RESPONSE_MODEL] = self._answered_by(response.model)
+        put(attributes, names.RESPONSE_MODEL, self._answered_by(response.model or ""))
         copy_set(self._reported(), self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
@@ -114,8 +155,7 @@ class ModelScope(Scope, Generic[R]):
 
     def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
         """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
-        labels = {name: self._labels[name] for name in (names.PROVIDER_NAME, names.REQUEST_MODEL)}
-        labels |= self.run.agent_label
+        labels = {name: self._labels[name] for name in names.USAGE_COST.attributes if name in self._labels}
         try:
             dollars = self._dollars(prices, usage)
         except Exception as error:
@@ -130,7 +170,7 @@ class ModelScope(Scope, Generic[R]):
     def _dollars(self, prices: PriceTable, usage: Usage) -> float | None:
         answered = self._response.model if self._response is not None else None
         for model in dict.fromkeys((answered, self._model.model)):
-            price = None if model is None else prices.price(self._model.provider, model, usage)
+            price = None if not model else prices.price(self._model.provider, model, usage)
             if price is not None:
                 return checked_price(price)
         return None
@@ -151,7 +191,7 @@ class ModelScope(Scope, Generic[R]):
 
     def _ended_labels(self) -> Attributes:
         labels, response = self._labels.copy(), self._response
-        if response is not None and response.model is not None:
+        if response is not None and response.model:
             labels[names.RESPONSE_MODEL] = self._answer_label(response.model)
         return labels
 
@@ -188,9 +228,7 @@ class ChatScope(ModelScope["ChatResponse"]):
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
-        attributes[names.AGENT_NAME] = self.run.agent
-        if self.run.conversation_id is not None:
-            attributes[names.CONVERSATION_ID] = self.run.conversation_id
+        put(attributes, names.CONVERSATION_ID, self.run.conversation_id)
         if self._asked.iteration:
             attributes[names.ITERATION_INDEX] = self._asked.iteration
         return name, kind, attributes
@@ -225,8 +263,7 @@ class ChatScope(ModelScope["ChatResponse"]):
 
     def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
         super()._describe(response, attributes)
-        if response.id is not None:
-            attributes[names.RESPONSE_ID] = identifier(response.id)
+        put(attributes, names.RESPONSE_ID, identifier(response.id or ""))
         if response.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(response.finish_reason),)
 
@@ -258,7 +295,7 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
     _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
 
     def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
-        super().__init__(run, model, model_labels(self._operation, model))
+        super().__init__(run, model, run.model_labels(self._operation, model))
 
     def _reported(self) -> Usage | None:
         usage = super()._reported()
@@ -272,6 +309,11 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
 def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:
     """Return the scope of a model call."""
     return ChatScope(run, model, asked) if run.enabled else OFF
+
+
+def call_here() -> ModelScope[Any]:
+    """Return the scope of the model call that this is a part of; one that notes nothing outside a call."""
+    return _OF_CALL.get() or OFF
 
 
 def embeddings_scope(run: RunTelemetry, model: EmbeddingModel) -> EmbeddingsScope:

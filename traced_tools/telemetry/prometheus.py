@@ -14,6 +14,7 @@ import json
 import logging
 import re
 import threading
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,6 +144,8 @@ class PrometheusCollector(Collector):
         self._begin_unlocked()
         on_fork(self._begin_unlocked)
         self._exemplars: dict[tuple[Series, int], Exemplar] = {}
+        self._created: dict[Series, float] = {}
+        self._scraped = time.time()
 
     def _begin_unlocked(self) -> None:
         self._lock = threading.Lock()
@@ -151,13 +154,14 @@ class PrometheusCollector(Collector):
         """Return the families as they are now; one scrape at a time."""
         with self._lock:
             try:
-                return self._families(self._reader.read())
+                before, self._scraped = self._scraped, time.time()
+                scrape = _Scrape(self._exemplars, self._created, (before, self._scraped))
+                return self._families(scrape, self._reader.read())
             except Exception as error:
                 _LOG.warning("a scrape found no metrics: reading them raised %s", error_type(error))
                 return []
 
-    def _families(self, data: MetricsData | None) -> list[Family]:
-        scrape = _Scrape(self._exemplars)
+    def _families(self, scrape: _Scrape, data: MetricsData | None) -> list[Family]:
         for resource_metrics in () if data is None else data.resource_metrics:
             scrape.target(resource_metrics.resource.attributes)
         for metric in metrics_of(data):
@@ -177,11 +181,17 @@ class _Scrape:
 
     Args:
         exemplars: the last exemplar of each bucket, kept from scrape to scrape.
+        created: the Unix time at which each series was 0, kept from scrape to scrape.
+        times: the Unix times of the scrape before this one and of this one.
     """
 
-    def __init__(self, exemplars: dict[tuple[Series, int], Exemplar]) -> None:
+    def __init__(
+        self, exemplars: dict[tuple[Series, int], Exemplar], created: dict[Series, float], times: tuple[float, float]
+    ) -> None:
         self.families: dict[str, Family] = {}
         self._exemplars = exemplars
+        self._created = created
+        self._before, self._now = times
         self._names: set[str] = set()
         self._series: set[Series] = set()
 
@@ -226,7 +236,20 @@ class _Scrape:
         elif isinstance(point, NumberDataPoint):
             self._remember_exemplars(series, point.exemplars, ())
             family.samples.append(self._number(family, series, labels, point))
+        if family.type != "gauge":
+            created = self._created.setdefault(
+                series, self._begin_of(point.start_time_unix_nano or point.time_unix_nano)
+            )
+            family.samples.append(Sample(f"{family.name}_created", labels, created))
         return True
+
+    def _begin_of(self, nanoseconds: int) -> float:
+        """Return when a new series was 0: when the SDK began it, or at the scrape before if it did so for this one.
+
+        The SDK begins an observed counter when it is scraped, and Prometheus takes no zero as new as a sample.
+        """
+        began = nanoseconds / 1_000_000_000
+        return began if began < self._now else self._before
 
     def _number(self, family: Family, series: Series, labels: Labels, point: NumberDataPoint) -> Sample:
         if family.type == "counter":

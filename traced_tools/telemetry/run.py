@@ -22,10 +22,11 @@ from traced_tools._finalizing import catch_up
 from traced_tools._version import __version__
 from traced_tools.messages import encodable
 from traced_tools.telemetry import names
+from traced_tools.telemetry.bounds import bounded
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
 from traced_tools.telemetry.run_attributes import NO_ATTRIBUTES, RunAttributes
-from traced_tools.telemetry.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, report_failure
+from traced_tools.telemetry.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, put, report_failure
 from traced_tools.telemetry.settings import conventions, detail_by_environment, openinference_by_environment, usable
 from traced_tools.telemetry.words import DETAILS, CaptureMode, Conventions, Detail
 
@@ -39,6 +40,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SERVER = (("server_address", names.SERVER_ADDRESS), ("server_port", names.SERVER_PORT))
+_IDENTITY = (("run_id", names.RUN_ID), ("agent", names.AGENT_NAME), ("conversation_id", names.CONVERSATION_ID))
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class RunTelemetry:
 
     Args:
         options: what to emit, and where to.
-        agent: the client's name; a metric label.
+        agent: the client's name; empty outside a run.
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
         is_watched: whether events of the run go to advisors, which may tell contents as well.
@@ -100,6 +102,8 @@ class RunTelemetry:
 
     Attributes:
         enabled: whether anything is emitted at all.
+        agent_in_metrics: the client's name, or `_OTHER` once the process has shown too many of them.
+        agent_label: the label that every metric of the run carries.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
         openinference: whether spans carry the kinds of OpenInference.
         conventions: which names model calls are told by.
@@ -110,6 +114,7 @@ class RunTelemetry:
         "_chat_labels",
         "_failed_steps",
         "agent",
+        "agent_in_metrics",
         "agent_label",
         "attributes",
         "clock",
@@ -146,7 +151,9 @@ class RunTelemetry:
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.openinference = tracing.openinference if options.openinference is None else options.openinference
         self.instruments = _INSTRUMENTS.of(_chosen(options.meter_provider, metrics.get_meter_provider))
-        self.agent_label = {names.AGENT_NAME: agent}
+        self.agent_in_metrics = bounded(names.AGENT_NAME, "", agent, names.MOST_AGENTS) if agent else ""
+        self.agent_label: Attributes = {}
+        put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or is_watched else None
@@ -183,14 +190,21 @@ class RunTelemetry:
         """Return the labels every metric of the run's own calls to `model` carries; made once per run."""
         labels = self._chat_labels.get(id(model))
         if labels is None:
-            labels = self._chat_labels[id(model)] = model_labels(names.CHAT, model)
+            labels = self._chat_labels[id(model)] = self.model_labels(names.CHAT, model)
         return labels
+
+    def model_labels(self, operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
+        """Return the labels that every metric of calls to `model` carries."""
+        labels: Attributes = {names.OPERATION_NAME: operation}
+        put(labels, names.PROVIDER_NAME, encodable(model.provider))
+        put(labels, names.REQUEST_MODEL, encodable(model.model))
+        copy_set(model, _SERVER, labels)
+        return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
         """Return what tells the run apart on events; ids are never metric labels."""
-        attributes: Attributes = {names.RUN_ID: self.run_id, names.AGENT_NAME: self.agent}
-        if self.conversation_id is not None:
-            attributes[names.CONVERSATION_ID] = self.conversation_id
+        attributes: Attributes = {}
+        copy_set(self, _IDENTITY, attributes)
         return attributes
 
     def make_current(self) -> None:
@@ -236,17 +250,6 @@ def show_exports_here(ledgers: Iterable[Ledger]) -> None:
     of_run = _OF_RUN.get()
     if of_run is not None and of_run.instruments is not None:
         of_run.instruments.exports.show(ledgers)
-
-
-def model_labels(operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
-    """Return the labels that every metric of calls to `model` carries."""
-    labels: Attributes = {
-        names.OPERATION_NAME: operation,
-        names.PROVIDER_NAME: encodable(model.provider),
-        names.REQUEST_MODEL: encodable(model.model),
-    }
-    copy_set(model, _SERVER, labels)
-    return labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ class Scope:
 
     def _owner(self) -> str:
         """Return whose errors these are."""
-        return self.run.agent
+        return self.run.agent_in_metrics
 
     def _end(self, span: Span, elapsed: int) -> None:
         current = otel_context.get_current()
@@ -314,7 +314,7 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = streaming = answered = requested = ended = fails_run = ignore
+    chunk = streaming = answered = failed = requested = ended = fails_run = ignore
     started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
     captured_traceback = ignore
 
@@ -334,9 +334,14 @@ def report_failure(error: Exception, what: str) -> None:
         _LOG.warning("telemetry was lost: %s raised %s; this is said once, and counted", what, kind)
 
 
+def put(attributes: Attributes, name: str, value: AttributeValue | None) -> None:
+    """Add an attribute, unless its value is None, an empty text or an empty sequence; 0 and False are values."""
+    if value is not None and value != "" and value != ():
+        attributes[name] = value
+
+
 def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
-    """Add those of `fields` (attribute of `source`, telemetry name) that are set."""
+    """Put those of `fields` (attribute of `source`, telemetry name) that are set."""
     for field, name in fields:
-        value = getattr(source, field, None)
-        if value is not None:
-            attributes[name] = value
+        if (value := getattr(source, field, None)) is not None:
+            put(attributes, name, value)

@@ -11,7 +11,7 @@ from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import finish_reason, possible
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
-from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy_set
+from traced_tools.telemetry.scope import OFF, Attributes, Scope, SelfClock, copy_set, put
 from traced_tools.telemetry.shapes import Answer, Question, conversation_makers
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class AgentScope(Scope):
     def __enter__(self) -> Self:
         super().__enter__()
         if self.run.instruments is not None:
-            self.run.instruments.runs_under_way.begin(self, self.run.agent)
+            self.run.instruments.runs_under_way.begin(self, self.run.agent_in_metrics)
         return self
 
     def __exit__(
@@ -88,14 +88,8 @@ class AgentScope(Scope):
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run
-        attributes: Attributes = {
-            names.OPERATION_NAME: names.INVOKE_AGENT,
-            names.AGENT_NAME: run.agent,
-            names.REQUEST_MODEL: self._model,
-            names.RUN_ID: run.run_id,
-        }
-        if run.conversation_id is not None:
-            attributes[names.CONVERSATION_ID] = run.conversation_id
+        attributes: Attributes = {names.OPERATION_NAME: names.INVOKE_AGENT, **run.identity()}
+        put(attributes, names.REQUEST_MODEL, self._model)
         if run.attributes:
             attributes.update(run.attributes)
         return self.step(), SpanKind.INTERNAL, attributes
@@ -121,7 +115,8 @@ class AgentScope(Scope):
 
     def _record(self, instruments: Instruments) -> None:
         agent, context, totals = self.run.agent_label, self._context, self._totals
-        labels: Attributes = {**agent, names.REQUEST_MODEL: self._model}
+        labels: Attributes = {**agent}
+        put(labels, names.REQUEST_MODEL, self._model)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.invoke_agent_duration.record(self.duration, labels, context)
@@ -141,7 +136,8 @@ class AgentScope(Scope):
         emit(logger, names.LOOP_STOP_EVENT, self._context, self._stop)
 
     def _stop(self) -> Attributes:
-        attributes = {**self.run.identity(), names.REQUEST_MODEL: self._model, **self._totals_attributes()}
+        attributes = {**self.run.identity(), **self._totals_attributes()}
+        put(attributes, names.REQUEST_MODEL, self._model)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
         return attributes
@@ -222,7 +218,11 @@ class HookScope(Scope):
         return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
 
     def _record(self, instruments: Instruments) -> None:
-        labels: Attributes = {names.ADVISOR_NAME: self._advisor.name, names.ADVISOR_HOOK: self._hook}
+        labels: Attributes = {
+            **self.run.agent_label,
+            names.ADVISOR_NAME: self._advisor.name,
+            names.ADVISOR_HOOK: self._hook,
+        }
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.advisor_duration.record(self._own_time, labels, self._context)

@@ -10,7 +10,7 @@ from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import bounded, identifier, person, reason_code
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
-from traced_tools.telemetry.scope import Attributes, Scope, unfinished
+from traced_tools.telemetry.scope import Attributes, Scope, put, unfinished
 from traced_tools.telemetry.shapes import from_json
 
 if TYPE_CHECKING:
@@ -73,13 +73,12 @@ class ToolScope(Scope):
         attributes: Attributes = {
             names.TOOL_NAME: self._tool,
             names.TOOL_TYPE: names.FUNCTION,
-            names.TOOL_CALL_ID: identifier(self._call.id or ""),
-            names.AGENT_NAME: run.agent,
         }
+        put(attributes, names.TOOL_CALL_ID, identifier(self._call.id or ""))
+        put(attributes, names.AGENT_NAME, run.agent)
         if self._executes:
             attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
-        if run.conversation_id is not None:
-            attributes[names.CONVERSATION_ID] = run.conversation_id
+        put(attributes, names.CONVERSATION_ID, run.conversation_id)
         if self._iteration:
             attributes[names.ITERATION_INDEX] = self._iteration
         operation = names.REFUSE_TOOL if self._refused else names.EXECUTE_TOOL
@@ -106,7 +105,7 @@ class ToolScope(Scope):
         if self._attempts == 1:
             self._started_first()
         if self.run.instruments is not None:
-            self.run.instruments.tools_under_way.begin(self, self.run.agent, self._tool)
+            self.run.instruments.tools_under_way.begin(self, self.run.agent_in_metrics, self._tool)
 
     def _started_first(self) -> None:
         if self._may_refuse and self._span is not None:
@@ -131,13 +130,13 @@ class ToolScope(Scope):
         """Note that an attempt failed and another one follows."""
         if self.run.instruments is not None:
             kind = bounded(names.ERROR_TYPE, self._owner(), error_type)
-            labels: Attributes = {names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
+            labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
             self.run.guarded(self.run.instruments.tool_retries.add, 1, labels, self._context)
 
     def late(self) -> None:
         """Note that an attempt ended after it had been given up; its result is dropped."""
         if self.run.instruments is not None:
-            labels: Attributes = {names.TOOL_NAME: self._tool}
+            labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
             self.run.guarded(self.run.instruments.tool_late_results.add, 1, labels, self._context)
 
     def ran(self, result: ToolResult) -> None:
@@ -182,10 +181,10 @@ class ToolScope(Scope):
         attributes: Attributes = {
             names.TOOL_BATCH_INDEX: index,
             names.TOOL_BATCH_SIZE: size,
-            names.TOOL_SOURCE: self._source,
             names.TOOL_QUEUE_TIME: self._queued,
             names.TOOL_ARGUMENTS_SIZE: len(self._call.arguments.encode()),
         }
+        put(attributes, names.TOOL_SOURCE, self._source)
         if self._decision is not None:
             attributes[names.TOOL_DECISION] = self._decision
             attributes.update(self._who_and_why())
@@ -217,34 +216,34 @@ class ToolScope(Scope):
     def _who_and_why(self) -> Attributes:
         """Return the advisor, the reason code and the person or service of the decision, as far as they are known."""
         result = self._result
-        if result is None:
-            by = self._approved_by
-            return {} if by is None else {names.APPROVAL_BY: person(by)}
+        by = self._approved_by if result is None else result.by
         attributes: Attributes = {}
-        if result.advisor is not None:
-            attributes[names.ADVISOR_NAME] = result.advisor
-        if result.reason_code is not None:
-            attributes[names.REASON_CODE] = identifier(result.reason_code)
-        if result.by is not None:
-            attributes[names.APPROVAL_BY] = person(result.by)
+        if result is not None:
+            put(attributes, names.ADVISOR_NAME, result.advisor)
+            put(attributes, names.REASON_CODE, identifier(result.reason_code or ""))
+        put(attributes, names.APPROVAL_BY, person(by or ""))
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
         if self._attempts:
             labels: Attributes = {
+                **self.run.agent_label,
                 names.TOOL_NAME: self._tool,
                 names.TOOL_TYPE: names.FUNCTION,
-                names.AGENT_NAME: self.run.agent,
             }
             if self.error_type is not None:
                 labels[names.ERROR_TYPE] = self.error_type
             instruments.execute_tool_duration.record(self.duration, labels, self._context)
         if self._decision is None:
             return
-        decision: Attributes = {names.TOOL_NAME: self._tool, names.TOOL_DECISION: self._decision}
-        if self._result is not None and self._result.advisor is not None:
+        decision: Attributes = {
+            **self.run.agent_label,
+            names.TOOL_NAME: self._tool,
+            names.TOOL_DECISION: self._decision,
+        }
+        if self._result is not None and self._result.advisor:
             decision[names.ADVISOR_NAME] = bounded(names.ADVISOR_NAME, self._tool, self._result.advisor)
-        if self._result is not None and self._result.reason_code is not None:
+        if self._result is not None and self._result.reason_code:
             decision[names.REASON_CODE] = reason_code(self._result.reason_code, self._tool)
         instruments.tool_decisions.add(1, decision, self._context)
 
@@ -265,8 +264,8 @@ class ToolScope(Scope):
             attributes[names.ITERATION_INDEX] = self._iteration
         attributes[names.TOOL_NAME] = self._tool
         attributes[names.TOOL_TYPE] = names.FUNCTION
-        attributes[names.TOOL_CALL_ID] = identifier(self._call.id or "")
-        attributes[names.TOOL_SOURCE] = self._source
+        put(attributes, names.TOOL_CALL_ID, identifier(self._call.id or ""))
+        put(attributes, names.TOOL_SOURCE, self._source)
         return attributes
 
     def _intended(self) -> Attributes:
@@ -279,7 +278,8 @@ class ToolScope(Scope):
         return {**self._identity(), **shape, **self.told_on(names.TOOL_INTENT_EVENT)}
 
     def _decided(self) -> Attributes:
-        attributes: Attributes = {**self._identity(), names.TOOL_DECISION: self._decision or "", **self._who_and_why()}
+        attributes: Attributes = {**self._identity(), **self._who_and_why()}
+        put(attributes, names.TOOL_DECISION, self._decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
         return {**attributes, **self.told_on(names.TOOL_DECISION_EVENT)}

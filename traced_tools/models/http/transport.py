@@ -28,6 +28,7 @@ from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing
 from traced_tools.models.http.options import HttpOptions, retries_of, timeouts_of
 from traced_tools.models.wire import understood
 from traced_tools.telemetry import names
+from traced_tools.telemetry.model_calls import call_here
 
 T = TypeVar("T")
 
@@ -144,7 +145,10 @@ class HttpTransport:
             except ModelError as error:
                 failure = error
             delay = self._retries.delay(attempt, failure)
-            if delay is None or (deadline is not None and time.monotonic() + delay > deadline):
+            if delay is not None and deadline is not None and time.monotonic() + delay > deadline:
+                delay = None
+            call_here().failed(failure, delay)
+            if delay is None:
                 raise failure
             await Pause(delay)
             attempt += 1

@@ -27,6 +27,7 @@ OTHER: Final = "_OTHER"
 CANCELLED: Final = "cancelled"
 TIMEOUT: Final = "timeout"
 MOST_WORDS_OF_A_LABEL: Final = 32
+MOST_AGENTS: Final = 128
 
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 
@@ -61,6 +62,9 @@ PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "Who runs th
 REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The model that was asked.")
 REQUEST_STREAM: Final = _attribute("gen_ai.request.stream", "boolean", "Set, to true, when the answer was streamed.")
 RESEND_COUNT: Final = _attribute("http.request.resend_count", "int", "How often it was sent again, if it was.")
+RESPONSE_STATUS: Final = _attribute(
+    "http.response.status_code", "int", "Status of the provider's answer, when there was an answer."
+)
 REQUEST_TEMPERATURE: Final = _attribute("gen_ai.request.temperature", "double", "Sampling temperature asked for.")
 REQUEST_TOP_P: Final = _attribute("gen_ai.request.top_p", "double", "Nucleus sampling mass asked for.")
 REQUEST_MAX_TOKENS: Final = _attribute("gen_ai.request.max_tokens", "int", "The most tokens the answer may have.")

@@ -20,9 +20,17 @@ _ANSWERED = (
     at.RESPONSE_MODEL,
     at.SERVER_ADDRESS,
     at.SERVER_PORT,
+    at.AGENT_NAME,
 )
 _MODEL_CALL = (*_ANSWERED, at.ERROR_TYPE)
-_UNDER_WAY = (at.OPERATION_NAME, at.PROVIDER_NAME, at.REQUEST_MODEL, at.SERVER_ADDRESS, at.SERVER_PORT)
+_UNDER_WAY = (
+    at.OPERATION_NAME,
+    at.PROVIDER_NAME,
+    at.REQUEST_MODEL,
+    at.SERVER_ADDRESS,
+    at.SERVER_PORT,
+    at.AGENT_NAME,
+)
 """What is known of a model call before it has ended."""
 
 METRICS: Final[dict[str, Metric]] = {}
@@ -149,6 +157,27 @@ CACHE_WRITE_TOKENS_USED: Final = _tokens_used("cache_write.input", "Tokens put i
 REASONING_TOKENS_USED: Final = _tokens_used("reasoning.output", "Tokens spent on thinking.")
 INPUT_TOKENS_A_CALL: Final = _tokens_a_call("input", "Tokens a model call reads.")
 OUTPUT_TOKENS_A_CALL: Final = _tokens_a_call("output", "Tokens a model call writes.")
+MODEL_RETRIES: Final = _metric(
+    "traced_tools.model.retries",
+    "counter",
+    "{retry}",
+    "Requests to a provider that failed and are sent again, by why they failed.",
+    (*_UNDER_WAY, at.RESPONSE_STATUS, at.ERROR_TYPE),
+)
+MODEL_RETRY_WAIT: Final = _metric(
+    "traced_tools.model.retry_wait",
+    "counter",
+    "s",
+    "Time spent waiting before requests to a provider are sent again, by why they failed.",
+    (*_UNDER_WAY, at.RESPONSE_STATUS, at.ERROR_TYPE),
+)
+MODEL_RATE_LIMITS: Final = _metric(
+    "traced_tools.model.rate_limits",
+    "counter",
+    "{response}",
+    "Requests that a provider refused because there were too many, whether they are sent again or not.",
+    _UNDER_WAY,
+)
 LOOP_ITERATIONS_METRIC: Final = _metric(
     "traced_tools.loop.iterations",
     "histogram",
@@ -170,7 +199,7 @@ ADVISOR_DURATION: Final = _metric(
     "histogram",
     "s",
     "Own time of advisors' hooks, without what is downstream.",
-    (at.ADVISOR_NAME, at.ADVISOR_HOOK, at.ERROR_TYPE),
+    (at.ADVISOR_NAME, at.ADVISOR_HOOK, at.AGENT_NAME, at.ERROR_TYPE),
     _ADVISOR_SECONDS,
 )
 TOOL_DECISIONS: Final = _metric(
@@ -178,21 +207,21 @@ TOOL_DECISIONS: Final = _metric(
     "counter",
     "{decision}",
     "What was decided about requested calls.",
-    (at.TOOL_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
+    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
 )
 TOOL_RETRIES: Final = _metric(
     "traced_tools.tool.retries",
     "counter",
     "{retry}",
     "Further attempts at failed tools.",
-    (at.TOOL_NAME, at.ERROR_TYPE),
+    (at.TOOL_NAME, at.AGENT_NAME, at.ERROR_TYPE),
 )
 TOOL_LATE_RESULTS: Final = _metric(
     "traced_tools.tool.late_results",
     "counter",
     "{result}",
     "Results that came after their call had been answered as timed out; they are dropped.",
-    (at.TOOL_NAME,),
+    (at.TOOL_NAME, at.AGENT_NAME),
 )
 TOOL_ACTIVE: Final = _metric(
     "traced_tools.tool.active", "updowncounter", "{tool_call}", "Tools running now.", (at.AGENT_NAME,)

@@ -132,6 +132,7 @@ EMBEDDINGS_SPAN: Final = SpanType(
         at.REQUEST_MODEL,
         at.SERVER_ADDRESS,
         at.SERVER_PORT,
+        at.AGENT_NAME,
         at.RESEND_COUNT,
         at.RESPONSE_MODEL,
         at.EMBEDDINGS_DIMENSION_COUNT,
