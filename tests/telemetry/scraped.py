@@ -56,7 +56,7 @@ class Exposed:
     @contextmanager
     def serve(self) -> Iterator[PrometheusServer]:
         """Listen on a loopback port."""
-        server = PrometheusServer(self.collector, "127.0.0.1", 0)
+        server = PrometheusServer(self.collector, "127.0.0.1", [0])
         try:
             yield server
         finally:

@@ -75,7 +75,7 @@ def test_a_stopped_server_has_no_thread_and_no_port(exposed: Exposed) -> None:
     server.stop()
     assert not set(threading.enumerate()) - before
     host, port = server.address.split(":")
-    again = PrometheusServer(exposed.collector, host, int(port))
+    again = PrometheusServer(exposed.collector, host, [int(port)])
     again.stop()
     assert again.address == server.address
 
@@ -84,27 +84,28 @@ def test_a_port_in_use_is_an_error_that_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=rf"prometheus: cannot listen on 127\.0\.0\.1:{port} \(Address"):
-            PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", port)
+            PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", [port])
 
 
 @pytest.mark.parametrize("host", ["a..b", "192.0.2.1"])
 def test_a_host_that_is_not_here_is_an_error(host: str) -> None:
     with pytest.raises(ConfigurationError, match="prometheus: cannot listen on"):
-        PrometheusServer(PrometheusCollector(PrometheusReader()), host, 0)
+        PrometheusServer(PrometheusCollector(PrometheusReader()), host, [0])
 
 
 @pytest.mark.parametrize(
-    ("value", "address"),
+    ("value", "host", "ports"),
     [
-        (9464, ("127.0.0.1", 9464)),
-        (0, ("127.0.0.1", 0)),
-        ("0.0.0.0:9464", ("0.0.0.0", 9464)),
-        ("localhost:0", ("localhost", 0)),
-        ("[::1]:9464", ("::1", 9464)),
+        (9464, "127.0.0.1", range(9464, 9465)),
+        (0, "127.0.0.1", range(1)),
+        ("0.0.0.0:9464", "0.0.0.0", range(9464, 9465)),
+        ("localhost:0", "localhost", range(1)),
+        ("[::1]:9464", "::1", range(9464, 9465)),
+        ("[::1]:9464-9466", "::1", range(9464, 9467)),
     ],
 )
-def test_an_address_is_a_port_of_this_machine_or_host_and_port(value: int | str, address: tuple[str, int]) -> None:
-    assert parse_address(value) == address
+def test_an_address_is_a_port_of_this_machine_or_host_and_port(value: int | str, host: str, ports: range) -> None:
+    assert parse_address(value) == (host, ports)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,13 @@ def test_an_address_is_a_port_of_this_machine_or_host_and_port(value: int | str,
         "h:1/x",
         "[::1",
         " h:1",
+        "h:2-1",
+        "h:0-3",
+        "h:1-70000",
+        ":1-2",
+        "1-2",
     ],
 )
 def test_anything_else_is_an_error_that_says_what_is_accepted(value: int | str) -> None:
-    with pytest.raises(ConfigurationError, match=r'a port from 0 to 65535 .* or "host:port"'):
+    with pytest.raises(ConfigurationError, match=r'a port from 0 to 65535 .*, "host:port"'):
         parse_address(value)

@@ -13,7 +13,8 @@ import logging
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from os import environ
+from os import PathLike, environ
+from pathlib import Path
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.sdk._logs import LoggerProvider
@@ -40,6 +41,7 @@ from traced_tools.telemetry.setup.console import ConsoleProcessor
 from traced_tools.telemetry.setup.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.telemetry.setup.handle import Provider, Telemetry
 from traced_tools.telemetry.setup.otlp import GRPC, LOGS, METRICS, SIGNALS, TRACES, check_collector
+from traced_tools.telemetry.setup.targets import TargetsFile
 from traced_tools.telemetry.setup.variables import check_batches, check_metrics, check_otlp, check_providers
 
 _LOG = logging.getLogger(__name__)
@@ -49,7 +51,8 @@ def configure(
     *,
     service_name: str | None = None,
     otlp: bool | str | None = None,
-    prometheus: int | str | None = None,
+    prometheus: bool | int | str | None = None,
+    prometheus_targets: str | PathLike[str] | None = None,
     console: bool = False,
     capture: ContentCapture | str | None = None,
 ) -> Telemetry:
@@ -65,7 +68,11 @@ def configure(
             say, a URL sends them there, False sends nothing. None sends what those variables give an endpoint for, or
             what `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` want as `otlp`. A signal whose
             exporter is `none` is never sent.
-        prometheus: where scrapers find the metrics: a port of 127.0.0.1, or `host:port`; port 0 for any free one.
+        prometheus: where scrapers find the metrics: a port of 127.0.0.1, or `host:port`; port 0 for any free one, and
+            `host:first-last` for the first free one of several. True listens nowhere: the application serves
+            `asgi_app()` or `wsgi_app()` of the handle.
+        prometheus_targets: a JSON file for Prometheus's `file_sd_configs`, to which each worker of a program adds its
+            address while it serves there. Its folder must be there, and all workers write to the same file.
         console: True prints each finished trace to stderr, as a tree, without content.
         capture: which contents clients tell that do not say themselves; None for
             `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`, which says none unless it is set.
@@ -76,7 +83,7 @@ def configure(
             providers.
     """
     global _current
-    settings = _checked(service_name, otlp, prometheus, console, capture)
+    settings = _checked(service_name, otlp, prometheus, prometheus_targets, console, capture)
     with _LOCK:
         if _current is None:
             _current = _set_up(settings)
@@ -86,7 +93,7 @@ def configure(
                 "first handle open, or give providers of your own to ChatClient(telemetry=TelemetryOptions(...))"
             )
         elif _current.inherited and settings.prometheus is not None:
-            _serve_in_child(_current, *settings.prometheus)
+            _serve_in_child(_current, settings.prometheus)
         else:
             _LOG.warning("configure() was called before; this call changes nothing and returns the first one's handle")
         return _current
@@ -96,9 +103,18 @@ _LOCK = threading.RLock()  # a signal handler may come here while its thread is 
 _current: Telemetry | None = None
 
 
-def _serve_in_child(handle: Telemetry, host: str, port: int) -> None:
+@dataclass(frozen=True)
+class _Endpoint:
+    """Where the metrics are served: on the first free one of the ports, and which file lists it."""
+
+    host: str
+    ports: range
+    targets: TargetsFile | None
+
+
+def _serve_in_child(handle: Telemetry, endpoint: _Endpoint) -> None:
     """Serve the metrics in a forked child; all else that the parent has set up goes on in it by itself."""
-    if not handle.serve(host, port):
+    if not handle.serve(endpoint.host, endpoint.ports, endpoint.targets):
         _LOG.warning(
             "configure() was called before this process was forked, and set up no metrics to serve, or serves them "
             "already: this call changes nothing; give prometheus= to the first call as well"
@@ -107,18 +123,19 @@ def _serve_in_child(handle: Telemetry, host: str, port: int) -> None:
 
 @dataclass(frozen=True)
 class _Settings:
-    """The arguments of `configure`, checked; `prometheus` is (host, port)."""
+    """The arguments of `configure`, checked; `is_scraped` tells whether metrics are collected for Prometheus."""
 
     service_name: str | None
     otlp: bool | str | None
-    prometheus: tuple[str, int] | None
+    is_scraped: bool
+    prometheus: _Endpoint | None
     console: bool
     capture: ContentCapture | None
 
     @property
     def names_outlets(self) -> bool:
         """Whether more than `capture` was given."""
-        return (self.service_name, self.otlp, self.prometheus) != (None, None, None) or self.console
+        return (self.service_name, self.otlp) != (None, None) or self.is_scraped or self.console
 
 
 @dataclass
@@ -128,28 +145,35 @@ class _Parts:
     undo: ExitStack
     ledgers: list[Ledger] = field(default_factory=list)
     server: PrometheusServer | None = None
+    collector: PrometheusCollector | None = None
 
 
 def _checked(
     service_name: str | None,
     otlp: bool | str | None,
-    prometheus: int | str | None,
+    prometheus: bool | int | str | None,
+    prometheus_targets: str | PathLike[str] | None,
     console: bool,
     capture: ContentCapture | str | None,
 ) -> _Settings:
     expect("service_name", service_name, (str, type(None)), "a str or None")
     expect("otlp", otlp, (bool, str, type(None)), "True, False, None or the URL of a collector")
-    accepted = (str, type(None)) if isinstance(prometheus, bool) else (int, str, type(None))  # True is no port 1
-    expect("prometheus", prometheus, accepted, 'a port number, "host:port" or None')
+    expect("prometheus", prometheus, (bool, int, str, type(None)), 'True, a port number, "host:port" or None')
+    expect("prometheus_targets", prometheus_targets, (str, PathLike, type(None)), "the path of a file or None")
     expect("console", console, bool, "True or False")
     if service_name is not None and not service_name.strip():
         raise ConfigurationError("service_name must be a non-blank str, or None for OTEL_SERVICE_NAME")
     if isinstance(otlp, str):
         check_collector(otlp)
-    address = None if prometheus is None else parse_address(prometheus)
+    is_scraped, endpoint = prometheus is not None and prometheus is not False, None
+    if prometheus is not None and not isinstance(prometheus, bool):
+        targets = None if prometheus_targets is None else TargetsFile(Path(prometheus_targets).absolute())
+        endpoint = _Endpoint(*parse_address(prometheus), targets)
+    elif prometheus_targets is not None:
+        raise ConfigurationError("prometheus_targets lists where metrics are served: give prometheus= a port as well")
     for read in (captured_by_environment, detail_by_environment, openinference_by_environment):
         read()
-    return _Settings(service_name, otlp, address, console, as_capture(capture))
+    return _Settings(service_name, otlp, is_scraped, endpoint, console, as_capture(capture))
 
 
 def _set_up(settings: _Settings) -> Telemetry:
@@ -206,7 +230,7 @@ def _build(settings: _Settings, parts: _Parts) -> Telemetry:
     if (instruments := instruments_of(metrics.get_meter_provider())) is not None:
         instruments.exports.show(parts.ledgers)
     made: list[Provider | None] = [tracers, loggers, meters]
-    return Telemetry([each for each in made if each is not None], parts.server, parts.ledgers)
+    return Telemetry([each for each in made if each is not None], parts.server, parts.ledgers, parts.collector)
 
 
 def _tracer_provider(settings: _Settings, resource: Resource, parts: _Parts) -> TracerProvider:
@@ -238,11 +262,12 @@ def _meter_provider(settings: _Settings, resource: Resource, parts: _Parts) -> M
         parts.ledgers.append(ledger)
         readers.append(pipeline)
     scraped = PrometheusReader()
-    if settings.prometheus is not None:
+    if settings.is_scraped:
         readers.append(scraped)
+        parts.collector = PrometheusCollector(scraped)
     provider = MeterProvider(readers, resource, shutdown_on_exit=False)
-    if settings.prometheus is not None:
-        parts.server = PrometheusServer(PrometheusCollector(scraped), *settings.prometheus)
+    if parts.collector is not None and (endpoint := settings.prometheus) is not None:
+        parts.server = PrometheusServer(parts.collector, endpoint.host, endpoint.ports, endpoint.targets)
         parts.undo.callback(parts.server.stop)
     return provider
 
@@ -276,5 +301,5 @@ def _warn_of_settings(settings: _Settings) -> None:
         if unknown := sorted(signal.exporters() - {"otlp", "none"}):
             _LOG.warning("%s names %s; configure() knows otlp and none", signal.exporter_variable, ", ".join(unknown))
     sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
-    if not sent and settings.prometheus is None and not settings.console:
+    if not sent and not settings.is_scraped and not settings.console:
         _LOG.warning("configure() was told of nowhere to send to: give otlp=, prometheus= or console=")

@@ -10,6 +10,7 @@ its own, so that a second scraper sees it too.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import re
@@ -19,7 +20,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.metrics import Exemplar as SdkExemplar
@@ -48,8 +49,15 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.messages import encodable
 from traced_tools.telemetry.scope import error_type
 
+if TYPE_CHECKING:
+    from traced_tools.telemetry.setup.targets import TargetsFile
+
 _LOG = logging.getLogger(__name__)
-_ACCEPTED = 'prometheus must be a port from 0 to 65535 (0 for any free one), or "host:port"'
+_ACCEPTED = (
+    'prometheus must be True, a port from 0 to 65535 (0 for any free one), "host:port", or "host:first-last" for the '
+    "first free one of several"
+)
+_RANGE = re.compile(r"(.*):(\d{1,5})-(\d{1,5})")
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
@@ -274,28 +282,43 @@ class _Scrape:
 
 
 class PrometheusServer:
-    """Serves the metrics of a reader to scrapers, on one address, until it is stopped.
+    """Serves the metrics of a reader to scrapers, on the first free one of some ports, until it is stopped.
 
     OpenMetrics, which alone can carry exemplars, for those who accept it; else the older text format.
 
     Args:
         collector: what to serve.
         host: the name or address to listen on.
-        port: the port to listen on; 0 for any free one.
+        ports: the ports to try; 0 for any free one.
+        targets: the file that lists the address for Prometheus, if there is one.
 
     Raises:
-        ConfigurationError: when nobody can listen there.
+        ConfigurationError: when nobody can listen there, or the file cannot be written.
     """
 
-    def __init__(self, collector: PrometheusCollector, host: str, port: int) -> None:
-        self.collector = collector
-        registry = CollectorRegistry(support_collectors_without_names=True)
-        registry.register(collector)
-        try:
-            self._server, self._thread = start_wsgi_server(port, host, registry)
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or "no such host"
-            raise ConfigurationError(f"prometheus: cannot listen on {_address(host, port)} ({reason})") from None
+    def __init__(
+        self, collector: PrometheusCollector, host: str, ports: Sequence[int], targets: TargetsFile | None = None
+    ) -> None:
+        self._targets = targets
+        registry = registry_of(collector)
+        for port in ports:
+            try:
+                self._server, self._thread = start_wsgi_server(port, host, registry)
+                break
+            except (OSError, UnicodeError) as error:
+                if getattr(error, "errno", None) == errno.EADDRINUSE:
+                    if port != ports[-1]:
+                        continue
+                    raise ConfigurationError(_in_use(host, ports)) from None
+                reason = getattr(error, "strerror", None) or "no such host"
+                raise ConfigurationError(f"prometheus: cannot listen on {_address(host, port)} ({reason})") from None
+        if targets is not None:
+            try:
+                targets.add(self.address)
+            except BaseException:
+                self._targets = None
+                self.stop()
+                raise
 
     @property
     def address(self) -> str:
@@ -308,18 +331,43 @@ class PrometheusServer:
         if self._thread.is_alive():  # not in a forked child, which has the socket and not the thread
             self._server.shutdown()
             self._thread.join()
+            if self._targets is not None:
+                self._server.server_close()
+                self._targets.remove(self.address)
         self._server.server_close()
 
 
-def parse_address(value: int | str) -> tuple[str, int]:
-    """Return (host, port) for a port number, which means this machine alone, or for `host:port`.
+def registry_of(collector: PrometheusCollector | None) -> CollectorRegistry:
+    """Return what prometheus-client serves: a collector's metrics, or none."""
+    registry = CollectorRegistry(support_collectors_without_names=True)
+    if collector is not None:
+        registry.register(collector)
+    return registry
+
+
+def _in_use(host: str, ports: Sequence[int]) -> str:
+    where = _address(host, ports[0]) + (f"-{ports[-1]}" if len(ports) > 1 else "")
+    return (
+        f"prometheus: cannot listen on {where} (Address already in use). Another worker of the same program may serve "
+        f'its metrics there: give the workers a range of ports with prometheus="{_address(host, ports[0])}-LAST" and '
+        "prometheus_targets=, or serve one worker's metrics with prometheus=True and asgi_app() or wsgi_app()"
+    )
+
+
+def parse_address(value: int | str) -> tuple[str, range]:
+    """Return (host, ports) for a port number, which means this machine alone, for `host:port` or for `host:first-last`.
 
     Raises:
         ConfigurationError: for anything else.
     """
     if isinstance(value, int):
         if 0 <= value <= 65535:
-            return "127.0.0.1", value
+            return "127.0.0.1", range(value, value + 1)
+        raise ConfigurationError(_ACCEPTED)
+    if several := _RANGE.fullmatch(value):
+        first, last = int(several[2]), int(several[3])
+        if 0 < first <= last <= 65535:
+            return parse_address(f"{several[1]}:{first}")[0], range(first, last + 1)
         raise ConfigurationError(_ACCEPTED)
     try:
         parts = urlsplit(f"//{value}")
@@ -328,7 +376,7 @@ def parse_address(value: int | str) -> tuple[str, int]:
         raise ConfigurationError(_ACCEPTED) from None
     if not host or port is None or parts.netloc != value or "@" in value or value.split() != [value]:
         raise ConfigurationError(_ACCEPTED)
-    return host, port
+    return host, range(port, port + 1)
 
 
 def family_of(name: str, brief: str, unit: str, kind: Kind) -> Family:

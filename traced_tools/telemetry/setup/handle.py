@@ -7,17 +7,27 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from prometheus_client import CollectorRegistry, make_asgi_app, make_wsgi_app
 
 from traced_tools._checks import expect
 from traced_tools._finalizing import catch_up
 from traced_tools._fork import on_fork
 from traced_tools.telemetry.ledger import Ledger
-from traced_tools.telemetry.prometheus import PrometheusServer
+from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusServer, registry_of
 from traced_tools.telemetry.scope import error_type
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from traced_tools.telemetry.setup.targets import TargetsFile
+
+ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
+"""What the specification of ASGI calls an application."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,6 +52,7 @@ class Telemetry:
     Args:
         providers: what to flush and stop; none when others are in charge of it.
         server: the Prometheus server, when there is one.
+        collector: the metrics for Prometheus, when they are collected.
         ledgers: know what was not sent.
     """
 
@@ -50,13 +61,14 @@ class Telemetry:
         providers: Sequence[Provider] = (),
         server: PrometheusServer | None = None,
         ledgers: Sequence[Ledger] = (),
+        collector: PrometheusCollector | None = None,
     ) -> None:
         # The threads are there before they are needed: Python 3.12 starts none while the interpreter ends.
         self._providers = [(provider, _Helper()) for provider in providers]
         self._server = server
         self._ledgers = ledgers
         self._address = None if server is None else server.address
-        self._collector = None if server is None else server.collector
+        self._collector = collector
         self._stopper = 0
         self._stopped = False
         self._done = threading.Event()
@@ -70,6 +82,22 @@ class Telemetry:
     def prometheus_address(self) -> str | None:
         """Where scrapers find the metrics, as `host:port`; None when they are not served, as in a forked child."""
         return self._address
+
+    def asgi_app(self) -> ASGIApp:
+        """Return an ASGI application that serves the metrics of this process, to be mounted in one of your own.
+
+        It serves nothing unless `configure` was given `prometheus=`.
+        """
+        return make_asgi_app(self._registry("asgi_app"))
+
+    def wsgi_app(self) -> WSGIApplication:
+        """Return a WSGI application that serves the metrics of this process; as `asgi_app`."""
+        return make_wsgi_app(self._registry("wsgi_app"))
+
+    def _registry(self, name: str) -> CollectorRegistry:
+        if self._collector is None:
+            _LOG.warning("%s() serves no metrics: configure() collects none here; pass prometheus=True to it", name)
+        return registry_of(self._collector)
 
     @property
     def stopped(self) -> bool:
@@ -127,11 +155,11 @@ class Telemetry:
         """Whether this is a forked child of the process that was set up."""
         return self._inherited
 
-    def serve(self, host: str, port: int) -> bool:
+    def serve(self, host: str, ports: Sequence[int], targets: TargetsFile | None) -> bool:
         """Serve the metrics in a forked child, which cannot share its parent's socket; False if none are set up."""
         if self._collector is None or self._server is not None:
             return False
-        self._server = PrometheusServer(self._collector, host, port)
+        self._server = PrometheusServer(self._collector, host, ports, targets)
         self._address = self._server.address
         return True
 
