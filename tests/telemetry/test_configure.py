@@ -344,7 +344,7 @@ def test_an_argument_of_the_wrong_type_is_an_error_that_names_it(arguments: dict
 def test_a_blank_service_name_and_a_malformed_address_are_errors() -> None:
     with pytest.raises(ConfigurationError, match="service_name must be a non-blank str"):
         configure(service_name=" ")
-    with pytest.raises(ConfigurationError, match="prometheus must be a port"):
+    with pytest.raises(ConfigurationError, match="prometheus must be True, a port"):
         configure(prometheus="9464")
 
 
