@@ -205,7 +205,8 @@ def test_a_refused_call_leaves_a_span_that_executed_nothing(
     (counted,) = telemetry.metric(names.TOOL_DECISIONS.name)
     advisor = {names.ADVISOR_NAME: "guard"} if decision in ("denied", "answered") else {}
     code = {names.REASON_CODE: "token_budget"} if decision == "limited" else {}
-    assert counted.labels == {names.TOOL_NAME: tool_name, names.TOOL_DECISION: decision, **advisor, **code}
+    decided = {names.AGENT_NAME: "assistant", names.TOOL_NAME: tool_name, names.TOOL_DECISION: decision}
+    assert counted.labels == {**decided, **advisor, **code}
 
 
 @pytest.mark.parametrize("mode", MODES)
