@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from traced_tools import (
 )
 from traced_tools.telemetry import content, names, settings, shapes
 from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools import failure_log
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
@@ -58,10 +60,13 @@ def test_the_switch_says_where_content_is_told(mode: str, capture: Any, spans: b
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_span_that_is_not_recorded_has_no_content_made_for_it(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_span_that_is_not_recorded_has_no_content_made_for_it(
+    mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     refuse_to_make(monkeypatch)
+    caplog.set_level(logging.CRITICAL, logger=failure_log.__name__)  # which would have the traceback of the tool made
     telemetry = Telemetry(capture="SPAN_ONLY", sampler=ALWAYS_OFF)
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"))
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []

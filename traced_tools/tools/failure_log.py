@@ -27,6 +27,8 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
     """
     error = result.error
     assert error is not None
+    if not _LOG.isEnabledFor(logging.WARNING):
+        return
     kind, debugging = error_type(error), is_debugging()
     if not debugging:
         if (result.name, kind) in _logged or len(_logged) >= _MOST_LOGGED:
