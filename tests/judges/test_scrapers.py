@@ -45,7 +45,7 @@ class Endpoint:
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.meter_provider = MeterProvider([reader], shutdown_on_exit=False)
         self.options = TelemetryOptions(self.tracer_provider, self.meter_provider)
-        self.server = PrometheusServer(PrometheusCollector(reader), "127.0.0.1", 0)
+        self.server = PrometheusServer(PrometheusCollector(reader), "127.0.0.1", [0])
 
     def close(self) -> None:
         self.server.stop()

@@ -92,7 +92,7 @@ def test_in_memory_metrics_are_summed_up_over_runs_and_readings(memory: InMemory
     memory.metrics()
     a_run(options)
     for found in (memory.metrics(), memory.metrics()):
-        attributes = {names.TOOL_NAME: "add", names.TOOL_DECISION: "allowed"}
+        attributes = {names.AGENT_NAME: "assistant", names.TOOL_NAME: "add", names.TOOL_DECISION: "allowed"}
         assert points(found, names.TOOL_DECISIONS.name) == [
             MetricPoint(names.TOOL_DECISIONS.name, attributes, "{decision}", value=2)
         ]
