@@ -250,7 +250,7 @@ class Silence(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         is_chatter = record.name == "asyncio" and record.levelno <= logging.DEBUG
-        is_chatter = is_chatter or record.name == "traced_tools.tools.failure_log"
+        is_chatter = is_chatter or record.name == "traced_tools.tools"
         if not is_chatter and (self.but_for is None or self.but_for not in text):
             self.said.append(text)
 

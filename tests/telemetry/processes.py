@@ -17,7 +17,7 @@ from traced_tools.messages import ToolCall, Usage
 from traced_tools.telemetry.configure import configure
 from traced_tools.testing.scripted import ScriptedChatModel
 
-logging.getLogger("traced_tools.tools.failure_log").disabled = True  # the tool fails on purpose
+logging.getLogger("traced_tools.tools").disabled = True  # the tool fails on purpose
 
 def fail(text: str) -> str:
     "Fail."

@@ -51,7 +51,7 @@ def ask(tool: FunctionToolCallback, mode: str = "call", **settings: Any) -> None
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what was logged about tools, the first line of each record."""
     assert {record.levelno for record in caplog.records} <= {logging.WARNING}
-    assert {record.name for record in caplog.records} <= {"traced_tools.tools.failure_log"}
+    assert {record.name for record in caplog.records} <= {"traced_tools.tools"}
     return [record.getMessage() for record in caplog.records]
 
 

@@ -11,7 +11,7 @@ from traced_tools._tracebacks import DEBUG, is_debugging
 from traced_tools.telemetry.scope import error_type
 from traced_tools.tools.result import ToolResult
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("traced_tools.tools")
 _MOST_LOGGED: Final = 1_000
 """The most pairs of a tool and an error type that are logged: an application can make tools and classes at run time."""
 _logged: set[tuple[str, str]] = set()
