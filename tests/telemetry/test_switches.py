@@ -186,6 +186,14 @@ def test_the_kinds_of_openinference_are_on_every_span_where_they_are_asked_for(
     assert set(wanted) < set(kinds)
 
 
+@pytest.mark.parametrize(("word", "expected"), [("1", True), (" True ", True), ("0", False), ("false", False)])
+def test_the_variable_for_openinference_takes_words_and_numbers(
+    word: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(OPENINFERENCE, word)
+    assert settings.openinference_by_environment() is expected
+
+
 @pytest.mark.parametrize("variable", [DETAIL, OPENINFERENCE])
 def test_a_variable_that_cannot_be_used_is_told_once_and_left_out(
     variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

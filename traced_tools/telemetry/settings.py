@@ -63,12 +63,16 @@ def openinference_by_environment() -> bool | None:
     """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
 
     Raises:
-        ConfigurationError: for another word than `true` or `false`.
+        ConfigurationError: for another word than `true`, `1`, `false` or `0`.
     """
     word = environ.get(OPENINFERENCE, "").strip().lower()
-    if word in ("", "true", "false"):
-        return word == "true" if word else None
-    raise ConfigurationError(f"{OPENINFERENCE} must be true or false")
+    if word in ("true", "1"):
+        return True
+    if word in ("false", "0"):
+        return False
+    if not word:
+        return None
+    raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
 
 
 def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
