@@ -160,6 +160,16 @@ def test_a_port_in_use_names_other_workers_and_what_to_do() -> None:
     assert "prometheus_targets=" in text and "asgi_app()" in text
 
 
+def test_a_range_in_use_asks_for_a_wider_one() -> None:
+    with ports() as given, socket.create_server(("127.0.0.1", given[2])):
+        with pytest.raises(ConfigurationError) as refused:
+            PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", given[1:3])
+    assert str(refused.value) == (
+        f"prometheus: cannot listen on 127.0.0.1:{given[1]}-{given[2]} (Address already in use). Other processes hold "
+        "all 2 ports: give the workers a wider range"
+    )
+
+
 def test_a_list_of_addresses_without_an_address_is_an_error() -> None:
     told = in_a_process(
         """
@@ -209,6 +219,10 @@ print(handle.prometheus_address, b"gen_ai_invoke_agent_duration_seconds_count" i
     assert told.stdout == "None True\n"
 
 
-def test_an_app_without_metrics_serves_none_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    Telemetry().asgi_app()
-    assert "pass prometheus=True" in caplog.text
+@pytest.mark.parametrize("name", ["asgi_app", "wsgi_app"])
+def test_an_app_without_metrics_serves_none_and_says_why(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    getattr(Telemetry(), name)()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{name}() serves no metrics, because configure() collects none: it needs prometheus=True, no "
+        "OTEL_SDK_DISABLED, and no meter provider of the application's own"
+    ]

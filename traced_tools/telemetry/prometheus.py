@@ -346,10 +346,15 @@ def registry_of(collector: PrometheusCollector | None) -> CollectorRegistry:
 
 
 def _in_use(host: str, ports: Sequence[int]) -> str:
-    where = _address(host, ports[0]) + (f"-{ports[-1]}" if len(ports) > 1 else "")
+    first = _address(host, ports[0])
+    if len(ports) > 1:
+        return (
+            f"prometheus: cannot listen on {first}-{ports[-1]} (Address already in use). Other processes hold all "
+            f"{len(ports)} ports: give the workers a wider range"
+        )
     return (
-        f"prometheus: cannot listen on {where} (Address already in use). Another worker of the same program may serve "
-        f'its metrics there: give the workers a range of ports with prometheus="{_address(host, ports[0])}-LAST" and '
+        f"prometheus: cannot listen on {first} (Address already in use). Another worker of the same program may serve "
+        f'its metrics there: give the workers a range of ports with prometheus="{first}-LAST" and '
         "prometheus_targets=, or serve one worker's metrics with prometheus=True and asgi_app() or wsgi_app()"
     )
 

@@ -96,7 +96,11 @@ class Telemetry:
 
     def _registry(self, name: str) -> CollectorRegistry:
         if self._collector is None:
-            _LOG.warning("%s() serves no metrics: configure() collects none here; pass prometheus=True to it", name)
+            _LOG.warning(
+                "%s() serves no metrics, because configure() collects none: it needs prometheus=True, no "
+                "OTEL_SDK_DISABLED, and no meter provider of the application's own",
+                name,
+            )
         return registry_of(self._collector)
 
     @property
