@@ -240,6 +240,18 @@ with configure(otlp={collector.url!r}, prometheus=0, console=True) as handle:
     assert done.stderr == "" and not collector.bodies
 
 
+def test_with_a_disabled_sdk_configure_may_be_called_after_a_shutdown() -> None:
+    done = in_a_process(
+        """
+for _ in range(2):
+    with configure(prometheus=0):
+        print(run().stop_reason)
+""",
+        OTEL_SDK_DISABLED="true",
+    )
+    assert done.stdout.splitlines() == ["answered", "answered"]
+
+
 def test_a_port_in_use_is_an_error_that_leaves_nothing_set_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = in_a_process(
