@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 from tests.helpers import MODES, Point, Telemetry, run
-from traced_tools import ChatClient, ModelError, RateLimited
+from traced_tools import ChatClient, ModelError, RateLimited, TelemetryOptions
 from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel, RetryPolicy
 from traced_tools.telemetry import names
 from traced_tools.telemetry.model_calls import call_here
@@ -75,6 +76,18 @@ def test_a_rate_limit_that_ends_the_call_is_counted_and_no_retry(
         asked([Reply.json({}, 429, {"Retry-After": "3600"})], mode)
     assert [point.total for point in telemetry.metric(names.MODEL_RATE_LIMITS.name)] == [1]
     assert telemetry.metric(names.MODEL_RETRIES.name) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_without_spans_notes_no_retries_on_a_span_of_the_application(telemetry: Telemetry, mode: str) -> None:
+    policy, silent = RetryPolicy(2, first_delay=0.001), TelemetryOptions(trace.NoOpTracerProvider())
+    with (
+        ReplayServer([BROKEN, said(mode)]) as server,
+        OpenAIChatModel("m", base_url=server.url, retries=policy) as model,
+    ):
+        with telemetry.tracer_provider.get_tracer("application").start_as_current_span("request"):
+            run(ChatClient(model, telemetry=silent).prompt("?"), mode)
+    assert telemetry.one("request").attributes == {}
 
 
 def test_a_connection_that_fails_has_no_status(telemetry: Telemetry, asked: Callable[..., None]) -> None:

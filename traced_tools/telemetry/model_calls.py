@@ -74,6 +74,7 @@ class ModelScope(Scope, Generic[R]):
     _usage: tuple[tuple[str, str], ...]
     _response: R | None = None
     _usage_reported: Usage | None = None
+    _resent = 0
 
     def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
         self.run = run
@@ -103,6 +104,10 @@ class ModelScope(Scope, Generic[R]):
         if self.run.instruments is not None:
             self.run.guarded(self._count_failure, self.run.instruments, failure, wait)
 
+    def sent_again(self) -> None:
+        """Note that a request that failed is sent again now."""
+        self._resent += 1
+
     def _count_failure(self, instruments: Instruments, failure: ModelError, wait: float | None) -> None:
         if isinstance(failure, RateLimited):
             instruments.model_rate_limits.add(1, self._labels, self._context)
@@ -131,6 +136,8 @@ class ModelScope(Scope, Generic[R]):
 
     def _final_attributes(self) -> Attributes:
         attributes: Attributes = {}
+        if self._resent:
+            attributes[names.RESEND_COUNT] = self._resent
         if self._response is not None:
             self._describe(self._response, attributes)
         return attributes

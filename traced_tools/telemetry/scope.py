@@ -314,7 +314,7 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = streaming = answered = failed = requested = ended = fails_run = ignore
+    chunk = streaming = answered = failed = sent_again = requested = ended = fails_run = ignore
     started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
     captured_traceback = ignore
 

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import httpx
 from httpx_sse import SSEError
-from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from traced_tools._flow import Step, acall, call
@@ -27,7 +26,6 @@ from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refu
 from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, in_time
 from traced_tools.models.http.options import HttpOptions, retries_of, timeouts_of
 from traced_tools.models.wire import understood
-from traced_tools.telemetry import names
 from traced_tools.telemetry.model_calls import call_here
 
 T = TypeVar("T")
@@ -152,7 +150,7 @@ class HttpTransport:
                 raise failure
             await Pause(delay)
             attempt += 1
-            trace.get_current_span().set_attribute(names.RESEND_COUNT, attempt)
+            call_here().sent_again()
 
     def request(
         self, client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any], deadline: float | None

@@ -60,7 +60,7 @@ INFERENCE_DETAILS_EVENT: Final = EventType(
     "gen_ai.client.inference.operation.details",
     "DEBUG",
     "What a chat model was sent and what it answered; only where content is captured on events.",
-    tuple(name for name in CHAT_SPAN.attributes if name not in (at.RESEND_COUNT, at.OPENINFERENCE_KIND)),
+    tuple(name for name in CHAT_SPAN.attributes if name != at.OPENINFERENCE_KIND),
     tuple(name for name in CHAT_SPAN.content if name != at.EXCEPTION_MESSAGE),  # which has an event of its own
 )
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
