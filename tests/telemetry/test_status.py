@@ -149,6 +149,18 @@ def test_the_run_names_the_step_that_failed_it(mode: str, what: str, detail: str
         assert (names.ERROR_TYPE in attributes) is (expected is not None)
 
 
+def test_the_failed_step_has_the_error_type_of_its_span_however_many_types_there_were() -> None:
+    for number in range(names.MOST_WORDS_OF_A_LABEL + 1):
+        telemetry = Telemetry()
+        error = type(f"Error{number}", (Exception,), {})("x")
+        with suppress(Exception):
+            model = ScriptedChatModel([error], model="one of many errors")
+            ChatClient(model, telemetry=telemetry.options).prompt("?").call()
+    chat, whole = telemetry.one("chat one of many errors"), telemetry.one("invoke_agent assistant")
+    step = f"{chat.name}: {(chat.attributes or {})[names.ERROR_TYPE]}"
+    assert (whole.attributes or {})[names.FAILED_STEP] == step
+
+
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_a_stream_left_early_ends_every_span_as_cancelled(telemetry: Telemetry, mode: str) -> None:
     spec = ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?")

@@ -175,7 +175,7 @@ class RunTelemetry:
         """
         if id(error) not in self._failed_steps and not isinstance(error, CANCELLATIONS):
             scope.is_origin = True
-            self._failed_steps[id(error)] = (error, f"{scope.step()}: {scope.error_label()}")
+            self._failed_steps[id(error)] = (error, f"{scope.step()}: {scope.error_type or names.OTHER}")
 
     def failed_step(self, error: BaseException | None) -> str | None:
         """Return the step that an error arose in, with the type of the error; None if it arose in no step."""
