@@ -35,6 +35,7 @@ from traced_tools.events.types import (
     ToolIntended,
     ToolStarted,
 )
+from traced_tools.telemetry.content import may_capture
 from traced_tools.telemetry.scope import error_type
 from traced_tools.tools.execution import CallNext, ToolInvocation
 from traced_tools.tools.fields import field_names
@@ -277,7 +278,7 @@ class _Asked:
         call, tool = event.kept
         self._call: ToolCall = call
         self._tool: ToolCallback | None = tool
-        self._may_be_told = tool is not None and getattr(tool.metadata, "capture", False) is True
+        self._may_be_told = may_capture(tool)
         self._time = nanoseconds(event.time)
         self._subject = _subject(event)
         self._fields = {

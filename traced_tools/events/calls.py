@@ -9,6 +9,7 @@ from traced_tools.events.stream import current_span
 from traced_tools.events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import identifier, person
+from traced_tools.telemetry.content import may_capture
 from traced_tools.telemetry.scope import error_type, unfinished
 from traced_tools.telemetry.shapes import from_json
 
@@ -45,7 +46,7 @@ class CallWatch:
             "batch_index": place[0],
             "batch_size": place[1],
         }
-        self._may_tell = tool is not None and getattr(tool.metadata, "capture", False) is True
+        self._may_tell = may_capture(tool)
         self._decision: Decision = "allowed"
         self._by: str | None = None
         self._intent: str | None = None

@@ -108,6 +108,11 @@ def _by_environment() -> ContentCapture | None:
     return None if mode is None else ContentCapture(mode)
 
 
+def may_capture(tool: ToolCallback | None) -> bool:
+    """Whether a tool's arguments, results and errors may be captured: not if it is unknown or has `capture=False`."""
+    return tool is not None and getattr(tool.metadata, "capture", False) is True
+
+
 class RunContent:
     """What one run may tell.
 
@@ -127,8 +132,7 @@ class RunContent:
     def offer(self, tools: Iterable[ToolCallback]) -> None:
         """Take note of what the tools of the run say of themselves."""
         for tool in tools:
-            may_tell = getattr(tool.metadata, "capture", False) is True
-            (self._told if may_tell else self._withheld).add(tool.definition.name)
+            (self._told if may_capture(tool) else self._withheld).add(tool.definition.name)
 
     def may_tell(self, tool: str) -> bool:
         """Whether arguments and results of a tool may be told; of one the run does not know, they may not."""

@@ -25,6 +25,7 @@ from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError,
 from traced_tools.events.calls import CallWatch
 from traced_tools.events.stream import UNWATCHED
 from traced_tools.messages import ToolCall
+from traced_tools.telemetry.content import may_capture
 from traced_tools.telemetry.names import TIMEOUT
 from traced_tools.telemetry.scope import OFF, SelfClock, error_type
 from traced_tools.telemetry.spans import hook_scope
@@ -390,8 +391,7 @@ class ToolExecution:
             scope.ran(result)
             self._watch.ran(result)
             if result.error is not None and self._may_be_bug(result, result.error):
-                is_silent = getattr(self._tool.metadata, "capture", False) is not True
-                may_quote = not is_silent and self._run.telemetry.content is None  # or a redactor decides
+                may_quote = may_capture(self._tool) and self._run.telemetry.content is None  # or a redactor decides
                 log_failure(result, scope.captured_traceback, may_quote=may_quote)
         return result
 
