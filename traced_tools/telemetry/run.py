@@ -113,6 +113,7 @@ class RunTelemetry:
     __slots__ = (
         "_chat_labels",
         "_failed_steps",
+        "_identity",
         "agent",
         "agent_in_metrics",
         "agent_label",
@@ -163,6 +164,7 @@ class RunTelemetry:
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
         catch_up()
         self._chat_labels: dict[int, Attributes] = {}
+        self._identity: Attributes = {}
 
     def _content(self) -> RunContent | None:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
@@ -203,9 +205,11 @@ class RunTelemetry:
 
     def identity(self) -> Attributes:
         """Return what tells the run apart on events; ids are never metric labels."""
-        attributes: Attributes = {}
-        copy_set(self, _IDENTITY, attributes)
-        return attributes
+        if not self._identity:
+            identity: Attributes = {}
+            copy_set(self, _IDENTITY, identity)
+            self._identity = identity  # whole, since calls of a batch ask for it side by side
+        return self._identity.copy()
 
     def make_current(self) -> None:
         """Have `telemetry_here` return this from now on, in this context: to be called inside the run's own."""
@@ -265,7 +269,7 @@ _NO_TRACING: Final = _Tracing(None, "run", False)
 _making = threading.Lock()
 
 
-class _MadeOnce(Generic[T]):
+class _PerProvider(Generic[T]):
     """What the package uses of each provider, made once.
 
     Providers are told apart by identity: an application's may have no hash, or be equal to others.
@@ -331,9 +335,9 @@ def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
     return None if meter is None else Instruments(meter, conventions())
 
 
-_TRACINGS = _MadeOnce(_tracing)
-_LOGGERS = _MadeOnce(lambda provider: _unless_of_the_api(provider.get_logger(names.SCOPE, __version__)))
-_INSTRUMENTS = _MadeOnce(_instruments)
+_TRACINGS = _PerProvider(_tracing)
+_LOGGERS = _PerProvider(lambda provider: _unless_of_the_api(provider.get_logger(names.SCOPE, __version__)))
+_INSTRUMENTS = _PerProvider(_instruments)
 
 
 def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:

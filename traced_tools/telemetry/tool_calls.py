@@ -8,6 +8,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from traced_tools.telemetry import names
 from traced_tools.telemetry.bounds import bounded, identifier, person, reason_code
+from traced_tools.telemetry.content import may_capture
 from traced_tools.telemetry.logs import emit
 from traced_tools.telemetry.run import RunTelemetry
 from traced_tools.telemetry.scope import Attributes, Scope, put, unfinished
@@ -220,8 +221,8 @@ class ToolScope(Scope):
         attributes: Attributes = {}
         if result is not None:
             put(attributes, names.ADVISOR_NAME, result.advisor)
-            put(attributes, names.REASON_CODE, identifier(result.reason_code or ""))
-        put(attributes, names.APPROVAL_BY, person(by or ""))
+            put(attributes, names.REASON_CODE, result.reason_code and identifier(result.reason_code))
+        put(attributes, names.APPROVAL_BY, by and person(by))
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
@@ -299,7 +300,7 @@ class ToolScope(Scope):
         tool, call = self._callback, self._call
         if tool is None:  # it may be meant for one that is silent
             return {names.TOOL_REQUESTED_NAME: lambda: call.name}
-        if getattr(tool.metadata, "capture", False) is not True:
+        if not may_capture(tool):
             return {}
         return {
             **super()._makers(),
