@@ -56,30 +56,33 @@ def listed(path: Path) -> list[str]:
     return list(group["targets"])
 
 
-@contextmanager
-def worker(path: Path, given: range) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a process that serves its metrics until its input ends; give it, and its address."""
+def worker(path: Path, given: range) -> subprocess.Popen[str]:
+    """Start a process that serves its metrics until its input ends."""
     script = PRELUDE + WORKER.format(first=given[0], last=given[-1], path=str(path))
     command = [sys.executable, "-W", "error", "-c", script]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """Return where a worker serves, once it does."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 def test_workers_take_the_free_ports_of_a_range_and_a_dead_one_leaves_the_file(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     with ports() as given, ExitStack() as running:
-        workers = [running.enter_context(worker(path, given)) for _ in range(3)]
-        addresses = [address for _, address in workers]
-        assert sorted(addresses) == [f"127.0.0.1:{given[each]}" for each in (0, 2, 3)] == listed(path)
-        workers[0][0].kill()
-        workers[0][0].wait()
-        process, again = running.enter_context(worker(path, given))
-        assert again == addresses[0]
-        process.communicate("")
-        assert listed(path) == sorted(addresses[1:])
-        for process, _ in workers[1:]:
-            process.communicate("")
+        workers = [running.enter_context(each) for each in [worker(path, given) for _ in range(2)]]  # side by side
+        addresses = [address_of(each) for each in workers]
+        assert sorted(addresses) == [f"127.0.0.1:{given[each]}" for each in (0, 2)] == listed(path)
+        killed, stopped = workers
+        killed.kill()
+        killed.wait()
+        follower = running.enter_context(worker(path, given))
+        assert address_of(follower) == addresses[0]
+        stopped.communicate("")
+        assert listed(path) == addresses[:1]
+        follower.communicate("")
         assert listed(path) == []
     assert {each.name for each in tmp_path.iterdir()} == {"targets.json", "targets.json.lock"}
 
