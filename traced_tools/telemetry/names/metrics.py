@@ -174,7 +174,7 @@ MODEL_RETRY_WAIT: Final = _metric(
 MODEL_RATE_LIMITS: Final = _metric(
     "traced_tools.model.rate_limits",
     "counter",
-    "{response}",
+    "{request}",
     "Requests that a provider refused because there were too many, whether they are sent again or not.",
     _UNDER_WAY,
 )
