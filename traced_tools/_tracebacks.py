@@ -11,12 +11,14 @@ from types import TracebackType
 from typing import Final
 
 DEBUG: Final = "TRACED_TOOLS_DEBUG"
+ON: Final = ("1", "true")
+"""What a variable of the package's holds where a switch is on, in lower case."""
 _PACKAGE: Final = __name__.partition(".")[0]
 
 
 def is_debugging() -> bool:
     """Whether the environment asks for what helps to debug the application, exception texts in the log included."""
-    return os.environ.get(DEBUG, "").strip().lower() in ("1", "true")
+    return os.environ.get(DEBUG, "").strip().lower() in ON
 
 
 def shorten_traceback(error: BaseException) -> None:

@@ -171,7 +171,8 @@ def test_a_stream_that_is_left_makes_no_spans_of_hooks(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("own", "variable", "expected"), [(True, "", True), (None, "TRUE", True), (False, "true", False), (None, "", False)]
+    ("own", "variable", "expected"),
+    [(True, "0", True), (None, "TRUE", True), (None, "1", True), (False, "true", False), (None, "", False)],
 )
 def test_the_kinds_of_openinference_are_on_every_span_where_they_are_asked_for(
     mode: str, own: bool | None, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from os import environ
 from typing import Final, TypeVar
 
+from traced_tools._tracebacks import ON
 from traced_tools.errors import ConfigurationError
 from traced_tools.telemetry.words import CAPTURE_MODES, DETAILS, CaptureMode, Conventions, Detail
 
@@ -63,16 +64,12 @@ def openinference_by_environment() -> bool | None:
     """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
 
     Raises:
-        ConfigurationError: for another word than `true`, `1`, `false` or `0`.
+        ConfigurationError: for another word than `true` or `1`, `false` or `0`.
     """
     word = environ.get(OPENINFERENCE, "").strip().lower()
-    if word in ("true", "1"):
-        return True
-    if word in ("false", "0"):
-        return False
-    if not word:
-        return None
-    raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
+    if word not in ("", *ON, "false", "0"):
+        raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
+    return word in ON if word else None
 
 
 def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
