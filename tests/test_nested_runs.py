@@ -161,16 +161,17 @@ def test_a_nested_run_that_is_left_half_way_counts_with_what_it_used(mode: str) 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_nested_run_that_goes_on_after_its_tool_was_timed_out_counts_as_far_as_it_has_come(mode: str) -> None:
-    go_on, ended = threading.Event(), threading.Event()
+    waiting, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def wait() -> str:
         """Wait."""
+        waiting.set()
         assert go_on.wait(PATIENCE)
         return "waited"
 
     inner = ChatClient(Metered([calls("wait"), "late"]), tools=[wait])
 
-    @tool(timeout=0.05)
+    @tool(timeout=0.01)
     def ask() -> str:
         """Ask another agent."""
         try:
@@ -178,7 +179,11 @@ def test_a_nested_run_that_goes_on_after_its_tool_was_timed_out_counts_as_far_as
         finally:
             ended.set()
 
-    response = run(ChatClient(Metered([calls("ask"), "done"]), tools=[ask]).prompt("?"), mode)
+    def done(request: Any) -> str:
+        assert waiting.wait(PATIENCE)
+        return "done"
+
+    response = run(ChatClient(Metered([calls("ask"), done]), tools=[ask]).prompt("?"), mode)
     assert response.tool_results[0].outcome == "timeout"
     assert response.nested_usage == NestedUsage(model_calls=1, tool_calls=1, usage=times(1))
     go_on.set()
