@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import urllib.error
 import urllib.request
@@ -78,13 +77,6 @@ def test_a_stopped_server_has_no_thread_and_no_port(exposed: Exposed) -> None:
     again = PrometheusServer(exposed.collector, host, [int(port)])
     again.stop()
     assert again.address == server.address
-
-
-def test_a_port_in_use_is_an_error_that_names_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"prometheus: cannot listen on 127\.0\.0\.1:{port} \(Address"):
-            PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", [port])
 
 
 @pytest.mark.parametrize("host", ["a..b", "192.0.2.1"])
