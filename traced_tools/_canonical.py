@@ -16,9 +16,9 @@ _WIDE: Final = re.compile("[\ud800-\U0010ffff]")
 
 
 class CanonicalJson(str):
-    """A text that is known to be the RFC 8785 of what it stands for when it is read again.
+    """JSON text that is in canonical form (RFC 8785), and stays the same when it is parsed and written again.
 
-    The RFC 8785 of 2.0**53 is not one: it reads as an integer, of which RFC 8785 has no form.
+    The canonical form of 2.0**53 does not: it is parsed as an integer that has no canonical form.
     """
 
     __slots__ = ()

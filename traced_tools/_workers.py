@@ -204,10 +204,10 @@ def awaiting_together(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 class Canceller:
-    """Cancels, from any thread, what a task awaits in a `with` block, and not the task: it goes on behind the block.
+    """Cancels from any thread what a task awaits in a `with` block; the task itself goes on after the block.
 
     Attributes:
-        task_is_cancelled: whether somebody has cancelled the task itself, as of the end of the last block.
+        task_is_cancelled: whether the task itself was cancelled, as of the end of the last block.
     """
 
     def __init__(self) -> None:

@@ -159,9 +159,9 @@ class ChatClientResponse:
 
     @property
     def nested_usage(self) -> NestedUsage | None:
-        """What the runs used that began inside of this one, at any depth; None when there are none.
+        """What the runs nested in this one used, at any depth; None when there are none.
 
-        `usage` has none of it. A nested run that goes on after this one has ended still adds to it.
+        `usage` does not include it. A nested run that goes on after this one has ended still adds to it.
         """
         return self.run.totals.nested_usage()
 

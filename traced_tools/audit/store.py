@@ -90,7 +90,7 @@ class Store:
 
     @property
     def must_rest(self) -> bool:
-        """Whether nobody may write an embedded store while it is read.
+        """Whether an embedded store must not be written while it is read.
 
         SQLite makes files beside the store for its readers too, and a reader that may not write the store cannot remove
         them. Such a reader does without these files, and so without what keeps a writer from the pages it reads.

@@ -19,7 +19,7 @@ _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 def whole_output() -> Iterator[None]:
     """Flush standard output at the end; if it cannot be written, end with a line on standard error and status 2.
 
-    Who stops reading ends the command quietly.
+    If the reader closes its end of a pipe, the command ends without a line.
     """
     problem = None
     try:

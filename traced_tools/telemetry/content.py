@@ -147,7 +147,7 @@ class RunContent:
         return bool(self._withheld)
 
     def is_silent_answer(self, stop_reason: str, tool_calls: int) -> bool:
-        """Whether the answer may be what a tool said of which nothing may be told.
+        """Whether the answer may be the result of a tool with capture disabled.
 
         Args:
             stop_reason: why the run ended.

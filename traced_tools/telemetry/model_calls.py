@@ -319,7 +319,7 @@ def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:
 
 
 def call_here() -> ModelScope[Any]:
-    """Return the scope of the model call that this is a part of; one that notes nothing outside a call."""
+    """Return the scope of the model call in progress in this context; outside a call, a scope that does nothing."""
     return _OF_CALL.get() or OFF
 
 

@@ -171,9 +171,9 @@ class RunTelemetry:
         return None if capture is None else RunContent(capture, self.telemetry_failed)
 
     def failed_at(self, error: BaseException, scope: Scope) -> None:
-        """Record that an error leaves a step of the run: it arose there if it left no step further in.
+        """Record that an error leaves a step of the run; it arose in the first step that it leaves, the innermost.
 
-        A run that is cancelled has not failed anywhere.
+        A cancellation is no failure of a step.
         """
         if id(error) not in self._failed_steps and not isinstance(error, CANCELLATIONS):
             scope.is_origin = True

@@ -193,7 +193,7 @@ class Scope:
         return False
 
     def step(self) -> str:
-        """Return what names the scope where it is told which step of a run failed."""
+        """Return the name of the step for `traced_tools.failed_step`."""
         return self._owner()
 
     def error_label(self) -> str:

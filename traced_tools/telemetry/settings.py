@@ -73,11 +73,11 @@ def openinference_by_environment() -> bool | None:
 
 
 def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
-    """Return what the environment says; None if it cannot be used, which the log is told once.
+    """Return the value of an environment variable; if it is invalid, log that once and return None.
 
     Args:
-        read: reads a variable.
-        otherwise: what happens then, for the log.
+        read: reads the variable.
+        otherwise: what happens without the variable, for the log.
     """
     try:
         return read()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NestedUsage:
-    """What the runs used that began inside of a run, and the runs inside of those.
+    """What the runs nested in a run used, at any depth.
 
     Attributes:
         model_calls: calls of models.
