@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support import Telemetry, patiently
@@ -149,6 +149,7 @@ GUARDS = st.lists(
 )
 
 
+@example([(100, 0, str), (100, 4, str), (100, 5, DECISIONS[-1])], [["Let me add.", SUM], ANSWER])
 @given(GUARDS, st.sampled_from([[ANSWER], [SUM, ANSWER], [["Let me add.", SUM], ANSWER], [["It is", SUM], ANSWER]]))
 def test_however_guards_are_combined_the_last_words_of_the_stream_are_the_response(
     made: list[tuple[int, int, Callable[[str], str]]], turns: list[Any]

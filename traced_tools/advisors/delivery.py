@@ -101,17 +101,18 @@ class Delivery:
             if inner.content and own.startswith(inner.content):
                 self._starts[entry] = start
                 arrived = "" if arrives == leaves else self._text(start, arrives)
-                return self._held(arrived, first, start, leaves) + own.removeprefix(inner.content)
+                return self._held(entry, arrived, first, start) + own.removeprefix(inner.content)
         left = self._text(first, leaves)
         if not own.startswith(left):
             return own
         self._starts[entry] = first
         return own.removeprefix(left)
 
-    def _held(self, arrived: str, first: int, start: int, leaves: int) -> str:
+    def _held(self, entry: int, arrived: str, first: int, start: int) -> str:
         """Return what an entry has held back of an answer that `arrived`; text that it rewrote counts as delivered."""
         for begin in (first, start) if arrived else ():  # a failed attempt may have delivered the first part
-            if arrived.startswith(left := self._text(begin, leaves)):
+            if arrived.startswith(left := self._text(begin, self._stages[entry][1])):
+                self._starts[entry] = begin
                 return arrived.removeprefix(left)
         return ""
 
