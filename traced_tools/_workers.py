@@ -207,24 +207,27 @@ class Canceller:
     """Cancels from any thread what a task awaits in a `with` block; the task itself goes on after the block.
 
     Attributes:
-        task_is_cancelled: whether the task itself was cancelled, as of the end of the last block.
+        task_is_cancelled: whether the task itself was cancelled during the last block.
     """
 
     def __init__(self) -> None:
         self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._cancelled = False
+        self._cancelled_before = 0
         self.task_is_cancelled = False
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._inside = task.get_loop(), task
         self._cancelled = False
+        self._cancelled_before = task.cancelling()  # a task may go on after it was cancelled, and count that for good
+        self._inside = task.get_loop(), task
 
     def __exit__(self, *_: object) -> None:
         assert self._inside is not None
         task, self._inside = self._inside[1], None
-        self.task_is_cancelled = (task.uncancel() if self._cancelled else task.cancelling()) > 0
+        cancelled = task.uncancel() if self._cancelled else task.cancelling()
+        self.task_is_cancelled = cancelled > self._cancelled_before
 
     def cancel(self) -> None:
         """Cancel what is awaited in the block now, if anything is."""
@@ -289,15 +292,21 @@ def workers() -> WorkerPool:
     return _CHOSEN.get() or _pool
 
 
-@contextmanager
-def using(pool: WorkerPool) -> Iterator[None]:
-    """Let what is begun in the block use `pool`."""
-    outer = _CHOSEN.get()
-    _CHOSEN.set(pool)
-    try:
-        yield
-    finally:
-        _CHOSEN.set(outer)
+class Using:
+    """Let what is begun in the block use `pool`.
+
+    `contextlib.contextmanager` sets the traceback of an error that passes, which a frozen dataclass forbids.
+    """
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> None:
+        self._outer = _CHOSEN.get()
+        _CHOSEN.set(self._pool)
+
+    def __exit__(self, *_: object) -> None:
+        _CHOSEN.set(self._outer)
 
 
 def _forget_threads() -> None:

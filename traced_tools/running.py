@@ -127,21 +127,20 @@ class ChatRun:
     async def aperform(self, step: Step[Any]) -> None:
         """Perform `step` on asyncio and let the run go on to its next one."""
         self._check(step)
-        if not self._end():
-            await self._aperform_next()
+        await self._aperform_next()
         while isinstance(self._execution.step, Foreign):
             await self._aperform_next()
 
     async def _aperform_next(self) -> None:
+        resume: Callable[[], object] = bool
         with self._canceller:
-            resume = await aperformed(self._execution)
-        if self._canceller.task_is_cancelled:  # which must not end as if only the run were
-            resume()
-        else:
-            self._go_on(resume)
+            if not self._is_to_end:  # asked in the block: who cancels from here on cancels what is awaited
+                resume = await aperformed(self._execution)
+        # a task that is cancelled itself must not end as if only the run were
+        self._go_on(resume, task_is_cancelled=self._canceller.task_is_cancelled)
 
-    def _go_on(self, resume: Callable[[], None]) -> None:
-        if not self._end():
+    def _go_on(self, resume: Callable[[], object], *, task_is_cancelled: bool = False) -> None:
+        if task_is_cancelled or not self._end():
             with suppress(Abandoned):  # the clean-up of a cancelled run is over
                 resume()
 
@@ -160,9 +159,14 @@ class ChatRun:
             step.cancel()
         self._canceller.cancel()
 
+    @property
+    def _is_to_end(self) -> bool:
+        """Whether the run was cancelled, and its flow does not know yet."""
+        return self._cancelled and not self._ending
+
     def _end(self) -> bool:
         """Throw a cancellation into the flow, the first time it is seen, and return whether that was now."""
-        if not self._cancelled or self._ending:
+        if not self._is_to_end:
             return False
         self._ending = True
         execution = self._execution

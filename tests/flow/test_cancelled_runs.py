@@ -16,6 +16,7 @@ from tests.support import PATIENCE, in_time, patiently
 from tests.telemetry.closed_list import assert_consistent
 from tests.telemetry.runs import add, adds
 from traced_tools import (
+    Advisor,
     AssistantMessage,
     CallModel,
     ChatClient,
@@ -26,6 +27,7 @@ from traced_tools import (
     ToolContext,
     perform,
 )
+from traced_tools._workers import Canceller
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.telemetry import names
 from traced_tools.testing import ScriptedChatModel
@@ -53,10 +55,10 @@ async def _drive(run: ChatRun, how: str, before: Callable[[Any], object]) -> lis
 class Observed:
     """A client whose telemetry, events and records are kept."""
 
-    def __init__(self, *turns: Any, tools: Any = (add,), model: Any = None, **settings: Any) -> None:
+    def __init__(self, *turns: Any, tools: Any = (add,), model: Any = None, extra: Any = (), **settings: Any) -> None:
         self.telemetry, self.watching, self.trail = Telemetry(), Watching(), KeptTrail()
         self.model = model or ScriptedChatModel(turns)
-        advisors = [self.watching, auditing(self.trail)]
+        advisors = [self.watching, auditing(self.trail), *extra]
         self.client = ChatClient(
             self.model, tools=tools, advisors=advisors, telemetry=self.telemetry.options, **settings
         )
@@ -165,6 +167,80 @@ def test_a_task_that_is_cancelled_as_well_stays_cancelled() -> None:
         observed.check_cancelled(run)
 
     asyncio.run(patiently(main()))
+
+
+def test_a_task_that_was_cancelled_before_and_goes_on_drives_a_run_to_its_cancelled_end() -> None:
+    cleaned: list[str] = []
+
+    class Loop(ToolCallingAdvisor):
+        async def finalize(self, response: Any) -> Any:
+            await perform(cleaned.append, "blocking")
+            await asyncio.sleep(0)
+            cleaned.append("awaited")
+            return response
+
+    async def main() -> None:
+        observed = Observed(model=Held(), tool_calling_advisor=Loop())
+        run = observed.client.prompt("?").start()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0, run.cancel)
+        while step := run.next():
+            await run.aperform(step)
+        assert task.cancelling() == 1
+        assert cleaned == ["blocking", "awaited"]
+        observed.check_cancelled(run)
+
+    in_time(lambda: asyncio.run(main()))
+
+
+def test_an_advisor_that_cancels_its_run_waits_for_nothing_more() -> None:
+    runs: list[ChatRun] = []
+
+    class Giving(Advisor):
+        name, order = "giving", 350
+
+        async def advise(self, request: Any, call_next: Any) -> Any:
+            runs[0].cancel()
+            await asyncio.Event().wait()
+
+    observed = Observed("never", extra=[Giving()])
+    runs.append(observed.client.prompt("?").start())
+    drive(runs[0], "aperform")
+    observed.check_cancelled(runs[0])
+
+
+def test_a_cancellation_just_before_the_task_awaits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = Observed(model=Held())
+    run = observed.client.prompt("?").start()
+    enter = Canceller.__enter__
+
+    def late(canceller: Canceller) -> None:
+        run.cancel()  # as another thread may, once the driver has asked
+        enter(canceller)
+
+    monkeypatch.setattr(Canceller, "__enter__", late)
+    assert drive(run, "aperform") == ["CallModel"]
+    observed.check_cancelled(run)
+
+
+@pytest.mark.parametrize("how", DRIVERS)
+def test_a_cancellation_just_before_the_tools_begin_starts_none(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = Observed(adds(1, 1), "never")
+    run = observed.client.prompt("?").start()
+    waves = ExecuteTools.waves
+
+    def late(step: ExecuteTools) -> Any:
+        run.cancel()  # as another thread may, once the driver has asked
+        return waves(step)
+
+    monkeypatch.setattr(ExecuteTools, "waves", late)
+    drive(run, how)
+    observed.check_cancelled(run)
+    assert not [event for event in observed.watching.events if event.type == "tool_started"]
 
 
 @pytest.mark.parametrize("how", DRIVERS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from traced_tools._checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools._flow import Flow, acall, call
 from traced_tools._steps import Batch, perform
-from traced_tools._workers import WorkerPool, using
+from traced_tools._workers import Using, WorkerPool
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.events.stream import Watchers
 from traced_tools.messages import (
@@ -71,7 +71,17 @@ class ExecuteTools(Batch[ToolResult]):
         calls: what the model asked for.
     """
 
-    __slots__ = ("_approved", "_iteration", "_most_characters", "_run", "_settled", "_tools", "_under_way", "calls")
+    __slots__ = (
+        "_approved",
+        "_cancelled",
+        "_iteration",
+        "_most_characters",
+        "_run",
+        "_settled",
+        "_tools",
+        "_under_way",
+        "calls",
+    )
 
     def __init__(
         self,
@@ -87,6 +97,7 @@ class ExecuteTools(Batch[ToolResult]):
         self._most_characters = most_characters
         self.calls = calls
         self._under_way: list[ToolExecution] = []
+        self._cancelled = False
         self._run = run
         self._tools = tools
         self._iteration = iteration
@@ -162,6 +173,8 @@ class ExecuteTools(Batch[ToolResult]):
         """Return one flow per call: side by side, but for the tools that run alone."""
         now = perf_counter()
         self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
+        if self._cancelled:  # asked after the calls are set: `cancel` comes either before or to them
+            self.cancel()
         waves: list[list[Flow[ToolResult]]] = []
         alone = True
         for index, execution in enumerate(self._under_way):
@@ -195,7 +208,8 @@ class ExecuteTools(Batch[ToolResult]):
         self._under_way[place].leave_out()
 
     def cancel(self) -> None:
-        """Tell the tools that nobody waits any more."""
+        """Tell the tools that nobody waits any more, and start none."""
+        self._cancelled = True
         for execution in self._under_way:
             execution.cancel()
 
@@ -285,7 +299,7 @@ class ToolCallingManager:
             step.approve(call_id, by=by)
         began = perf_counter_ns()
         try:
-            with nullcontext() if self._workers is None else using(self._workers):
+            with nullcontext() if self._workers is None else Using(self._workers):
                 results = await self._admitted(step, run, tools, spent)
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began
