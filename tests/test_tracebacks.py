@@ -6,13 +6,24 @@ import json
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import MODES, run
-from traced_tools import Advisor, ChatClient, ToolCall, ToolErrors, ToolExecutionError
+from traced_tools import (
+    Advisor,
+    ChatClient,
+    ToolCall,
+    ToolCallingAdvisor,
+    ToolCallingManager,
+    ToolErrors,
+    ToolExecutionError,
+    WorkerPool,
+)
 from traced_tools.testing import ScriptedChatModel
 
 SCRIPT = """
@@ -151,3 +162,77 @@ def test_an_error_of_a_library_stays_whole() -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         ChatClient(ScriptedChatModel([]), advisors=[Reading()]).prompt("?").call()
     assert names_in(caught.value)[-4:] == ["advise", "loads", "decode", "raw_decode"]
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """Lets nobody set an attribute, its traceback included."""
+
+    code: int
+
+
+class Caused(Exception):
+    """Has something else under the name of its cause."""
+
+    __cause__ = "somebody"  # type: ignore[assignment]
+
+
+class Noted(Exception):
+    """Cannot be shown."""
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        raise LookupError("no notes")
+
+
+def misplaced(code: int) -> SyntaxError:
+    error = SyntaxError("", ("file", 1, 1, ""))
+    error.text = code  # type: ignore[assignment]
+    return error
+
+
+ODD: list[Callable[[int], Exception]] = [Frozen, Caused, Noted, misplaced]
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_may_fail_with_an_error_of_an_odd_class(
+    mode: str, kind: Callable[[int], Exception], debug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACED_TOOLS_DEBUG", debug)
+    raised = kind(7)
+
+    def fail() -> str:
+        """Fail."""
+        raise raised
+
+    response = run(mode, ChatClient(ScriptedChatModel([ToolCall("fail"), "done"]), tools=[fail]).prompt("?"))
+    assert (response.content, response.tool_results[0].error) == ("done", raised)
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("hook", ["advise", "advise_tool"])
+def test_an_error_of_an_odd_class_leaves_a_run_as_itself(
+    hook: str, mode: str, kind: Callable[[int], Exception]
+) -> None:
+    raised = kind(7)
+
+    class Odd(Advisor):
+        name, order = "odd", 400
+
+        async def advise(self, request: Any, call_next: Any) -> Any:
+            if hook == "advise":
+                raise raised
+            return await call_next(request)
+
+        async def advise_tool(self, call: Any, call_next: Any) -> Any:
+            raise raised
+
+    model = ScriptedChatModel([ToolCall("divide", {"a": 1, "b": 1}), "done"])
+    loop = ToolCallingAdvisor(manager=ToolCallingManager(workers=WorkerPool(2)))
+    client = ChatClient(model, tools=[divide], advisors=[Odd()], tool_calling_advisor=loop)
+    with pytest.raises(type(raised)) as caught:
+        run(mode, client.prompt("?"))
+    assert caught.value is raised

@@ -368,7 +368,6 @@ def _passable(error: BaseException) -> BaseException:
 
 def as_raised(error: Exception) -> Exception:
     """Return the `StopIteration` or `StopAsyncIteration` that a `RuntimeError` stands for; else `error` itself."""
-    cause = error.__cause__
-    if isinstance(cause, StopIteration | StopAsyncIteration) and type(error) is RuntimeError:
+    if type(error) is RuntimeError and isinstance(cause := error.__cause__, StopIteration | StopAsyncIteration):
         return cause if str(error) in _CONVERTED else error
     return error

@@ -15,6 +15,11 @@ ON: Final = ("1", "true")
 """What a variable of the package's holds where a switch is on, in lower case."""
 _PACKAGE: Final = __name__.partition(".")[0]
 
+# not the attributes of an error: its class may forbid to set them, as a frozen dataclass does, or have others instead
+_FIELDS: Final = vars(BaseException)
+_TRACEBACK, _CAUSE, _CONTEXT = (_FIELDS[name] for name in ("__traceback__", "__cause__", "__context__"))
+_SUPPRESSES_CONTEXT = _FIELDS["__suppress_context__"]
+
 
 def is_debugging() -> bool:
     """Whether the environment asks for what helps to debug the application, exception texts in the log included."""
@@ -27,8 +32,14 @@ def shorten_traceback(error: BaseException) -> None:
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
-        each.__traceback__ = _shortened(each.__traceback__)
-        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+        _TRACEBACK.__set__(each, _shortened(traceback_of(each)))
+        each = _CAUSE.__get__(each) or (None if _SUPPRESSES_CONTEXT.__get__(each) else _CONTEXT.__get__(each))
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an error, whatever its class makes of the attribute."""
+    found: TracebackType | None = _TRACEBACK.__get__(error)
+    return found
 
 
 def _shortened(traceback: TracebackType | None) -> TracebackType | None:

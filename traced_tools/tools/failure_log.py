@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from traceback import format_exception, format_tb
 from typing import Final
 
-from traced_tools._tracebacks import DEBUG, is_debugging
+from traced_tools._tracebacks import DEBUG, is_debugging, traceback_of
 from traced_tools.telemetry.scope import error_type
 from traced_tools.tools.result import ToolResult
 
@@ -36,9 +37,16 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
         _logged.add((result.name, kind))
     traceback = captured()
     if traceback is None and debugging:
-        traceback = "".join(format_exception(error) if may_quote else format_tb(error.__traceback__))
+        traceback = _formatted(error, may_quote)
     what = f"the tool {result.name} failed with {kind}; the model gets the error and the run goes on"
     if traceback is None:
         _LOG.warning("%s; logged once per tool and error type, %s=1 logs each with its traceback", what, DEBUG)
     else:
         _LOG.warning("%s\n%s", what, traceback.rstrip())
+
+
+def _formatted(error: Exception, may_quote: bool) -> str:
+    if may_quote:
+        with suppress(Exception):  # of the error's class, such as one of odd notes
+            return "".join(format_exception(error))
+    return "".join(format_tb(traceback_of(error)))
