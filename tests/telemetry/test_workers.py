@@ -131,13 +131,37 @@ print(listed() == [first])
     assert told.stdout == "True\n"
 
 
-@pytest.mark.parametrize("content", ["no JSON", "{}", "[1]", '[{"labels": {}}]'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("no JSON", "{}", "[1]", '[{"labels": {}}]', '[{"targets": "a:1"}]', '[{"targets": [1]}]'),
+        '[{"targets": ["a:1"], "labels": {"team": "search"}}]',
+        '[{"targets": ["a:1"]}, {"targets": ["b:1"]}]',
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
 def test_a_file_of_somebody_elses_is_not_written_over(tmp_path: Path, content: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=r"prometheus_targets: .*settings\.json holds something else"):
         TargetsFile(path).add("127.0.0.1:1")
     assert path.read_text() == content
+
+
+@pytest.mark.parametrize("before", ["[]", '[{"targets": ["127.0.0.1:99999", "nowhere"]}]'])
+def test_addresses_that_are_none_leave_the_file(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "targets.json"
+    path.write_text(before)
+    TargetsFile(path).add("127.0.0.1:1")
+    assert listed(path) == ["127.0.0.1:1"]
+
+
+def test_a_link_that_somebody_put_beside_the_file_is_not_followed(tmp_path: Path) -> None:
+    path, other = tmp_path / "targets.json", tmp_path / "other"
+    other.write_text("kept")
+    path.with_name(f"targets.json.{os.getpid()}.tmp").symlink_to(other)
+    TargetsFile(path).add("127.0.0.1:1")
+    assert (other.read_text(), path.is_symlink()) == ("kept", False)
 
 
 def test_a_file_that_cannot_be_written_is_an_error_and_frees_the_port(tmp_path: Path) -> None:

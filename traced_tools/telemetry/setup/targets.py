@@ -58,24 +58,29 @@ class TargetsFile:
             others = {each for each in self._read() - own if not _refuses(each)}
             wanted = others | {_reachable(added)} if added else others
             draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+            draft.unlink(missing_ok=True)  # of a process that was killed, or a link that somebody else put there
             try:  # not by `tempfile`, whose files nobody else may read: Prometheus is another user
-                draft.write_text(json.dumps([{"targets": sorted(wanted)}]) + "\n", "utf-8")
+                with open(draft, "x", encoding="utf-8") as file:
+                    file.write(json.dumps([{"targets": sorted(wanted)}]) + "\n")
                 draft.replace(self._path)
             finally:
                 draft.unlink(missing_ok=True)
 
     def _read(self) -> set[str]:
         try:
-            groups = json.loads(self._path.read_text("utf-8"))
-            if not isinstance(groups, list):
-                raise TypeError
-            return {str(target) for group in groups for target in group["targets"]}
+            match json.loads(self._path.read_text("utf-8")):
+                case []:
+                    return set()
+                case [{"targets": [*targets], **rest}] if not rest and all(isinstance(each, str) for each in targets):
+                    return set(targets)
         except FileNotFoundError:
             return set()
-        except (ValueError, TypeError, KeyError):
-            raise ConfigurationError(
-                f"prometheus_targets: {self._path} holds something else than Prometheus's targets; name another file"
-            ) from None
+        except (ValueError, RecursionError):
+            pass
+        raise ConfigurationError(
+            f"prometheus_targets: {self._path} holds something else than a list of targets, which this would write "
+            "over; name another file"
+        )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -95,7 +100,7 @@ def _refuses(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
-    except (ConnectionRefusedError, ValueError):
+    except (ConnectionRefusedError, ValueError, OverflowError):
         return True
     except OSError:  # it may be busy, or cannot be reached from here only
         return False
