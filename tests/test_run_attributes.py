@@ -89,6 +89,7 @@ def test_values_are_kept_as_plain_ones_that_nobody_can_change() -> None:
     found = spec.new_run().attributes
     assert found == {"word": "one", "number": 1, "none": (), "odd": "a?", "list": (1,)}
     assert [type(found[key]) for key in ("word", "number")] == [str, int]
+    assert [type(key) for key in agent().prompt("?", attributes={Word.ONE: 1}).new_run().attributes] == [str]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _key(key: object) -> str:
         )
     if key in names.ATTRIBUTES or key.startswith(_OURS) or key in _OF_CONTENTS:
         raise ValueError(f"attributes[{key!r}] has a key that telemetry or the audit trail uses itself; choose another")
-    return key
+    return str.__str__(key)  # plain, which an enum's member is not
 
 
 def _value(key: str, value: object) -> Any:
