@@ -157,6 +157,15 @@ def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.Monk
     assert (telemetry.one("invoke_agent agent-199").attributes or {})[names.AGENT_NAME] == "agent-199"
 
 
+@pytest.mark.parametrize("name", ["a" * 10_000, "a\nb", "a\x1b[31m"])
+def test_an_agents_name_that_is_no_line_of_text_is_no_label(name: str) -> None:
+    telemetry = Telemetry()
+    ChatClient(ScriptedChatModel(["x"]), name=name, telemetry=telemetry.options).prompt("?").call()
+    assert {point.labels[names.AGENT_NAME] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)} == {
+        names.OTHER
+    }
+
+
 @pytest.mark.parametrize("field", ["model", "id"])
 def test_what_is_too_long_for_a_name_or_an_id_is_not_taken_for_one(field: str) -> None:
     telemetry = Telemetry()

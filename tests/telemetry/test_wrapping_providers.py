@@ -11,9 +11,11 @@ import pytest
 from opentelemetry import _logs, metrics, trace
 
 from tests.helpers import MODES, Telemetry, run
+from tests.support import in_time
 from tests.telemetry.processes import in_a_process
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.telemetry import names
+from traced_tools.telemetry import run as telemetry_run
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -97,6 +99,19 @@ def test_a_provider_that_is_no_longer_used_is_not_kept() -> None:
     del provider
     gc.collect()
     assert gone() is None
+
+
+def test_a_provider_may_begin_a_run_as_it_gives_its_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry_run, "_making", type(telemetry_run._making)())  # no other test waits if this one does
+    telemetry = Telemetry()
+
+    class Asking(ProxyTracerProvider):
+        def get_tracer(self, *args: Any, **options: Any) -> trace.Tracer:
+            client(wrapped(telemetry)).prompt("?").call()
+            return super().get_tracer(*args, **options)
+
+    in_time(client(TelemetryOptions(Asking(telemetry.tracer_provider))).prompt("?").call)
+    assert len(telemetry.named("invoke_agent assistant")) == 2
 
 
 def test_global_providers_of_such_classes_stay_and_are_used() -> None:

@@ -22,7 +22,7 @@ from traced_tools._finalizing import catch_up
 from traced_tools._version import __version__
 from traced_tools.messages import encodable
 from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import bounded
+from traced_tools.telemetry.bounds import bounded, person
 from traced_tools.telemetry.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.telemetry.metrics import Instruments
 from traced_tools.telemetry.run_attributes import NO_ATTRIBUTES, RunAttributes
@@ -102,7 +102,7 @@ class RunTelemetry:
 
     Attributes:
         enabled: whether anything is emitted at all.
-        agent_in_metrics: the client's name, or `_OTHER` once the process has shown too many of them.
+        agent_in_metrics: the client's name, or `_OTHER` for a long one and once the process has shown too many.
         agent_label: the label that every metric of the run carries.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
         openinference: whether spans carry the kinds of OpenInference.
@@ -152,7 +152,7 @@ class RunTelemetry:
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.openinference = tracing.openinference if options.openinference is None else options.openinference
         self.instruments = _INSTRUMENTS.of(_chosen(options.meter_provider, metrics.get_meter_provider))
-        self.agent_in_metrics = bounded(names.AGENT_NAME, "", agent, names.MOST_AGENTS) if agent else ""
+        self.agent_in_metrics = bounded(names.AGENT_NAME, "", person(agent), names.MOST_AGENTS) if agent else ""
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
@@ -266,7 +266,7 @@ class _Tracing:
 
 
 _NO_TRACING: Final = _Tracing(None, "run", False)
-_making = threading.Lock()
+_making = threading.RLock()  # what is made may begin a run itself, as may a signal handler
 
 
 class _PerProvider(Generic[T]):
@@ -347,7 +347,7 @@ def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
 
 def _forget_lock() -> None:
     global _making
-    _making = threading.Lock()
+    _making = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
