@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -23,6 +24,7 @@ from traced_tools import (
     ToolCall,
     ToolCallingManager,
     UserMessage,
+    messages,
     perform,
     tool,
 )
@@ -131,6 +133,25 @@ def test_tool_calls_of_nested_runs_count_towards_the_limit_of_tool_calls(mode: s
     response = run(outer.prompt("?"), mode)
     assert response.stop_reason == "max_tool_calls"
     assert [result.decision for result in response.tool_results] == ["allowed", "limited"]
+
+
+def test_a_pass_does_not_add_up_again_what_each_nested_run_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[int] = []
+    sum_of = messages._sum_of
+
+    def counted(usages: Sequence[Usage]) -> Usage:
+        sums.append(len(usages))
+        return sum_of(usages)
+
+    monkeypatch.setattr(messages, "_sum_of", counted)
+    inner = ChatClient(Metered(["inner"] * 20), name="inner")
+    outer = ChatClient(
+        Metered([*[calls("ask")] * 20, "done"]),
+        tools=[asking(inner)],
+        limits=LoopLimits(max_iterations=30, max_repeated_calls=None),
+    )
+    assert outer.prompt("?").call().stop_reason == "answered"
+    assert len(sums) < 5 * 20
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -83,7 +83,8 @@ class Totals:
         """Give the totals of the nested runs, at any depth; a run that goes on in another thread may add to them."""
         for each in self.nested:
             yield each
-            yield from each._below()
+            if each.nested:
+                yield from each._below()
 
 
 _CALLS = ("inference_calls", "tool_calls")
