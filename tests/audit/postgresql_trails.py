@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -31,6 +32,19 @@ def intent(name: str, **told: Any) -> Draft:
 def write(trail: AuditTrail, *names: str) -> None:
     for name in names:
         trail.write(intent(name)).run()
+
+
+def settle(trail: AuditTrail, name: str) -> None:
+    """Write an intent, however little time the trail gives to those who wait: the first one waits for a connection."""
+    trail.write(intent(name), LONG).run()
+
+
+def soon(look: Callable[[], bool], seconds: float = LONG) -> None:
+    """Look until it is so."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.01)
 
 
 def stored(database: Database) -> list[AuditRecord]:

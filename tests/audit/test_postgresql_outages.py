@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -14,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.audit.postgresql import WRITER, Database
-from tests.audit.postgresql_trails import LONG, intents, stored, tools_that_run, write
+from tests.audit.postgresql_trails import LONG, intents, settle, soon, stored, tools_that_run, write
 from tests.audit.proxy import proxied
 from tests.support import MODES, PATIENCE
 from traced_tools.audit.trail import AuditTrail
@@ -25,14 +24,6 @@ pytestmark = pytest.mark.usefixtures("emptied")
 
 def kinds(database: Database) -> list[str]:
     return [record.kind for record in stored(database)]
-
-
-def soon(look: Callable[[], bool], seconds: float = LONG) -> None:
-    """Look until it is so."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.01)
 
 
 class Traffic:
@@ -138,7 +129,7 @@ def test_a_commit_the_server_is_still_busy_with_is_not_made_twice(
     """The first commit is under way in a session nobody listens to; who looks does not see it yet."""
     with proxied(database.server.port) as proxy:
         trail = opened(database.url().replace(f":{database.server.port}/", f":{proxy.port}/"), timeout=0.2)
-        write(trail, "before")
+        settle(trail, "before")
         busy_commits(True)
         with pytest.raises(AuditUnavailable):
             write(trail, "in doubt")
@@ -160,7 +151,7 @@ def test_a_checkpoint_the_server_is_still_busy_with_does_not_fork_the_chain(
     """No record of the batch that follows has the key of the checkpoint that is under way."""
     with proxied(database.server.port) as proxy:
         trail = opened(database.url().replace(f":{database.server.port}/", f":{proxy.port}/"), timeout=0.2)
-        write(trail, "before")
+        settle(trail, "before")
         busy_commits(True)
         with pytest.raises(AuditUnavailable):
             trail.checkpoint()
@@ -202,7 +193,7 @@ def test_without_a_server_no_tool_runs_where_failures_deny_and_the_intent_follow
     database: Database, opened: Callable[..., AuditTrail], mode: str
 ) -> None:
     trail = opened(timeout=0.2)
-    write(trail, "before")
+    settle(trail, "before")
     with stopped(database):
         assert tools_that_run(trail, "deny", mode) == 0
     soon(lambda: "gap" in kinds(database))
@@ -215,7 +206,7 @@ def test_without_a_server_tools_run_where_failures_warn_and_a_gap_is_recorded_af
     database: Database, opened: Callable[..., AuditTrail], mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = opened(timeout=0.2)
-    write(trail, "before")
+    settle(trail, "before")
     with stopped(database):
         assert tools_that_run(trail, "warn", mode) == 1
     soon(lambda: "gap" in kinds(database))
@@ -244,7 +235,7 @@ def test_a_server_that_has_gone_silent_holds_up_no_caller_and_loses_nothing(
     database: Database, opened: Callable[..., AuditTrail]
 ) -> None:
     trail = opened(timeout=0.2)
-    write(trail, "before")
+    settle(trail, "before")
     with closing(database.connect()) as owner:
         ((pid,),) = owner.execute("SELECT pid FROM pg_stat_activity WHERE usename = %s", [WRITER]).fetchall()
     os.kill(pid, signal.SIGSTOP)
