@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any, TypeVar
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 _PAUSE = 0.05
+_GIVEN_TO_NOBODY = range(20_000, 32_768)
+"""Ports below those that systems choose from: a server that starts late, or again, still finds its own free."""
 _SECONDS_TO_RUN = 120
 
 
@@ -39,9 +42,11 @@ def program(name: str, to_have_it: str) -> str:
 
 
 def free_port() -> int:
-    """Return a port of this machine's that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """Return a port of this machine's that nobody uses now, and that is given to nobody who asks for any."""
+    for port in random.sample(_GIVEN_TO_NOBODY, 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("100 ports are taken")
 
 
 def until(look: Callable[[], T | None], seconds: float, what: str, server: subprocess.Popen[bytes]) -> T:
