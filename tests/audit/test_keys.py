@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.trails import KEY, SECRET, bodies, intent, settle, write
+from tests.audit.trails import KEY, SECRET, bodies, intent, settle, unavailable, write
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.keys import KEY_VARIABLE, load_key
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.errors import ConfigurationError
 
 SERVER = "postgresql+psycopg://me:pAsSwOrD@127.0.0.1:1/audit"
 
@@ -130,9 +130,8 @@ def test_a_store_without_a_usable_key_records_nothing_and_says_why(
 ) -> None:
     (tmp_path / "audit.db.key").write_text("short")
     (tmp_path / "audit.db.key").chmod(0o600)
-    trail = AuditTrail(tmp_path / "audit.db", timeout=0.3)
-    with pytest.raises(AuditUnavailable, match="at least 16 bytes"):
-        write(trail, intent())
+    trail = AuditTrail(tmp_path / "audit.db")
+    assert "at least 16 bytes" in str(unavailable(trail, intent()))
     (tmp_path / "audit.db.key").write_text(KEY.decode())
     settle(trail, intent("later"))
     trail.close()

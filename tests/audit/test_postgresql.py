@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.audit.postgresql import READER, WRITER, Database
-from tests.audit.postgresql_trails import KEY, LONG, intent, intents, soon, stored, tools_that_run, write
+from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
+from tests.audit.trails import unavailable
 from tests.support import MODES
 from traced_tools.audit.reading import AuditReader
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("emptied")
 
@@ -155,12 +156,8 @@ def commits(database: Database) -> int:
 
 def breakage(database: Database, trail: AuditTrail, caplog: pytest.LogCaptureFixture) -> str:
     """Return all that is said about a store that cannot be written; no password is in it."""
-    writing = trail.write(intent("one"))
-    for _ in range(2):  # the first wait may end before the server has answered
-        with pytest.raises(AuditUnavailable) as caught:
-            writing.run()
-        soon(lambda: trail._writer.problem is not None)
-    said = f"{caught.value!r} {caught.value} {caught.value.__context__} {trail!r} {caplog.text}"
+    error = unavailable(trail, intent("one"))
+    said = f"{error!r} {error} {error.__context__} {trail!r} {caplog.text}"
     assert database.server.password not in said
     assert "wrong-password" not in said
     return said
@@ -169,21 +166,21 @@ def breakage(database: Database, trail: AuditTrail, caplog: pytest.LogCaptureFix
 def test_a_wrong_password_is_told_and_not_shown(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
-    trail = opened(database.url(WRITER, "wrong-password"), timeout=0.5)
+    trail = opened(database.url(WRITER, "wrong-password"))
     assert "password" in breakage(database, trail, caplog)
 
 
 def test_a_missing_table_is_told_with_the_sql_that_makes_it(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
-    trail = opened(database.server.url("postgres", WRITER), timeout=0.5)
+    trail = opened(database.server.url("postgres", WRITER))
     assert "`traced-tools audit sql`" in breakage(database, trail, caplog)
 
 
 def test_a_role_that_may_not_write_is_told_what_it_lacks(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
-    trail = opened(database.url(READER), timeout=0.5)
+    trail = opened(database.url(READER))
     assert "`traced-tools audit sql`" in breakage(database, trail, caplog)
 
 

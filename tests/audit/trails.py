@@ -15,6 +15,7 @@ from typing import Any
 from tests.support import PATIENCE
 from traced_tools.audit.records import Content, Draft, Subject
 from traced_tools.audit.trail import AuditTrail
+from traced_tools.errors import AuditUnavailable
 
 KEY = b"a key for the tests, long enough"
 SECRET = "sEcReT-51c0"
@@ -38,6 +39,20 @@ def intent(call_id: str = "call_1", *, arguments: str = '{"city": "Oslo"}', told
 def write(trail: AuditTrail, draft: Draft) -> None:
     """Write a record and wait for it, blocking."""
     trail.write(draft).run()
+
+
+def unavailable(trail: AuditTrail, draft: Draft) -> AuditUnavailable:
+    """Have a record written to a store that fails, and return what is said of it once it has."""
+    writing = trail.write(draft, 0.01)
+    deadline = time.monotonic() + 2 * PATIENCE
+    while time.monotonic() < deadline:
+        has_failed = trail._writer.problem is not None
+        try:
+            writing.run()
+        except AuditUnavailable as error:
+            if has_failed:
+                return error
+    raise AssertionError("the store does not fail")
 
 
 def settle(trail: AuditTrail, draft: Draft) -> None:
