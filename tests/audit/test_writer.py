@@ -122,6 +122,22 @@ def test_a_store_that_hangs_keeps_nobody(
     assert not trail._writer._thread.is_alive()
 
 
+def test_who_waits_in_vain_for_what_was_taken_is_no_late_intent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, append = threading.Event(), _Sqlite.append
+
+    def slowly(store: Any, rows: Any) -> None:
+        assert goes_on.wait(PATIENCE)
+        append(store, rows)
+
+    with AuditTrail(path, key=KEY) as trail:
+        write(trail, intent("before"))
+        monkeypatch.setattr(_Sqlite, "append", slowly)
+        with pytest.raises(AuditUnavailable):
+            trail.checkpoint(0.05)
+        goes_on.set()
+    assert of_kind(path, "gap") == []
+
+
 def test_everybody_on_a_loop_is_told_at_their_own_time(short: AuditTrail, outage: Outage) -> None:
     outage.failing = True
     waited: list[float] = []

@@ -286,7 +286,7 @@ class Writer:
         wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
         if batch.refused:
             self._refuse(batch.refused)
-        late = [entry.time for entry in batch.entries if entry.gave_up]
+        late = [entry.time for entry in batch.entries if entry.gave_up and entry.mark is None]
         if len(late) > batch.late:  # they gave up while the batch was on its way
             self._appender.missed(min(late), late=len(late) - batch.late)
         self._on_stored(batch)
