@@ -107,11 +107,16 @@ def outcome(tool: ToolCallback, text: str) -> Bound | InvalidArguments:
 
 @relaxed
 @given(VALUES.map(json.dumps) | st.text(), st.lists(WRAPPED, max_size=4))
+@example('{"size": 0}', [])
 def test_whatever_a_model_writes_fits_or_is_told_why_not(text: str, wrapping: list[Callable[[str], str]]) -> None:
     for wrap in wrapping:
         text = wrap(text)
     for tool in TOOLS:
-        result = outcome(tool, text)
+        try:
+            result = outcome(tool, text)
+        except ZeroDivisionError:  # of a validator of the developer's, which the loop counts as the tool's
+            assert tool.definition.name == "odd"
+            continue
         if isinstance(result, InvalidArguments):
             assert result.problems
             assert (result.__cause__, result.__context__) == (None, None)
