@@ -4,13 +4,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AIMOCK := tests/npm/node_modules/.package-lock.json
 
-.PHONY: demo test bench picture reference lint format types clean
+.PHONY: demo test test-all test-environment bench picture reference lint format types clean
 
 demo: $(READY)  ## run the demo agent and show its trace
 	@$(BIN)/traced-tools demo
 
-test: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))  ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: test-environment  ## run the tests but for the slow ones, on all processors
+	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+
+test-all: test-environment  ## run all tests
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-environment: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))
 
 bench: $(READY)  ## measure, beside the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -113,10 +113,6 @@ def own_imports(path: Path) -> set[str]:
     return found - {""}
 
 
-def ids(path: Path) -> str:
-    return dotted(path) or "traced_tools"
-
-
 # What is public.
 
 
@@ -170,71 +166,76 @@ def test_the_version_is_the_packages() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\w|\.)*", traced_tools.__version__)
 
 
-@pytest.mark.parametrize("path", [each for each in MODULES if each.name == "__init__.py"], ids=ids)
-def test_an_init_lists_names_and_nothing_else(path: Path) -> None:
-    if dotted(path).split(".")[0] == "cli":
-        return  # the command line is no place to import names from
-    for node in tree_of(path).body:
-        assert not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef), ast.unparse(node)
+def test_an_init_lists_names_and_nothing_else() -> None:
+    defined = []
+    for path in MODULES:  # but for the command line, which is no place to import names from
+        if path.name == "__init__.py" and not dotted(path).startswith("cli"):
+            definitions = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
+            defined += [f"{dotted(path)}: {each.name}" for each in tree_of(path).body if isinstance(each, definitions)]
+    assert defined == []
 
 
 # Which way imports point.
 
 
-@pytest.mark.parametrize("path", [each for each in MODULES if dotted(each)], ids=ids)
-def test_imports_point_one_way(path: Path) -> None:
-    here = dotted(path)
-    upward = {name for name in own_imports(path) if layer(name) > layer(here)}
-    assert upward == set()
+def test_imports_point_one_way() -> None:
+    upward = [
+        f"{dotted(path)} imports {name}"
+        for path in MODULES
+        if dotted(path)
+        for name in own_imports(path)
+        if layer(name) > layer(dotted(path))
+    ]
+    assert upward == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_models_and_tools_never_import_advisors(path: Path) -> None:
-    if dotted(path).split(".")[0] in ("models", "tools"):
-        assert not [name for name in own_imports(path) if name.split(".")[0] in ("advisors", "client", "running")]
-
-
-def imports_any(path: Path, *packages: str) -> set[str]:
-    return {name for name in imports_of(path) if any(name == each or name.startswith(f"{each}.") for each in packages)}
+def importing(*packages: str, outside: tuple[str, ...] = (), inside: tuple[str, ...] = ()) -> list[str]:
+    """Which modules import one of the packages: those outside of some parts, or those inside of some."""
+    return [
+        f"{dotted(path)} imports {name}"
+        for path in MODULES
+        if not dotted(path).startswith(outside or "?") and (not inside or dotted(path).split(".")[0] in inside)
+        for name in imports_of(path)
+        if any(name == each or name.startswith(f"{each}.") for each in packages)
+    ]
 
 
 SET_UP = ("telemetry.configure", "telemetry.prometheus", "telemetry.setup")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_only_the_set_up_imports_the_sdk_exporters_and_prometheus(path: Path) -> None:
-    if not dotted(path).startswith(SET_UP):
-        assert imports_any(path, "opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client") == set()
+def test_models_and_tools_never_import_advisors() -> None:
+    upper = [f"traced_tools.{each}" for each in ("advisors", "client", "running")]
+    assert importing(*upper, inside=("models", "tools")) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_httpx_is_imported_where_http_is_spoken(path: Path) -> None:
-    if not dotted(path).startswith(("models.http", "events.exporters", "events.webhook", "cli.dashboards")):
-        assert imports_any(path, "httpx", "httpx_sse", "httpx2", "aiohttp") == set()
+def test_only_the_set_up_imports_the_sdk_exporters_and_prometheus() -> None:
+    assert importing("opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client", outside=SET_UP) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_only_the_session_of_the_exporters_imports_what_they_send_with(path: Path) -> None:
-    if dotted(path) != "telemetry.setup.session":
-        assert imports_any(path, "requests", "urllib3") == set()
+def test_httpx_is_imported_where_http_is_spoken() -> None:
+    spoken = ("models.http", "events.exporters", "events.webhook", "cli.dashboards")
+    assert importing("httpx", "httpx_sse", "httpx2", "aiohttp", outside=spoken) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading(path: Path) -> None:
-    if dotted(path).split(".")[0] in ("advisors", "tools", "client", "running"):
-        forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
-        assert imports_any(path, *forbidden) == set()
+def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None:
+    assert importing("requests", "urllib3", outside=("telemetry.setup.session",)) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_nothing_under_the_set_up_touches_the_global_providers(path: Path) -> None:
-    if dotted(path) != "telemetry.configure":
-        called = {ast.unparse(node.func) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)}
-        assert not {
-            name
-            for name in called
-            if name.endswith(("set_tracer_provider", "set_meter_provider", "set_logger_provider"))
-        }
+def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:
+    forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
+    assert importing(*forbidden, inside=("advisors", "tools", "client", "running")) == []
+
+
+def test_nothing_under_the_set_up_touches_the_global_providers() -> None:
+    setters = ("set_tracer_provider", "set_meter_provider", "set_logger_provider")
+    called = [
+        f"{dotted(path)} calls {ast.unparse(node.func)}"
+        for path in MODULES
+        if dotted(path) != "telemetry.configure"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(setters)
+    ]
+    assert called == []
 
 
 # Who spells names.
@@ -249,23 +250,22 @@ def docstrings(tree: ast.Module) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_no_module_but_the_table_spells_a_telemetry_name(path: Path) -> None:
-    if dotted(path).startswith("telemetry.names"):
-        return
+def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
     table = {*names.ATTRIBUTES, *names.METRICS, *(span.name for span in names.SPANS if "{" in span.name)}
     shape = re.compile(r"(gen_ai|traced_tools)\.[a-z0-9_]+(\.[a-z0-9_]+)+")
     modules = {f"traced_tools.{dotted(each)}" for each in MODULES}
-    tree = tree_of(path)
-    documented = docstrings(tree)
     spelled = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
-            text = node.value
-            if text in modules and path.name == "__init__.py":
-                continue  # where the package's names are listed, it is the module that is meant
-            if text in table or (shape.match(text) and text not in modules):
-                spelled.append(f"line {node.lineno}: {text[:60]}")
+    for path in MODULES:
+        if dotted(path).startswith("telemetry.names"):
+            continue
+        documented = docstrings(tree_of(path))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+                text = node.value
+                if text in modules and path.name == "__init__.py":
+                    continue  # where the package's names are listed, it is the module that is meant
+                if text in table or (shape.match(text) and text not in modules):
+                    spelled.append(f"{dotted(path)}, line {node.lineno}: {text[:60]}")
     assert spelled == []
 
 
