@@ -28,7 +28,6 @@ from traced_tools import (
 )
 from traced_tools.telemetry import content, names, settings, shapes
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools import failure_log
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
@@ -66,7 +65,7 @@ def test_a_span_that_is_not_recorded_has_no_content_made_for_it(
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     refuse_to_make(monkeypatch)
-    caplog.set_level(logging.CRITICAL, logger=failure_log.__name__)  # which would have the traceback of the tool made
+    caplog.set_level(logging.CRITICAL, logger="traced_tools.tools")  # which would have the traceback of the tool made
     telemetry = Telemetry(capture="SPAN_ONLY", sampler=ALWAYS_OFF)
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"))
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
