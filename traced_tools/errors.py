@@ -26,7 +26,6 @@ into the spans of whoever catches them. What a provider answered is on `ModelErr
 
 from __future__ import annotations
 
-import pickle
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -60,6 +59,8 @@ def _rebuilt(kind: type[TracedToolsError], args: tuple[Any, ...], state: dict[st
 
 def picklable(value: T) -> T | None:
     """Return `value`, or None if it cannot be pickled and read again, as many exceptions cannot."""
+    import pickle  # imported here: most processes never need it
+
     try:
         pickle.loads(pickle.dumps(value))
     except Exception:
