@@ -19,10 +19,10 @@ from typing import Any, Final
 import yaml
 
 from traced_tools.events import json_schema
-from traced_tools.telemetry import names
-from traced_tools.telemetry.declared import Attribute, EventType, Metric, SpanType
-from traced_tools.telemetry.prometheus import Kind, family_of
-from traced_tools.telemetry.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.observe import names
+from traced_tools.observe.names.registry_types import Attribute, EventType, Metric, SpanType
+from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+from traced_tools.otel.prometheus import Kind, family_of
 
 DOCS: Final = Path(__file__).parent
 STABILITY: Final = "development"
@@ -93,7 +93,7 @@ CONVENTIONS: Final = {
     "stable": "with the conventions so far",
     "latest": "with the latest conventions",
 }
-NOTICE: Final = "Written by `make reference` from traced_tools/telemetry/names: change it there."
+NOTICE: Final = "Written by `make reference` from traced_tools/observe/names: change it there."
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import settings
 
 from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES, Telemetry
-from traced_tools import _workers
-from traced_tools.telemetry import bounds
+from traced_tools.flow import workers as _workers
+from traced_tools.observe import sanitize as bounds
 from traced_tools.tools import failure_log
 
 # a busy machine is no failure, and what was found before is in a test of its own

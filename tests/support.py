@@ -20,7 +20,7 @@ from opentelemetry.trace.status import StatusCode
 
 from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.client import ChatClientRequestSpec
-from traced_tools.telemetry.run import TelemetryOptions
+from traced_tools.observe.run_telemetry import TelemetryOptions
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import pytest
 from tests.advisors.trails import KeptTrail, auditing
 from tests.events.watching import Watching
 from tests.helpers import MODES, Telemetry, run
+from tests.observe.runs import add, adds
 from tests.support import PATIENCE
-from tests.telemetry.runs import add, adds
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -24,11 +24,11 @@ from traced_tools import (
     ToolCall,
     ToolCallingManager,
     UserMessage,
-    messages,
     perform,
     tool,
 )
-from traced_tools.messages import Usage
+from traced_tools.core import messages
+from traced_tools.core.messages import Usage
 from traced_tools.models.base import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 

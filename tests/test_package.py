@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import traced_tools
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 
 MUTABLE = (MutableMapping, MutableSequence, MutableSet)
 ROOT = Path(traced_tools.__file__).parent

@@ -14,7 +14,7 @@ from tests.advisors.trails import KeptTrail, auditing
 from tests.audit.trails import bodies
 from tests.events.watching import Watching
 from tests.helpers import MODES, Telemetry, run
-from tests.telemetry.runs import add, adds
+from tests.observe.runs import add, adds
 from traced_tools import Advisor, AuditAdvisor, AuditTrail, ChatClient, ToolCall
 from traced_tools.events import RunFinished
 from traced_tools.testing import ScriptedChatModel

@@ -8,24 +8,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from traced_tools._checks import checked_mapping, expect, expect_each
-from traced_tools._flow import Flow, acall, call
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.chain import AdvisorChain
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
-from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, ImagePart, Message, SystemMessage, TextPart, UserMessage
+from traced_tools.core.checks import checked_mapping, expect, expect_each
+from traced_tools.core.conversation import with_results
+from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
+from traced_tools.core.messages import (
+    ANY_MESSAGE,
+    MESSAGE_TYPES,
+    ImagePart,
+    Message,
+    SystemMessage,
+    TextPart,
+    UserMessage,
+)
+from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.run_attributes import checked_attributes, merged
+from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
-from traced_tools.options import NO_OPTIONS, ChatOptions
+from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.observe.spans import agent_scope
+from traced_tools.run.context import RunContext
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
-from traced_tools.telemetry.run import TelemetryOptions
-from traced_tools.telemetry.run_attributes import checked_attributes, merged
-from traced_tools.telemetry.spans import agent_scope
 from traced_tools.tools.advice import check_advisors
-from traced_tools.tools.conversation import with_results
-from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
-from traced_tools.tools.run import RunContext
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
 

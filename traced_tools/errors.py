@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientResponse
-    from traced_tools.telemetry.words import StopReason
-    from traced_tools.tools.result import ToolExecutionResult
+    from traced_tools.core.enums import StopReason
+    from traced_tools.core.tool_result import ToolExecutionResult
 
 T = TypeVar("T")
 

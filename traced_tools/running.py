@@ -8,11 +8,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools._flow import Execution, Flow, Foreign, Step, aperformed, performed
-from traced_tools._streams import AsyncStream, Stream
-from traced_tools._workers import Canceller
 from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.errors import Abandoned
+from traced_tools.flow.flow import Execution, Flow, Foreign, Step, aperformed, performed
+from traced_tools.flow.streams import AsyncStream, Stream
+from traced_tools.flow.workers import Canceller
 from traced_tools.models.step import CallModel
 from traced_tools.tools.manager import ExecuteTools
 

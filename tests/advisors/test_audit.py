@@ -8,7 +8,7 @@ import pytest
 
 from tests.advisors.trails import KeptTrail, auditing, client_of
 from tests.helpers import MARKER, MODES, Telemetry, everything, run
-from tests.telemetry.runs import add, adds, fail
+from tests.observe.runs import add, adds, fail
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
@@ -22,11 +22,11 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.audit.contents import RecordMaker
 from traced_tools.audit.digests import AuditKey, definition_digest
 from traced_tools.audit.records import Content
+from traced_tools.audit.writing.record_builder import RecordMaker
 from traced_tools.models.base import ChatRequest, ChatResponse
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, auditing, client_of
 from tests.helpers import MODES, Telemetry, run
-from tests.telemetry.runs import Outside, add, adds
+from tests.observe.runs import Outside, add, adds
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
@@ -19,9 +19,9 @@ from traced_tools import (
 )
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import Draft
+from traced_tools.core.tool_result import ToolResult
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext, ToolInvocation
-from traced_tools.tools.result import ToolResult
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, client_of
 from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.observe.runs import Broken, Guard, add, adds, direct, fail
 from tests.support import patiently
-from tests.telemetry.runs import Broken, Guard, add, adds, direct, fail
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,

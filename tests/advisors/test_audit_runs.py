@@ -12,8 +12,8 @@ import pytest
 
 from tests.advisors.trails import RAN, KeptTrail, assert_reconciled, auditing, client_of
 from tests.helpers import MODES, Recorder, Telemetry, run
+from tests.observe.runs import Broken, add, adds, fail
 from tests.support import PATIENCE, arun, patiently
-from tests.telemetry.runs import Broken, add, adds, fail
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -28,7 +28,7 @@ from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.audit.records import Draft
 from traced_tools.events import Event
-from traced_tools.events.types import Delta
+from traced_tools.observe.event_types import Delta
 from traced_tools.testing import ScriptedChatModel
 
 

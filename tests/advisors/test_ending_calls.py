@@ -10,7 +10,7 @@ from tests.advisors.loops import Loop, assert_complete
 from tests.advisors.trails import KeptTrail, auditing
 from tests.events.watching import Watching
 from tests.helpers import MARKER, MODES, Telemetry, run, run_chunks
-from tests.telemetry.runs import add, adds
+from tests.observe.runs import add, adds
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -24,7 +24,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.models import ChatResponse
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import MODES, Recorder, run
-from tests.telemetry.runs import add, adds
+from tests.observe.runs import add, adds
 from traced_tools import (
     Advisor,
     ChatClient,

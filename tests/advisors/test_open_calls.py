@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.advisors.loops import assert_complete
 from tests.helpers import MODES, relaxed, run
-from tests.telemetry.runs import add, adds
+from tests.observe.runs import add, adds
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -24,9 +24,9 @@ from traced_tools import (
     ToolResultPart,
     UserMessage,
 )
+from traced_tools.core.conversation import with_results
 from traced_tools.models import AnthropicChatModel, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
-from traced_tools.tools.conversation import with_results
 
 NOT_RUN = "The call was not run: the conversation went on without its result."
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import MODES, run
-from tests.telemetry.runs import add, adds, fail
+from tests.observe.runs import add, adds, fail
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -248,7 +248,7 @@ def test_a_call_that_cannot_run_never_reaches_advice(mode: str, calls: ToolCall)
 
 
 def test_the_deadline_is_told_to_tools_and_advice(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.tools.limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    monkeypatch.setattr("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
     deadlines: list[float | None] = []
 
     def note(call: ToolInvocation, call_next: CallNext) -> Any:

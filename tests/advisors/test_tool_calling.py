@@ -25,7 +25,7 @@ import pytest
 
 from tests.advisors.loops import Loop, assert_complete
 from tests.helpers import MODES, Recorder, run, run_chunks
-from tests.telemetry.runs import add, adds, direct
+from tests.observe.runs import add, adds, direct
 from traced_tools import (
     Advisor,
     AssistantMessage,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.advisors.loops import Loop, assert_complete
 from tests.helpers import MODES, Recorder, run, run_chunks
-from tests.telemetry.runs import add, adds, direct, fail
+from tests.observe.runs import add, adds, direct, fail
 from traced_tools import (
     Advisor,
     AdvisorChainError,

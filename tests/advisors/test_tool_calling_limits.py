@@ -9,7 +9,7 @@ import pytest
 
 from tests.advisors.loops import Loop, assert_complete
 from tests.helpers import MODES, run, run_chunks
-from tests.telemetry.runs import add, adds
+from tests.observe.runs import add, adds
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -78,7 +78,7 @@ LIMITS = (
 @pytest.fixture
 def limited_client(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ChatClient, ScriptedChatModel, Loop]]:
     clock = Clock()
-    monkeypatch.setattr("traced_tools.tools.limits.time", clock)
+    monkeypatch.setattr("traced_tools.core.limits.time", clock)
 
     def wait() -> str:
         """Wait."""

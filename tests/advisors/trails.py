@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from tests.helpers import Telemetry
-from tests.telemetry.runs import add, fail
+from tests.observe.runs import add, fail
 from traced_tools import Advisor, ChatClient, Step, ToolInvocation, ToolResult, perform
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import Draft
 from traced_tools.errors import AuditUnavailable
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

@@ -13,9 +13,10 @@ from tests.audit.postgresql_trails import KEY as SERVER_KEY
 from tests.audit.postgresql_trails import LONG
 from tests.audit.trails import KEY, intent, settle
 from tests.support import PATIENCE
-from traced_tools.audit import store, writer
+from traced_tools.audit import store
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.writing import writer
 
 
 @pytest.fixture(scope="session")

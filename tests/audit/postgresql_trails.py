@@ -14,7 +14,7 @@ from traced_tools import ChatClient, tool
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import GENESIS, AuditRecord, Content, Draft, Subject
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.messages import ToolCall
+from traced_tools.core.messages import ToolCall
 from traced_tools.testing import ScriptedChatModel
 
 KEY = b"k" * 32

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.audit.made import Chain
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 
 
 def filled(chain: Chain, calls: int = 4) -> Chain:

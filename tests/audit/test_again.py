@@ -17,8 +17,8 @@ from tests.audit.postgresql import WRITER, Database
 from tests.audit.trails import KEY
 from traced_tools import Advisor, AuditAdvisor, AuditTrail, ChatClient, ToolCall, tool
 from traced_tools.audit.digests import AuditKey
-from traced_tools.audit.matching import match
-from traced_tools.audit.reading import AuditedCall, AuditReader
+from traced_tools.audit.reading.matching import match
+from traced_tools.audit.reading.reader import AuditedCall, AuditReader
 from traced_tools.audit.schema import RECORDS
 from traced_tools.testing import ScriptedChatModel
 

@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.audit.outages import no_thread
 from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
 from tests.support import PATIENCE, in_time
-from traced_tools.audit import publishing
-from traced_tools.audit.checkpoints import CheckpointFile, Signer
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import Row, _Sqlite
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.verifying import verify
-from traced_tools.audit.waiting import Entry
+from traced_tools.audit.verifying.walk import verify
+from traced_tools.audit.writing import publishing
+from traced_tools.audit.writing.checkpoints import CheckpointFile, Signer
+from traced_tools.audit.writing.queue_entries import Entry
 from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.testing import capture_telemetry
 

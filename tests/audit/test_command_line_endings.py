@@ -73,7 +73,7 @@ def test_what_nobody_foresaw_is_no_verdict(store: Path, monkeypatch: pytest.Monk
         raise LookupError("s3cret")
 
     monkeypatch.setattr("traced_tools.cli.audit.commands.AuditReader", fails)
-    monkeypatch.setattr("traced_tools.audit.verifying.verify", fails)
+    monkeypatch.setattr("traced_tools.audit.verifying.walk.verify", fails)
     assert complaint(*command) == "audit: unexpected LookupError; please report it\n"
 
 

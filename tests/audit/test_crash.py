@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.trails import bodies, of_kind
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 LONGEST = {"birth": 0.05, "tool": 0.03}

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from tests.audit.trails import KEY
 from tests.helpers import relaxed
-from traced_tools._canonical import canonical_json, canonical_text
 from traced_tools.audit.digests import AuditKey, definition_digest
+from traced_tools.core.canonical import canonical_json, canonical_text
+from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError
-from traced_tools.tools.definition import ToolDefinition
 
 OTHER = AuditKey(b"another key, as long as the one")
 PLAIN = AuditKey(KEY)

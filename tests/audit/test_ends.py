@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from tests.audit.made import NOON, SECOND, Chain, Row, row_of, write
 from tests.audit.postgresql import WRITER, Database
 from traced_tools.audit.schema import RECORDS
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 from traced_tools.errors import ConfigurationError
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.audit.trails import KEY, bodies, intent
-from tests.telemetry.collector import collecting
-from tests.telemetry.processes import in_a_process
+from tests.otel.collector import collecting
+from tests.otel.processes import in_a_process
 from traced_tools import TelemetryOptions
-from traced_tools.audit import AuditTrail, mirror
+from traced_tools.audit import AuditTrail
 from traced_tools.audit.records import RECORD_KINDS
-from traced_tools.telemetry import names
+from traced_tools.audit.writing import mirror
+from traced_tools.observe import names
 
 SCRIPT = """
 import threading

@@ -22,15 +22,15 @@ from tests.audit.tampered import by_hand
 from tests.audit.trails import KEY, SECRET, bodies, of_kind, write
 from tests.support import PATIENCE
 from traced_tools.audit import erasing, match, verify
-from traced_tools.audit.chain import Chain as Sealed
-from traced_tools.audit.contents import RecordMaker
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, remove, targets
-from traced_tools.audit.erasures import Erasures
-from traced_tools.audit.opening import parsed
+from traced_tools.audit.reading.read_connection import parsed
 from traced_tools.audit.records import Content, Draft, Subject, body_of, is_hash_of_erasable
 from traced_tools.audit.store import Store
 from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.verifying.erasures import Erasures
+from traced_tools.audit.writing.chain import Chain as Sealed
+from traced_tools.audit.writing.record_builder import RecordMaker
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 
 ASKED = {"requested_by": "ticket 4711", "reason": "Article 17 GDPR"}

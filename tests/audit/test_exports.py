@@ -17,8 +17,8 @@ from pyarrow import parquet
 
 from tests.audit.made import NOON, Chain, Row, content, write
 from tests.helpers import relaxed
-from traced_tools.audit.exporting import COLUMNS, export
-from traced_tools.audit.reading import AuditReader
+from traced_tools.audit.reading.exporting import COLUMNS, export
+from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.records import AuditRecord, body_of, hash_of
 from traced_tools.errors import ConfigurationError
 

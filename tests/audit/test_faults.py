@@ -19,7 +19,7 @@ from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, sett
 from tests.support import PATIENCE
 from traced_tools.audit import store
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 from traced_tools.errors import AuditUnavailable
 
 KIB = 1024

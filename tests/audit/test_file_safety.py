@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.audit.commanded import audit
 from tests.audit.trails import KEY, bodies, intent, unavailable, write
 from traced_tools.audit import file_safety
-from traced_tools.audit.checkpoints import Signer
 from traced_tools.audit.keys import KEY_VARIABLE, load_key
 from traced_tools.audit.trail import AuditTrail
+from traced_tools.audit.writing.checkpoints import Signer
 from traced_tools.errors import ConfigurationError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")

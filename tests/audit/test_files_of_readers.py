@@ -14,8 +14,8 @@ from tests.audit.commanded import COMMANDS, audit, make_store
 from tests.audit.made import Chain, write
 from tests.audit.trails import KEY, calls, intent, settle
 from traced_tools.audit import AuditReader, verify
-from traced_tools.audit.opening import opened
-from traced_tools.audit.queries import runs_beginning
+from traced_tools.audit.reading.queries import runs_beginning
+from traced_tools.audit.reading.read_connection import opened
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditError
 

@@ -16,10 +16,10 @@ import pytest
 
 from tests.audit.trails import KEY, bodies, calls, intent, write
 from tests.support import PATIENCE
-from traced_tools.audit import forking
 from traced_tools.audit import trail as trail_module
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
+from traced_tools.audit.writing import forking
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.audit.made import Chain, write
 from traced_tools.audit.digests import AuditKey
-from traced_tools.audit.matching import match
+from traced_tools.audit.reading.matching import match
 from traced_tools.errors import AuditError, ConfigurationError
 
 SECRET = b"a secret of some length"

@@ -15,10 +15,9 @@ from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadWrit
 
 from tests.audit.mirrored import CALL, DIGEST, NOON, Waiting, one_of_each, record, rows_of
 from tests.helpers import MARKER, Telemetry
+from tests.observe.closed_list import assert_consistent
 from tests.support import PATIENCE
-from tests.telemetry.closed_list import assert_consistent
 from traced_tools import TelemetryOptions
-from traced_tools.audit import mirror
 from traced_tools.audit.records import (
     AUDIT_DECISIONS,
     AUDIT_OUTCOMES,
@@ -26,7 +25,8 @@ from traced_tools.audit.records import (
     AuditRecord,
     hash_of,
 )
-from traced_tools.telemetry import names
+from traced_tools.audit.writing import mirror
+from traced_tools.observe import names
 
 
 def tell(telemetry: Telemetry, *records: AuditRecord) -> None:

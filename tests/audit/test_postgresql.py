@@ -16,7 +16,7 @@ from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
 from tests.support import MODES
-from traced_tools.audit.reading import AuditReader
+from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import ConfigurationError
 

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy.dialects import sqlite
 
 from tests.audit.made import Chain, write
-from traced_tools.audit import queries
-from traced_tools.audit.queries import CallFilter
+from traced_tools.audit.reading import queries
+from traced_tools.audit.reading.queries import CallFilter
 
 
 def some() -> Chain:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers import MODES, Telemetry, run
-from tests.telemetry.runs import Broken, Guard, add, adds, direct, fail
+from tests.observe.runs import Broken, Guard, add, adds, direct, fail
 from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolErrors, tool
 from traced_tools.advisors.audit import AuditAdvisor
-from traced_tools.audit import AuditTrail, mirror
-from traced_tools.telemetry import names
+from traced_tools.audit import AuditTrail
+from traced_tools.audit.writing import mirror
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 RUNS = 200

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from tests.helpers import everything
-from tests.telemetry.closed_list import assert_consistent
-from tests.telemetry.exported import Search, Wiretap, found_in, holds_marker
-from tests.telemetry.secrets import CONTEXT, SECRET_CALLS, secret_spec
+from tests.observe.closed_list import assert_consistent
+from tests.observe.exported import Search, Wiretap, found_in, holds_marker
+from tests.observe.secrets import CONTEXT, SECRET_CALLS, secret_spec
 from traced_tools import LoopLimits
 from traced_tools.advisors.audit import AuditAdvisor
-from traced_tools.audit import AuditTrail, mirror
+from traced_tools.audit import AuditTrail
+from traced_tools.audit.writing import mirror
 from traced_tools.errors import AuditUnavailable
 
 KEY = b"\x93KeY-of-the-trail\x07\xfe-9f27-0b1d"

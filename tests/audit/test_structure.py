@@ -13,9 +13,9 @@ from sqlalchemy.schema import CreateTable
 
 from tests.audit.made import Chain, write
 from tests.audit.tampered import by_hand, filled, found
-from traced_tools.audit.reading import AuditReader
+from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.schema import RECORDS
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 
 TABLE = str(CreateTable(RECORDS).compile(dialect=sqlite.dialect()))
 SCHEMA, DAMAGED = ("schema", None, None), ("damaged store", None, None)

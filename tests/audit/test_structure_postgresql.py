@@ -16,7 +16,7 @@ from tests.audit.tampered import filled
 from tests.audit.test_postgresql_schema import INSERT, ns
 from traced_tools.audit import UnverifiedError, read_verified
 from traced_tools.audit import structure_postgresql as structure
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 
 
 def fill(database: Database) -> None:

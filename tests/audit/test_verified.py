@@ -8,8 +8,9 @@ import pytest
 
 from tests.audit.commanded import OTHER_RUN, RUN, SIGNING, audit, complaint, file, make_store, printed, tamper
 from tests.audit.tampered import by_hand
-from traced_tools.audit import AuditReader, UnverifiedError, read_verified, verified
-from traced_tools.audit.opening import OpenStore
+from traced_tools.audit import AuditReader, UnverifiedError, read_verified
+from traced_tools.audit.reading.read_connection import OpenStore
+from traced_tools.audit.verifying import verified
 
 
 @pytest.fixture

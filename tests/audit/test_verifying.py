@@ -14,7 +14,7 @@ from tests.audit.made import NOON, Chain, row_of, write
 from tests.audit.tampered import by_hand, filled, found
 from traced_tools.audit.records import body_of, hash_of
 from traced_tools.audit.schema import REPEATED
-from traced_tools.audit.verifying import Verification, verify
+from traced_tools.audit.verifying.walk import Verification, verify
 from traced_tools.errors import ConfigurationError
 
 

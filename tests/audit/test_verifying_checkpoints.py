@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.audit.made import Chain, line_of, row_of, write
 from tests.audit.tampered import by_hand, filled, found
 from traced_tools.audit.records import body_of, hash_of
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
 from traced_tools.errors import AuditError
 
 KEY, OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32), Ed25519PrivateKey.from_private_bytes(b"o" * 32)

@@ -16,8 +16,8 @@ from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_ki
 from tests.support import PATIENCE, in_time
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.verifying import verify
-from traced_tools.audit.waiting import Entry, wake
+from traced_tools.audit.verifying.walk import verify
+from traced_tools.audit.writing.queue_entries import Entry, wake
 from traced_tools.errors import AuditUnavailable
 
 WAYS = ("blocking", "asyncio")

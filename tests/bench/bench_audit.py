@@ -27,17 +27,17 @@ from tests.audit.postgresql import Database, serving
 from tests.bench.report import Row, Section
 from tests.bench.workload import NO_LIMITS, CountingModel, async_add
 from traced_tools import ChatClient
-from traced_tools._flow import Step
 from traced_tools.advisors.audit import AuditAdvisor
-from traced_tools.audit import writer
-from traced_tools.audit.chain import Chain
-from traced_tools.audit.contents import RecordMaker
 from traced_tools.audit.digests import AuditKey
-from traced_tools.audit.reading import AuditReader
+from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.records import Content, Draft, Subject
 from traced_tools.audit.store import Store
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.verifying import verify
+from traced_tools.audit.verifying.walk import verify
+from traced_tools.audit.writing import writer
+from traced_tools.audit.writing.chain import Chain
+from traced_tools.audit.writing.record_builder import RecordMaker
+from traced_tools.flow.flow import Step
 
 CONCURRENT = (1, 16, 256)
 MANY = CONCURRENT[-1]

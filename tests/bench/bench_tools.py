@@ -13,11 +13,11 @@ from tests.bench.report import Row, Section
 from tests.bench.timing import Case, Series, sample
 from tests.bench.workload import NO_LIMITS, CountingModel, add, repeated
 from traced_tools import ChatClient, FunctionToolCallback, ToolCall, tool, tool_callbacks
-from traced_tools._flow import call
+from traced_tools.flow.flow import call
 from traced_tools.models import ChatModel
+from traced_tools.run.context import RunContext
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import ToolExecution
-from traced_tools.tools.run import RunContext
 from traced_tools.tools.toolset import ToolSet
 
 EXECUTION_TARGET_US = 15

@@ -25,7 +25,7 @@ from opentelemetry.trace import SpanKind, StatusCode, get_current_span, set_span
 
 from tests.bench.workload import Sdk, prompt, repeated
 from traced_tools import TelemetryOptions
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 
 NO_SPAN = -1
 

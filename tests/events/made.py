@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from traced_tools.core.messages import Usage
 from traced_tools.events import (
     Event,
     IterationFinished,
@@ -21,7 +22,6 @@ from traced_tools.events import (
     ToolIntended,
     ToolStarted,
 )
-from traced_tools.messages import Usage
 
 START = datetime(2025, 1, 31, 23, 59, 59, 123456, tzinfo=UTC)
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -25,7 +25,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.events import Event, ToolDecided, ToolFinished, ToolIntended
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 from traced_tools.tools.manager import ExecuteTools

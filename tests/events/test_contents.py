@@ -22,7 +22,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.events import Delta, ToolFinished, ToolIntended
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

@@ -29,7 +29,7 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.events import Event, IterationFinished, RunFinished, ToolFinished
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 

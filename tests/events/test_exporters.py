@@ -21,7 +21,7 @@ from traced_tools.events import (
     Subscription,
     WebhookExporter,
 )
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 

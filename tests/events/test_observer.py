@@ -18,15 +18,15 @@ from tests.support import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
-from traced_tools.telemetry import names
-from traced_tools.telemetry.ledger import Ledger, totals_of_events
+from traced_tools.observe import names
+from traced_tools.observe.export_stats import Ledger, totals_of_events
 from traced_tools.testing import ScriptedChatModel
 
 
 @pytest.fixture(autouse=True)
 def own_totals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test see what another has counted."""
-    monkeypatch.setattr("traced_tools.telemetry.ledger._OF_EVENTS", {})
+    monkeypatch.setattr("traced_tools.observe.export_stats._OF_EVENTS", {})
 
 
 def client(observer: ObserverAdvisor, **settings: Any) -> ChatClient:
@@ -183,7 +183,7 @@ def test_exporters_of_one_name_are_measured_as_their_sum_also_when_one_is_gone()
 
 def test_an_exporter_named_as_one_of_the_packages_own_is_added_to_it() -> None:
     telemetry = Telemetry()
-    from traced_tools.telemetry.run import instruments_of
+    from traced_tools.observe.run_telemetry import instruments_of
 
     instruments, ledger = instruments_of(telemetry.meter_provider), Ledger("otlp.traces", "spans", 5)
     assert instruments is not None

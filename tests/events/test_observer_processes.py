@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from tests.telemetry.collector import Collector, collecting
-from tests.telemetry.processes import in_a_process
+from tests.otel.collector import Collector, collecting
+from tests.otel.processes import in_a_process
 from traced_tools.events.processor import PATIENCE
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 
 PRELUDE = """
 import threading, time

@@ -17,10 +17,10 @@ from opentelemetry.util._once import Once
 
 from tests.events.made import HOSTILE, SPAN_ID, START, TRACE_ID, batch, common, one_of_each, started
 from tests.helpers import MARKER, Telemetry
-from tests.telemetry.closed_list import assert_consistent
-from tests.telemetry.collector import Collector, collecting
+from tests.observe.closed_list import assert_consistent
+from tests.otel.collector import Collector, collecting
 from traced_tools.events import Event, ExportFailed, OtlpEventExporter, ToolArgumentsDelta
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 
 
 def collected(*events: Event) -> list[Any]:

@@ -22,7 +22,7 @@ from traced_tools.events import (
     ToolFinished,
     ToolIntended,
 )
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 ONE_CALL = [
@@ -298,7 +298,7 @@ def test_who_watches_nothing_is_told_of_nothing_and_nothing_is_made(monkeypatch:
     def refuse(*_: object) -> None:
         raise AssertionError("an event is made and nobody watches")
 
-    monkeypatch.setattr("traced_tools.events.stream.RunEvents._event", refuse)
-    monkeypatch.setattr("traced_tools.events.stream.RunEvents.told", refuse)
-    monkeypatch.setattr("traced_tools.events.calls.CallWatch.__init__", refuse)
+    monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents._event", refuse)
+    monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents.told", refuse)
+    monkeypatch.setattr("traced_tools.observe.call_events.CallWatch.__init__", refuse)
     run(ChatClient(two_passes(), tools=[add]).prompt("?"), "stream")

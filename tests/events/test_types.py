@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-import traced_tools.events.types as all_types
+import traced_tools.observe.event_types as all_types
 from tests.helpers import MARKER, relaxed
 from traced_tools import Usage
+from traced_tools.core.enums import DECISIONS, ITERATION_OUTCOMES, STOP_REASONS, TOOL_OUTCOMES
 from traced_tools.events import Delta, Event, ToolEvent, ToolStarted, json_schema
-from traced_tools.telemetry.words import DECISIONS, ITERATION_OUTCOMES, STOP_REASONS, TOOL_OUTCOMES
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "reference" / "events.schema.json"
 KINDS: list[type[Event]] = [

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from tests.support import Telemetry
 from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.base import AdviseNext
-from traced_tools.messages import AssistantMessage
+from traced_tools.core.messages import AssistantMessage
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 
 

@@ -20,7 +20,7 @@ from traced_tools import (
     perform,
 )
 from traced_tools.advisors.base import AdviseNext
-from traced_tools.messages import AssistantMessage
+from traced_tools.core.messages import AssistantMessage
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.testing import ScriptedChatModel
 

@@ -12,9 +12,9 @@ import pytest
 from tests.advisors.trails import KeptTrail, auditing
 from tests.events.watching import Watching, check_sequence
 from tests.helpers import Telemetry
+from tests.observe.closed_list import assert_consistent
+from tests.observe.runs import add, adds
 from tests.support import PATIENCE, in_time, patiently
-from tests.telemetry.closed_list import assert_consistent
-from tests.telemetry.runs import add, adds
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -27,9 +27,9 @@ from traced_tools import (
     ToolContext,
     perform,
 )
-from traced_tools._workers import Canceller
+from traced_tools.flow.workers import Canceller
 from traced_tools.models import ChatRequest, ChatResponse
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 DRIVERS = ("perform", "aperform")

@@ -26,7 +26,7 @@ from traced_tools import (
     perform,
 )
 from traced_tools.advisors.base import AdviseNext
-from traced_tools.messages import AssistantMessage
+from traced_tools.core.messages import AssistantMessage
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.testing import ScriptedChatModel
@@ -238,7 +238,7 @@ def test_a_run_begins_in_the_context_in_which_its_first_chunk_or_step_is_asked_f
 def test_a_stream_that_is_read_late_has_its_full_time() -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("look"), "x"]), tools=[look], limits=LoopLimits(max_seconds=1000))
     now = [0.0]
-    with mock.patch("traced_tools.tools.limits.time", SimpleNamespace(monotonic=lambda: now[0])):
+    with mock.patch("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: now[0])):
         stream = client.prompt("?").stream()
         now[0] = 2000.0
         assert "".join(chunk.text for chunk in stream) == "x"

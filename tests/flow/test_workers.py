@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from tests.support import PATIENCE, Telemetry, in_time, patiently, run
 from tests.tools.batches import until
-from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, _workers, perform
-from traced_tools._flow import acall, call
-from traced_tools._steps import Batch
-from traced_tools._workers import WorkerPool
+from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, perform
+from traced_tools.flow import workers as _workers
+from traced_tools.flow.flow import acall, call
+from traced_tools.flow.steps import Batch
+from traced_tools.flow.workers import WorkerPool
 from traced_tools.testing import ScriptedChatModel
 
 WHO: ContextVar[str] = ContextVar("who", default="nobody")

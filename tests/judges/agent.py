@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import traced_tools
 from tests.helpers import MARKER, MODES, run
-from tests.telemetry.embedders import RemoteEmbedder
+from tests.observe.embedders import RemoteEmbedder
 from traced_tools import Advisor, ChatClient, RateLimited, ToolCall, ToolInvocation, ToolResult, Usage, tool
 from traced_tools.models import EmbeddingResponse, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel

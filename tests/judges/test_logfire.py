@@ -8,7 +8,7 @@ import pytest
 
 from tests.judges.instrumented import told_by
 from tests.support import MODES
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 
 RUN = ["outer", "invoke_agent assistant"]
 PASS = [*RUN, "advise tool_calling", "iteration"]

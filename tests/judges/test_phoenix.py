@@ -14,7 +14,7 @@ from tests.helpers import MARKER
 from tests.judges.agent import USAGE
 from tests.judges.phoenix import Phoenix, phoenix_running
 from tests.judges.programs import agent
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 
 pytestmark = pytest.mark.slow  # Phoenix takes ten seconds to start
 

@@ -18,8 +18,8 @@ from tests.helpers import MARKER, MODES
 from tests.judges.agent import SCRIPTS, USAGE
 from tests.judges.programs import Agent, agent, program
 from tests.judges.prometheus import PACKAGE, Prometheus, scraping
-from traced_tools.telemetry import names
-from traced_tools.telemetry.declared import Metric
+from traced_tools.observe import names
+from traced_tools.observe.names.registry_types import Metric
 
 OPT_IN = {"stable": "", "latest": "gen_ai_latest_experimental"}
 EMITTED = (

@@ -23,7 +23,7 @@ from tests.helpers import MODES, run
 from tests.judges.agent import SCRIPTS, USAGE, weather
 from tests.support import span_id
 from traced_tools import ChatClient, TelemetryOptions
-from traced_tools.telemetry.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
+from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
 from traced_tools.testing import ScriptedChatModel
 
 RECORDERS, SCRAPERS, SCRAPES = 6, 6, 12

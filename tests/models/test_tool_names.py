@@ -23,10 +23,10 @@ from traced_tools import (
     ToolResultPart,
     UserMessage,
 )
+from traced_tools.core.tool_naming import wire_name
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, OpenAIChatModel, ToolCallDelta
 from traced_tools.models.names import WireNames
 from traced_tools.testing import ReplayServer
-from traced_tools.tools.naming import wire_name
 
 FACTORIAL = ToolDefinition(name="math.factorial")
 WEATHER = ToolDefinition(name="weather")

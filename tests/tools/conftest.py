@@ -14,4 +14,4 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     caplog.set_level(logging.DEBUG)
     yield caplog
     assert all(each.levelno == logging.WARNING and each.exc_info is None for each in caplog.records)
-    assert {each.name for each in caplog.records} <= {"traced_tools.tools.json_schema"}
+    assert {each.name for each in caplog.records} <= {"traced_tools.tools.schema.json_schema"}

@@ -11,7 +11,7 @@ import pytest
 from tests.advisors.trails import KeptTrail, auditing
 from tests.events.watching import Watching
 from tests.helpers import Telemetry
-from tests.telemetry.closed_list import assert_consistent
+from tests.observe.closed_list import assert_consistent
 from tests.tools.plain import add
 from traced_tools import (
     Advisor,
@@ -31,7 +31,7 @@ from traced_tools import (
     tool,
 )
 from traced_tools.models import ChatResponse
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

@@ -22,7 +22,7 @@ from traced_tools import (
     dump_messages,
     load_messages,
 )
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 # Batches.

@@ -25,17 +25,9 @@ from tests.tools.batches import (
     turns,
     until,
 )
-from traced_tools import (
-    Advisor,
-    ToolCallingManager,
-    ToolContext,
-    ToolInvocation,
-    ToolResult,
-    WorkerPool,
-    _steps,
-    perform,
-)
+from traced_tools import Advisor, ToolCallingManager, ToolContext, ToolInvocation, ToolResult, WorkerPool, perform
 from traced_tools.errors import Abandoned
+from traced_tools.flow import steps as _steps
 from traced_tools.tools import retries
 from traced_tools.tools.execution import CallNext
 

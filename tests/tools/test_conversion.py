@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
 from tests.tools.returned import MARKER, Modern, Stranger, text_of
-from traced_tools.tools.conversion import Collected, ToolContent, content_of
+from traced_tools.core.conversion import Collected, ToolContent, content_of
 
 
 class Colour(Enum):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.returned import IMAGE, text_of
-from traced_tools.messages import TextPart
-from traced_tools.tools.conversion import MOST_ITEMS, Collected, ToolContent, acollect, collect, content_of, shortened
+from traced_tools.core.conversion import MOST_ITEMS, Collected, ToolContent, acollect, collect, content_of, shortened
+from traced_tools.core.messages import TextPart
 
 # Iterators.
 

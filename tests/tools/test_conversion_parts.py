@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.tools.returned import IMAGE, MARKER, Modern, Stranger, text_of
-from traced_tools.messages import ImagePart, TextPart
-from traced_tools.tools.conversion import Collected, ToolContent, content_of, converted
+from traced_tools.core.conversion import Collected, ToolContent, content_of, converted
+from traced_tools.core.messages import ImagePart, TextPart
 
 OTHER = ImagePart(url="https://example.org/a.png")
 SIGNED = {

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import MARKER
 from tests.support import MODES, Telemetry, run
-from tests.tools.kinds import ASYNC_KINDS, KINDS, acting, noting
+from tests.tools.schema.kinds import ASYNC_KINDS, KINDS, acting, noting
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -29,7 +29,7 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.models import ChatResponse
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 MISTAKES = ("exception", "time-out", "invalid", "malformed", "missing", "unknown")

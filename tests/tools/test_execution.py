@@ -25,7 +25,7 @@ from traced_tools import (
     tool,
     tool_callbacks,
 )
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel, capture_telemetry
 
 MARKER = "mArKeR-in-the-tool"

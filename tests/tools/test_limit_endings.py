@@ -25,7 +25,7 @@ from traced_tools import (
     tool_callbacks,
 )
 from traced_tools.models import ChatResponse
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.manager import ExecuteTools
 
@@ -48,7 +48,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("traced_tools.tools.limits.time", clock)
+    monkeypatch.setattr("traced_tools.core.limits.time", clock)
     return clock
 
 

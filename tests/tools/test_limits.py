@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.helpers import relaxed
 from traced_tools import LoopLimits, ToolCall, Usage
-from traced_tools.messages import UsageSum
-from traced_tools.tools.limits import LimitTally
+from traced_tools.core.limits import LimitTally
+from traced_tools.core.messages import UsageSum
 
 FIELDS = ("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens", "max_seconds")
 OFF: dict[str, Any] = dict.fromkeys(FIELDS)
@@ -250,7 +250,7 @@ def test_a_token_budget_is_used_up_when_it_is_reached() -> None:
 
 def test_the_time_is_over_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("traced_tools.tools.limits.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: clock.now))
     tally = LimitTally(LoopLimits(max_seconds=5))
     assert (tally.deadline, tally.spend(used())) == (105.0, None)
     clock.now = 104.9

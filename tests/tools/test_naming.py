@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.fixtures import bfcl_queries, bfcl_tools, livemcp_tools
-from traced_tools.tools.naming import wire_name
+from traced_tools.core.tool_naming import wire_name
 
 ACCEPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 NAMES = st.text(min_size=1, max_size=80) | st.from_regex(r"[a-z./ -]{1,80}", fullmatch=True)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import relaxed
-from tests.tools.schemas import TEXT, fields, objects, schemas, valid, values
+from tests.tools.schema.schemas import TEXT, fields, objects, schemas, valid, values
 from traced_tools import ToolDefinitionError
-from traced_tools.tools.dialects import one_object
+from traced_tools.tools.schema.dialects import one_object
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"properties": {}}])

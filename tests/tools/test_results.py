@@ -14,8 +14,8 @@ import pytest
 from tests.support import Telemetry, arun, patiently, run
 from tests.tools.batches import MARKER, attributes, client_of, function_tool, recorded
 from traced_tools import Advisor, ToolCallingManager, ToolInvocation, ToolResult, tool
-from traced_tools.messages import ImagePart, ToolMessage
-from traced_tools.tools.conversion import MOST_ITEMS
+from traced_tools.core.conversion import MOST_ITEMS
+from traced_tools.core.messages import ImagePart, ToolMessage
 from traced_tools.tools.execution import CallNext
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"

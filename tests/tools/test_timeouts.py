@@ -34,8 +34,8 @@ from traced_tools import (
     ToolExecutionError,
     ToolTimeout,
     WorkerPool,
-    _attempt,
 )
+from traced_tools.flow import attempt as _attempt
 
 SOON = 0.01
 LATE = "traced_tools.tool.late_results"

@@ -31,9 +31,9 @@ from traced_tools import (
 )
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools import schema
-from traced_tools.tools.schema import ArgumentSchema
-from traced_tools.tools.signature import Signature
+from traced_tools.tools.schema import callable_schema as schema
+from traced_tools.tools.schema.callable_schema import ArgumentSchema
+from traced_tools.tools.schema.signature import Signature
 
 
 class Place(BaseModel):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic_core import from_json
 
-from traced_tools._checks import expect, expect_whole
-from traced_tools._made_once import MadeOnce
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
 from traced_tools.audit.digests import definition_digest
 from traced_tools.audit.records import (
@@ -22,8 +20,12 @@ from traced_tools.audit.records import (
     Subject,
     nanoseconds,
 )
+from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
-from traced_tools.events.types import (
+from traced_tools.observe.content import may_capture
+from traced_tools.observe.event_types import (
     Event,
     IterationFinished,
     IterationStarted,
@@ -35,20 +37,18 @@ from traced_tools.events.types import (
     ToolIntended,
     ToolStarted,
 )
-from traced_tools.telemetry.content import may_capture
-from traced_tools.telemetry.scope import error_type
+from traced_tools.observe.scope import error_type
 from traced_tools.tools.execution import CallNext, ToolInvocation
-from traced_tools.tools.fields import field_names
-from traced_tools.tools.result import ToolResult
+from traced_tools.tools.schema.fields import field_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from traced_tools._flow import Step
     from traced_tools.audit.trail import AuditTrail
-    from traced_tools.messages import ToolCall
+    from traced_tools.core.messages import ToolCall
+    from traced_tools.core.tool_definition import ToolDefinition
+    from traced_tools.flow.flow import Step
     from traced_tools.tools.callback import ToolCallback
-    from traced_tools.tools.definition import ToolDefinition
 
 _LOG = logging.getLogger(__name__)
 _INVALID: Final = "invalid_arguments"

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
-from traced_tools.telemetry.spans import hook_scope
-from traced_tools.telemetry.words import Hook
+from traced_tools.core.enums import Hook
+from traced_tools.observe.spans import hook_scope
+from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, overrides
-from traced_tools.tools.run import RunContext
 
 T = TypeVar("T")
 AdviseNext = Callable[[ChatClientRequest], Awaitable[ChatClientResponse]]

@@ -12,11 +12,11 @@ from traced_tools.advisors.base import AdviseNext, Advisor, ToolLoopAdvisor
 from traced_tools.advisors.delivery import Delivery, Release
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
-from traced_tools.events.stream import Watchers
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
-from traced_tools.telemetry.model_calls import chat_scope
-from traced_tools.telemetry.spans import hook_scope
+from traced_tools.observe.dispatch import Watchers
+from traced_tools.observe.model_calls import chat_scope
+from traced_tools.observe.spans import hook_scope
 from traced_tools.tools.advice import advising_tools, check_advisors, overrides, watching
 
 

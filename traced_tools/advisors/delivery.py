@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from traced_tools._flow import StreamingStep
 from traced_tools.advisors.exchange import ChatClientResponse
+from traced_tools.flow.flow import StreamingStep
 
 C = TypeVar("C")
 

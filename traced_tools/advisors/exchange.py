@@ -6,18 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from traced_tools._checks import expect_each
-from traced_tools._quick_init import quick_init
+from traced_tools.core.checks import expect_each
+from traced_tools.core.conversation import with_results
+from traced_tools.core.enums import StopReason
+from traced_tools.core.messages import (
+    ANY_MESSAGE,
+    MESSAGE_TYPES,
+    AssistantMessage,
+    FinishReason,
+    Message,
+    ToolCall,
+    Usage,
+)
+from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.quick_init import quick_init
+from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import ANY_MESSAGE, MESSAGE_TYPES, AssistantMessage, FinishReason, Message, ToolCall, Usage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.options import NO_OPTIONS, ChatOptions
-from traced_tools.telemetry.names import CANCELLED
-from traced_tools.telemetry.scope import error_type
-from traced_tools.telemetry.words import StopReason
-from traced_tools.tools.conversation import with_results
-from traced_tools.tools.result import ToolResult
-from traced_tools.tools.run import NestedUsage, RunContext
+from traced_tools.observe.names import CANCELLED
+from traced_tools.observe.scope import error_type
+from traced_tools.run.context import NestedUsage, RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 

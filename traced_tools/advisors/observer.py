@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from traced_tools._checks import expect, expect_each, expect_whole
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, Advisor
+from traced_tools.core.checks import expect, expect_each, expect_whole
 from traced_tools.events import processor
 from traced_tools.events.exporter import EventExporter
 from traced_tools.events.processor import CAPACITY, PATIENCE, EventProcessor
-from traced_tools.events.types import Event, RunStarted
-from traced_tools.telemetry.run import show_exports_here
+from traced_tools.observe.event_types import Event, RunStarted
+from traced_tools.observe.run_telemetry import show_exports_here
 
 
 class ObserverAdvisor(Advisor):

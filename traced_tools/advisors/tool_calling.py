@@ -6,18 +6,18 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from traced_tools._checks import expect, expect_callable, expect_whole
-from traced_tools._steps import is_async
 from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
+from traced_tools.core.checks import expect, expect_callable, expect_whole
+from traced_tools.core.enums import Hook, StopReason
+from traced_tools.core.messages import MESSAGE_TYPES, AssistantMessage, Message, SystemMessage, TextPart, UsageSum
+from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
-from traced_tools.messages import MESSAGE_TYPES, AssistantMessage, Message, SystemMessage, TextPart, UsageSum
+from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
-from traced_tools.telemetry.scope import Place
-from traced_tools.telemetry.spans import iteration_scope
-from traced_tools.telemetry.words import Hook, StopReason
+from traced_tools.observe.scope import Place
+from traced_tools.observe.spans import iteration_scope
 from traced_tools.tools.manager import ToolCallingManager
-from traced_tools.tools.result import ToolExecutionResult, ToolResult
 from traced_tools.tools.toolset import NO_TOOLS
 
 T = TypeVar("T")

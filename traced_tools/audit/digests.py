@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import rfc8785
 
-from traced_tools._canonical import canonical_json
 from traced_tools.audit.records import text_hash
+from traced_tools.core.canonical import canonical_json
 from traced_tools.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from traced_tools.tools.definition import ToolDefinition
+    from traced_tools.core.tool_definition import ToolDefinition
 
 LEAST_KEY: Final = 16
 """Bytes a key must have."""

@@ -18,9 +18,8 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql
 from sqlalchemy.exc import SQLAlchemyError
 
-from traced_tools.audit import queries
-from traced_tools.audit.evidence import names_of
-from traced_tools.audit.opening import OpenStore, StorePath, opened, parsed
+from traced_tools.audit.reading import queries
+from traced_tools.audit.reading.read_connection import OpenStore, StorePath, opened, parsed
 from traced_tools.audit.records import (
     ERASABLE_VERSION,
     Draft,
@@ -31,6 +30,7 @@ from traced_tools.audit.records import (
     without_text,
 )
 from traced_tools.audit.store import Store, problem_of
+from traced_tools.audit.verifying.attestations import names_of
 from traced_tools.errors import AuditError, ConfigurationError
 
 MOST_WORDS: Final = 512

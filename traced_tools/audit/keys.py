@@ -8,9 +8,9 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from traced_tools._disk import sync_folder
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.file_safety import check_folder, check_key, check_key_file
+from traced_tools.core.disk import sync_folder
 from traced_tools.errors import ConfigurationError
 
 KEY_VARIABLE: Final = "TRACED_TOOLS_AUDIT_KEY"

@@ -13,32 +13,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
-from traced_tools._checks import expect, expect_callable, expect_positive, expect_whole
-from traced_tools._flow import Step
-from traced_tools._steps import is_async
-from traced_tools.audit import mirror
-from traced_tools.audit.appending import Appender, Batch
-from traced_tools.audit.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
-from traced_tools.audit.contents import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_change, drafts, remove, targets
-from traced_tools.audit.evidence import PublicKey
 from traced_tools.audit.file_safety import warn_of_files
-from traced_tools.audit.findings import Verification
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
-from traced_tools.audit.matching import ContentName, match
-from traced_tools.audit.publishing import Publish, Publisher
-from traced_tools.audit.reading import AuditedCall, AuditedRun, AuditReader
+from traced_tools.audit.reading.matching import ContentName, match
+from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import Store
-from traced_tools.audit.verifying import verify
-from traced_tools.audit.waiting import Entry, Mark
-from traced_tools.audit.writer import Writer
+from traced_tools.audit.verifying.attestations import PublicKey
+from traced_tools.audit.verifying.findings import Verification
+from traced_tools.audit.verifying.walk import verify
+from traced_tools.audit.writing import mirror
+from traced_tools.audit.writing.appending import Appender, Batch
+from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
+from traced_tools.audit.writing.publishing import Publish, Publisher
+from traced_tools.audit.writing.queue_entries import Entry, Mark
+from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor, searchable
+from traced_tools.audit.writing.writer import Writer
+from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.errors import AuditUnavailable, ConfigurationError
-from traced_tools.telemetry.scope import report_failure
+from traced_tools.flow.flow import Step
+from traced_tools.flow.steps import is_async
+from traced_tools.observe.scope import report_failure
 
 if TYPE_CHECKING:
-    from traced_tools.telemetry.run import TelemetryOptions
+    from traced_tools.observe.run_telemetry import TelemetryOptions
 
 _LEFT_ALONE: Final = 30.0
 """Seconds a trail that nobody holds any more has for the same."""

@@ -16,43 +16,43 @@ if TYPE_CHECKING:
     from traced_tools.events.exporters.otlp import OtlpEventExporter as OtlpEventExporter
     from traced_tools.events.exporters.webhook import WebhookExporter as WebhookExporter
     from traced_tools.events.schema import json_schema as json_schema
-    from traced_tools.events.types import Delta as Delta
-    from traced_tools.events.types import Event as Event
-    from traced_tools.events.types import IterationFinished as IterationFinished
-    from traced_tools.events.types import IterationStarted as IterationStarted
-    from traced_tools.events.types import ModelResponded as ModelResponded
-    from traced_tools.events.types import RunFinished as RunFinished
-    from traced_tools.events.types import RunStarted as RunStarted
-    from traced_tools.events.types import TextDelta as TextDelta
-    from traced_tools.events.types import ToolArgumentsDelta as ToolArgumentsDelta
-    from traced_tools.events.types import ToolDecided as ToolDecided
-    from traced_tools.events.types import ToolEvent as ToolEvent
-    from traced_tools.events.types import ToolFinished as ToolFinished
-    from traced_tools.events.types import ToolIntended as ToolIntended
-    from traced_tools.events.types import ToolStarted as ToolStarted
+    from traced_tools.observe.event_types import Delta as Delta
+    from traced_tools.observe.event_types import Event as Event
+    from traced_tools.observe.event_types import IterationFinished as IterationFinished
+    from traced_tools.observe.event_types import IterationStarted as IterationStarted
+    from traced_tools.observe.event_types import ModelResponded as ModelResponded
+    from traced_tools.observe.event_types import RunFinished as RunFinished
+    from traced_tools.observe.event_types import RunStarted as RunStarted
+    from traced_tools.observe.event_types import TextDelta as TextDelta
+    from traced_tools.observe.event_types import ToolArgumentsDelta as ToolArgumentsDelta
+    from traced_tools.observe.event_types import ToolDecided as ToolDecided
+    from traced_tools.observe.event_types import ToolEvent as ToolEvent
+    from traced_tools.observe.event_types import ToolFinished as ToolFinished
+    from traced_tools.observe.event_types import ToolIntended as ToolIntended
+    from traced_tools.observe.event_types import ToolStarted as ToolStarted
 
 _EXPORTS = {
     "ConsoleEventExporter": "traced_tools.events.exporters.console",
-    "Delta": "traced_tools.events.types",
-    "Event": "traced_tools.events.types",
+    "Delta": "traced_tools.observe.event_types",
+    "Event": "traced_tools.observe.event_types",
     "EventExporter": "traced_tools.events.exporter",
     "EventFeed": "traced_tools.events.exporters.feed",
     "ExportFailed": "traced_tools.events.exporter",
-    "IterationFinished": "traced_tools.events.types",
-    "IterationStarted": "traced_tools.events.types",
+    "IterationFinished": "traced_tools.observe.event_types",
+    "IterationStarted": "traced_tools.observe.event_types",
     "JsonLinesExporter": "traced_tools.events.exporters.jsonl",
-    "ModelResponded": "traced_tools.events.types",
+    "ModelResponded": "traced_tools.observe.event_types",
     "OtlpEventExporter": "traced_tools.events.exporters.otlp",
-    "RunFinished": "traced_tools.events.types",
-    "RunStarted": "traced_tools.events.types",
+    "RunFinished": "traced_tools.observe.event_types",
+    "RunStarted": "traced_tools.observe.event_types",
     "Subscription": "traced_tools.events.exporters.feed",
-    "TextDelta": "traced_tools.events.types",
-    "ToolArgumentsDelta": "traced_tools.events.types",
-    "ToolDecided": "traced_tools.events.types",
-    "ToolEvent": "traced_tools.events.types",
-    "ToolFinished": "traced_tools.events.types",
-    "ToolIntended": "traced_tools.events.types",
-    "ToolStarted": "traced_tools.events.types",
+    "TextDelta": "traced_tools.observe.event_types",
+    "ToolArgumentsDelta": "traced_tools.observe.event_types",
+    "ToolDecided": "traced_tools.observe.event_types",
+    "ToolEvent": "traced_tools.observe.event_types",
+    "ToolFinished": "traced_tools.observe.event_types",
+    "ToolIntended": "traced_tools.observe.event_types",
+    "ToolStarted": "traced_tools.observe.event_types",
     "WebhookExporter": "traced_tools.events.exporters.webhook",
     "json_schema": "traced_tools.events.schema",
 }

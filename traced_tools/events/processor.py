@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from traced_tools._finalizing import catch_up, wake_by
-from traced_tools._fork import at_end, on_fork
+from traced_tools.core.fork import at_end, on_fork
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.events.types import Delta, Event
-from traced_tools.telemetry.ledger import Ledger, totals_of_events
-from traced_tools.telemetry.scope import error_type
+from traced_tools.flow.deferred import catch_up, wake_by
+from traced_tools.observe.event_types import Delta, Event
+from traced_tools.observe.export_stats import Ledger, totals_of_events
+from traced_tools.observe.scope import error_type
 
 _LOG = logging.getLogger(__name__)
 

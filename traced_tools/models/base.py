@@ -11,10 +11,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from traced_tools._quick_init import quick_init
-from traced_tools._workers import in_thread
-from traced_tools.errors import InvalidResponse
-from traced_tools.messages import (
+from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
     FinishReason,
@@ -26,8 +23,11 @@ from traced_tools.messages import (
     Usage,
     Value,
 )
-from traced_tools.options import NO_OPTIONS, ChatOptions
-from traced_tools.tools.definition import ToolDefinition
+from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.quick_init import quick_init
+from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.errors import InvalidResponse
+from traced_tools.flow.workers import in_thread
 
 MADE_UP_ID = "ttcall_"
 """How the id of a call begins whose provider gave none."""

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import Field, FiniteFloat
 
-from traced_tools._checks import expect, expect_each
-from traced_tools._flow import Step, acall, call
-from traced_tools._workers import in_thread
+from traced_tools.core.checks import expect, expect_each
+from traced_tools.core.messages import Usage, UsageSum, Value, encodable
 from traced_tools.errors import InvalidResponse
-from traced_tools.messages import Usage, UsageSum, Value, encodable
-from traced_tools.telemetry.model_calls import embeddings_scope
-from traced_tools.telemetry.run import RunTelemetry, TelemetryOptions, telemetry_here
+from traced_tools.flow.flow import Step, acall, call
+from traced_tools.flow.workers import in_thread
+from traced_tools.observe.model_calls import embeddings_scope
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, telemetry_here
 
 _MOST_BYTES = 300_000
 """OpenAI takes so many tokens in one request; a token is at least a byte, so no text need be counted in tokens."""

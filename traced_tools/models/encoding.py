@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from traced_tools.core.messages import AssistantMessage, ImagePart, ToolCall
+from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.messages import AssistantMessage, ImagePart, ToolCall
-from traced_tools.tools.arguments import unwrapped
-from traced_tools.tools.definition import ToolDefinition
+from traced_tools.tools.schema.arguments import unwrapped
 
 Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
 """What makes of a JSON Schema one that a provider reads; raises `ToolDefinitionError` for one it cannot."""

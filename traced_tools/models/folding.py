@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from io import StringIO
 from typing import TypeVar
 
+from traced_tools.core.messages import AssistantMessage, AssistantPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.errors import InvalidResponse
-from traced_tools.messages import AssistantMessage, AssistantPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import CallIds, ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.wire import MOST_ITEMS
 

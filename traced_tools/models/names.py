@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from traced_tools._made_once import MadeOnce
-from traced_tools.messages import AssistantMessage, AssistantPart, Message, ToolCall, ToolMessage, ToolResultPart
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.messages import AssistantMessage, AssistantPart, Message, ToolCall, ToolMessage, ToolResultPart
+from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_naming import wire_name
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.naming import wire_name
 
 N = TypeVar("N", ToolCall, ToolResultPart, ToolDefinition)
 

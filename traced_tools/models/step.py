@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-from traced_tools._flow import StreamingStep
+from traced_tools.flow.flow import StreamingStep
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.folding import ChunkFold
 

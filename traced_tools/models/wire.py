@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from traced_tools.core.messages import AssistantPart, Usage
 from traced_tools.errors import InvalidResponse
-from traced_tools.messages import AssistantPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 
 D = TypeVar("D", str, bytes)

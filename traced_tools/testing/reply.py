@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self, TypeVar
 
-from traced_tools._checks import expect, expect_whole
+from traced_tools.core.checks import expect, expect_whole
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from traced_tools._checks import expect
-from traced_tools.messages import AssistantMessage, TextPart, ToolCall, Usage
+from traced_tools.core.checks import expect
+from traced_tools.core.messages import AssistantMessage, TextPart, ToolCall, Usage
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 
 Turn = str | ToolCall | Iterable[str | ToolCall] | ChatResponse | BaseException | Callable[[ChatRequest], Any]

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools._checks import expect
+from traced_tools.core.checks import expect
 from traced_tools.testing.reply import Delay, Fault, Piece, Reply, on_the_wire
 
 _TICK = 0.02

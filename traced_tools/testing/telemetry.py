@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from traced_tools.telemetry.content import ContentCapture
-from traced_tools.telemetry.points import MetricPoint
-from traced_tools.telemetry.run import TelemetryOptions
-from traced_tools.telemetry.setup.memory import FinishedEvent, FinishedSpans, InMemoryTelemetry
-from traced_tools.telemetry.tree import SpanNode, build_trees
-from traced_tools.telemetry.words import CaptureMode
+from traced_tools.core.enums import CaptureMode
+from traced_tools.observe.content import ContentCapture
+from traced_tools.observe.metric_point import MetricPoint
+from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.observe.span_tree import SpanNode, build_trees
+from traced_tools.otel.memory import FinishedEvent, FinishedSpans, InMemoryTelemetry
 
 
 class CapturedTelemetry:

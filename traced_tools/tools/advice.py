@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from traced_tools._checks import expect
+from traced_tools.core.checks import expect
+from traced_tools.core.messages import encodable
+from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
-from traced_tools.events.types import Event
-from traced_tools.messages import encodable
+from traced_tools.observe.event_types import Event
 from traced_tools.tools.execution import CallNext, ToolInvocation
-from traced_tools.tools.result import ToolResult
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor

@@ -11,18 +11,16 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
-from traced_tools._attempt import Attemptable
-from traced_tools._checks import expect, expect_callable
-from traced_tools._flow import Step
-from traced_tools._steps import Call
+from traced_tools.core.checks import expect, expect_callable
+from traced_tools.core.conversion import ResultConverter, ToolContent, content_of, converted
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ArgumentReader, ToolDefinition, ToolMetadata, reader_of, remember_reader
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.arguments import Bound, SchemaArguments, bound, schema_arguments, with_each_key_once
-from traced_tools.tools.context import ToolContext
-from traced_tools.tools.conversion import ResultConverter, ToolContent, content_of, converted
-from traced_tools.tools.definition import ArgumentReader, ToolDefinition, ToolMetadata, reader_of, remember_reader
-from traced_tools.tools.function import CallFunction, Convert, Returned, returned
-from traced_tools.tools.mark import Mark, mark_of
-from traced_tools.tools.schema import (
+from traced_tools.flow.attempt import Attemptable
+from traced_tools.flow.flow import Step
+from traced_tools.flow.steps import Call
+from traced_tools.tools.schema.arguments import Bound, SchemaArguments, bound, schema_arguments, with_each_key_once
+from traced_tools.tools.schema.callable_schema import (
     ArgumentSchema,
     StrictArguments,
     check_input_schema,
@@ -30,7 +28,9 @@ from traced_tools.tools.schema import (
     schema_of,
     signature_of,
 )
-from traced_tools.tools.signature import Signature
+from traced_tools.tools.schema.function import CallFunction, Convert, Returned, returned
+from traced_tools.tools.schema.signature import Signature
+from traced_tools.tools.tool_options import Mark, mark_of
 
 Entry = Callable[..., Any]
 """Calls a tool with JSON text and a context."""

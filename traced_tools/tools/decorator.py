@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from traced_tools._checks import expect, expect_callable
-from traced_tools.tools.conversion import ResultConverter
-from traced_tools.tools.definition import ToolMetadata
-from traced_tools.tools.mark import Mark, mark
+from traced_tools.core.checks import expect, expect_callable
+from traced_tools.core.conversion import ResultConverter
+from traced_tools.core.tool_definition import ToolMetadata
+from traced_tools.tools.tool_options import Mark, mark
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,38 +14,38 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from traced_tools._attempt import Attempt
-from traced_tools._canonical import canonical_text
-from traced_tools._checks import expect
-from traced_tools._flow import Flow, as_raised
-from traced_tools._quick_init import quick_init
-from traced_tools._steps import Pause
-from traced_tools._tracebacks import shorten_traceback
+from traced_tools.core.canonical import canonical_text
+from traced_tools.core.checks import expect
+from traced_tools.core.conversation import NOT_RUN
+from traced_tools.core.conversion import Collected
+from traced_tools.core.enums import Decision
+from traced_tools.core.messages import ToolCall
+from traced_tools.core.quick_init import quick_init
+from traced_tools.core.tool_context import ToolContext
+from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.core.tracebacks import shorten_traceback
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
-from traced_tools.events.calls import CallWatch
-from traced_tools.events.stream import UNWATCHED
-from traced_tools.messages import ToolCall
-from traced_tools.telemetry.content import may_capture
-from traced_tools.telemetry.names import TIMEOUT
-from traced_tools.telemetry.scope import OFF, SelfClock, error_type
-from traced_tools.telemetry.spans import hook_scope
-from traced_tools.telemetry.tool_calls import ToolScope
-from traced_tools.telemetry.words import Decision
-from traced_tools.tools.arguments import unwrapped
-from traced_tools.tools.context import ToolContext
-from traced_tools.tools.conversation import NOT_RUN
-from traced_tools.tools.conversion import Collected
-from traced_tools.tools.definition import ToolDefinition, ToolMetadata
+from traced_tools.flow.attempt import Attempt
+from traced_tools.flow.flow import Flow, as_raised
+from traced_tools.flow.steps import Pause
+from traced_tools.observe.call_events import CallWatch
+from traced_tools.observe.content import may_capture
+from traced_tools.observe.dispatch import UNWATCHED
+from traced_tools.observe.names import TIMEOUT
+from traced_tools.observe.scope import OFF, SelfClock, error_type
+from traced_tools.observe.spans import hook_scope
+from traced_tools.observe.tool_calls import ToolScope
 from traced_tools.tools.failure_log import log_failure
-from traced_tools.tools.result import ToolResult
 from traced_tools.tools.retries import Retries
-from traced_tools.tools.values import read_only
+from traced_tools.tools.schema.arguments import unwrapped
+from traced_tools.tools.schema.values import read_only
 
 if TYPE_CHECKING:
-    from traced_tools.tools.arguments import Bound
+    from traced_tools.run.context import RunContext
     from traced_tools.tools.callback import Invocable
-    from traced_tools.tools.function import Returned
-    from traced_tools.tools.run import RunContext
+    from traced_tools.tools.schema.arguments import Bound
+    from traced_tools.tools.schema.function import Returned
     from traced_tools.tools.toolset import ToolSet
 
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from traceback import format_exception, format_tb
 from typing import Final
 
-from traced_tools._tracebacks import DEBUG, is_debugging, traceback_of
-from traced_tools.telemetry.scope import error_type
-from traced_tools.tools.result import ToolResult
+from traced_tools.core.tool_result import ToolResult
+from traced_tools.core.tracebacks import DEBUG, is_debugging, traceback_of
+from traced_tools.observe.scope import error_type
 
 _LOG = logging.getLogger("traced_tools.tools")
 _MOST_LOGGED: Final = 1_000

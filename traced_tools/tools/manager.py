@@ -9,13 +9,11 @@ from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from traced_tools._checks import checked_mapping, expect, expect_each, expect_whole
-from traced_tools._flow import Flow, acall, call
-from traced_tools._steps import Batch, perform
-from traced_tools._workers import Using, WorkerPool
-from traced_tools.errors import LoopLimitExceeded
-from traced_tools.events.stream import Watchers
-from traced_tools.messages import (
+from traced_tools.core.checks import checked_mapping, expect, expect_each, expect_whole
+from traced_tools.core.conversation import NOT_RUN, with_results
+from traced_tools.core.enums import Decision, StopReason
+from traced_tools.core.limits import DEFAULT_LIMITS, LoopLimits
+from traced_tools.core.messages import (
     ANY_MESSAGE,
     MESSAGE_TYPES,
     AssistantMessage,
@@ -25,21 +23,23 @@ from traced_tools.messages import (
     Usage,
     UsageSum,
 )
+from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.core.tool_naming import wire_name
+from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
+from traced_tools.errors import LoopLimitExceeded
+from traced_tools.flow.flow import Flow, acall, call
+from traced_tools.flow.steps import Batch, perform
+from traced_tools.flow.workers import Using, WorkerPool
 from traced_tools.models.base import ChatResponse
-from traced_tools.telemetry.run import TelemetryOptions
-from traced_tools.telemetry.words import Decision, StopReason
+from traced_tools.observe.dispatch import Watchers
+from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import advising_tools, check_advisors, watching
 from traced_tools.tools.callback import ToolCallback
-from traced_tools.tools.conversation import NOT_RUN, with_results
-from traced_tools.tools.errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
-from traced_tools.tools.limits import DEFAULT_LIMITS, LoopLimits
-from traced_tools.tools.naming import wire_name
-from traced_tools.tools.result import ToolExecutionResult, ToolResult
-from traced_tools.tools.run import RunContext
+from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import ToolSet
-from traced_tools.tools.values import read_only
 
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-from traced_tools._checks import expect, expect_each
+from traced_tools.core.checks import expect, expect_each
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.selection import ToolCallbackResolver, tool_callbacks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+from traced_tools.core.tool_definition import ToolMetadata
 from traced_tools.errors import InvalidArguments
-from traced_tools.tools.definition import ToolMetadata
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from traced_tools._checks import expect
-from traced_tools._flow import call
-from traced_tools._steps import perform
+from traced_tools.core.checks import expect
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
+from traced_tools.flow.flow import call
+from traced_tools.flow.steps import perform
 from traced_tools.tools.callback import FunctionToolCallback, ToolCallback, invocable
-from traced_tools.tools.mark import Mark, marked_methods
+from traced_tools.tools.tool_options import Mark, marked_methods
 from traced_tools.tools.toolset import ToolSet
 
 _LONGEST_NAME = 200

@@ -24,7 +24,7 @@ from traced_tools import (
 )
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.http.options import RetryPolicy
-from traced_tools.telemetry import names
+from traced_tools.observe import names
 from traced_tools.testing import Delay, ReplayServer, Reply, capture_telemetry
 
 SECRET = "sk-the-secret-key"

@@ -22,20 +22,21 @@ from typing import IO, Annotated, Final, NoReturn
 import typer
 from sqlalchemy import select
 
-from traced_tools.audit import exporting, matching, verifying
-from traced_tools.audit.checkpoints import checkpoints_beside
 from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
-from traced_tools.audit.opening import embedded_path, opened, parsed
-from traced_tools.audit.reading import AuditedRun, AuditReader
+from traced_tools.audit.reading import exporting, matching
+from traced_tools.audit.reading.read_connection import embedded_path, opened, parsed
+from traced_tools.audit.reading.reader import AuditedRun, AuditReader
 from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
-from traced_tools.audit.verified import UnverifiedError, read_verified
+from traced_tools.audit.verifying import walk as verifying
+from traced_tools.audit.verifying.verified import UnverifiedError, read_verified
+from traced_tools.audit.writing.checkpoints import checkpoints_beside
 from traced_tools.cli.audit import options
-from traced_tools.cli.audit.listing import print_calls
-from traced_tools.cli.audit.showing import print_run
-from traced_tools.cli.audit.shown import call_json, console, counted, escaped, json_text
-from traced_tools.cli.audit.verdict import print_verification
+from traced_tools.cli.audit.call_table import print_calls
+from traced_tools.cli.audit.formatting import call_json, console, counted, escaped, json_text
+from traced_tools.cli.audit.run_tree import print_run
+from traced_tools.cli.audit.verification_report import print_verification
 from traced_tools.cli.output import drop_output
 from traced_tools.errors import TracedToolsError
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from traced_tools.audit.queries import DECISIONS, STATES
+from traced_tools.audit.reading.queries import DECISIONS, STATES
 
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

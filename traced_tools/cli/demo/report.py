@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traced_tools.telemetry import names
-from traced_tools.telemetry.points import MetricPoint
-from traced_tools.telemetry.tree import SpanNode, rows_of, seconds_text, summary
+from traced_tools.observe import names
+from traced_tools.observe.metric_point import MetricPoint
+from traced_tools.observe.span_tree import SpanNode, rows_of, seconds_text, summary
 from traced_tools.testing import CapturedTelemetry
 
 _STYLES = {

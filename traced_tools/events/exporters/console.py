@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any, Final, TextIO
 
+from traced_tools.core.messages import Usage
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.events.types import Event, ToolEvent
-from traced_tools.messages import Usage
-from traced_tools.telemetry.tree import seconds_text
+from traced_tools.observe.event_types import Event, ToolEvent
+from traced_tools.observe.span_tree import seconds_text
 
 _WIDEST: Final = 160
 _LONGEST: Final = 60

@@ -20,8 +20,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from traced_tools._disk import sync_folder
-from traced_tools.events.types import Event
+from traced_tools.core.disk import sync_folder
+from traced_tools.observe.event_types import Event
 
 try:
     import fcntl

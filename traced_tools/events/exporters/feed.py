@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Self
 
-from traced_tools._checks import expect_whole
-from traced_tools._fork import on_fork
+from traced_tools.core.checks import expect_whole
+from traced_tools.core.fork import on_fork
 from traced_tools.events.exporter import EventExporter
-from traced_tools.events.types import Event
+from traced_tools.observe.event_types import Event
 
 
 class EventFeed(EventExporter):

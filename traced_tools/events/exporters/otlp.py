@@ -10,16 +10,16 @@ from opentelemetry import _logs, trace
 from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
 
-from traced_tools._checks import expect
 from traced_tools._version import __version__
+from traced_tools.core.checks import expect
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.telemetry import names
-from traced_tools.telemetry.bounds import identifier
+from traced_tools.observe import names
+from traced_tools.observe.sanitize import identifier
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
-    from traced_tools.events.types import Event
+    from traced_tools.observe.event_types import Event
 
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTRIBUTES: Final = {

@@ -25,13 +25,13 @@ from urllib.parse import quote
 
 import httpx
 
-from traced_tools._checks import expect, expect_positive
-from traced_tools._fork import on_fork
+from traced_tools.core.checks import expect, expect_positive
+from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.events.exporters.event_file import json_of
 from traced_tools.events.exporters.jsonl import opened, system_name
-from traced_tools.events.types import Event
+from traced_tools.observe.event_types import Event
 
 _LOG = logging.getLogger(__name__)
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, ssl.SSLError)

@@ -15,10 +15,9 @@ from itertools import count, groupby
 from operator import itemgetter
 from typing import Any, Unpack
 
-from traced_tools._checks import expect, expect_whole
-from traced_tools._made_once import MadeOnce
-from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import (
+from traced_tools.core.checks import expect, expect_whole
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
     ImagePart,
@@ -33,6 +32,9 @@ from traced_tools.messages import (
     Usage,
     UserMessage,
 )
+from traced_tools.core.options import ChatOptions
+from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.anthropic.schema import closed
 from traced_tools.models.anthropic.wire import (
     CALL_FIELDS,
@@ -66,9 +68,7 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import MOST_ITEMS, read
-from traced_tools.options import ChatOptions
-from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import one_object
+from traced_tools.tools.schema.dialects import one_object
 
 _ANTHROPIC = "https://api.anthropic.com"
 _PROVIDER = "anthropic"

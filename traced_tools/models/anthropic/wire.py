@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, PrivateAttr, Tag
 
-from traced_tools.messages import ProviderPart, ReasoningPart, Usage
+from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 from traced_tools.models.encoding import without_none
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written

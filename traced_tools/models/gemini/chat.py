@@ -15,10 +15,9 @@ from itertools import groupby
 from typing import Any, Unpack
 from urllib.parse import quote
 
-from traced_tools._checks import expect
-from traced_tools._made_once import MadeOnce
-from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import (
+from traced_tools.core.checks import expect
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
     ImagePart,
@@ -32,6 +31,9 @@ from traced_tools.messages import (
     ToolResultPart,
     UserMessage,
 )
+from traced_tools.core.options import ChatOptions
+from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
 from traced_tools.models.encoding import (
     arguments_object,
@@ -52,10 +54,8 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import Said, as_chunks, read, written
-from traced_tools.options import ChatOptions
-from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import inlined, one_object
-from traced_tools.tools.references import without
+from traced_tools.tools.schema.dialects import inlined, one_object
+from traced_tools.tools.schema.references import without
 
 _PROVIDER = "gcp.gemini"
 _GOOGLE = "https://generativelanguage.googleapis.com"

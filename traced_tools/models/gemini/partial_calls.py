@@ -13,7 +13,7 @@ from io import StringIO
 from itertools import pairwise
 from typing import Any
 
-from traced_tools.messages import ToolCall
+from traced_tools.core.messages import ToolCall
 from traced_tools.models.gemini.wire import FunctionCall, PartialArg
 from traced_tools.models.wire import MOST_ITEMS
 

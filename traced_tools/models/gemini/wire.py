@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
-from traced_tools.messages import Usage, sum_known
+from traced_tools.core.messages import Usage, sum_known
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came
 
 _CAMEL = ConfigDict(alias_generator=to_camel)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from traced_tools._checks import expect, expect_whole
+from traced_tools.core.checks import expect, expect_whole
 from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
 from traced_tools.models.http.model import HttpModel
 from traced_tools.models.http.transport import HttpTransport

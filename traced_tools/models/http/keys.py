@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from traced_tools._checks import expect
+from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
 
 

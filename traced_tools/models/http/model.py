@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools._checks import expect
+from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import ChunkDecoder, Codec

@@ -9,7 +9,7 @@ from typing import TypedDict
 
 import httpx
 
-from traced_tools._checks import expect, expect_positive, expect_whole
+from traced_tools.core.checks import expect, expect_positive, expect_whole
 from traced_tools.errors import ConfigurationError, ModelError
 
 _LONGEST_WAIT = 60.0

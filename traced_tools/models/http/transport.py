@@ -18,15 +18,15 @@ import httpx
 from httpx_sse import SSEError
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from traced_tools._flow import Step, acall, call
-from traced_tools._steps import Pause
 from traced_tools.errors import ConfigurationError, ModelError
+from traced_tools.flow.flow import Step, acall, call
+from traced_tools.flow.steps import Pause
 from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
 from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
 from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, in_time
 from traced_tools.models.http.options import HttpOptions, retries_of, timeouts_of
 from traced_tools.models.wire import understood
-from traced_tools.telemetry.model_calls import call_here
+from traced_tools.observe.model_calls import call_here
 
 T = TypeVar("T")
 

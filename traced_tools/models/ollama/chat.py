@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
-from traced_tools._checks import expect
-from traced_tools._made_once import MadeOnce
-from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import (
+from traced_tools.core.checks import expect
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
     ImagePart,
@@ -27,6 +26,9 @@ from traced_tools.messages import (
     ToolResultPart,
     UserMessage,
 )
+from traced_tools.core.options import ChatOptions
+from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
 from traced_tools.models.encoding import arguments_object, base64_of, merged, own, tool_schema, without_none
 from traced_tools.models.http.framing import Framing, JsonLines
@@ -36,9 +38,7 @@ from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.ollama.wire import Answer, Said
 from traced_tools.models.wire import read, written
-from traced_tools.options import ChatOptions
-from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import inlined, one_object
+from traced_tools.tools.schema.dialects import inlined, one_object
 
 _PROVIDER = "ollama"
 _CLOUD = "https://ollama.com"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Unpack
 
-from traced_tools.messages import Usage
+from traced_tools.core.messages import Usage
 from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Base64Bytes, Field
 
-from traced_tools.messages import Usage
+from traced_tools.core.messages import Usage
 from traced_tools.models.wire import FAIL_FAST, MOST_ITEMS, Body, Wire
 
 

@@ -11,10 +11,12 @@ from io import StringIO
 from itertools import count
 from typing import Any, Literal, Unpack
 
-from traced_tools._checks import expect
-from traced_tools._made_once import MadeOnce
+from traced_tools.core.checks import expect
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.messages import AssistantMessage, ProviderPart, ToolCall
+from traced_tools.core.options import ChatOptions
+from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import AssistantMessage, ProviderPart, ToolCall
 from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
 from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.folding import ChunkFold
@@ -34,8 +36,6 @@ from traced_tools.models.openai.common import (
 )
 from traced_tools.models.openai.servers import Server, server_of
 from traced_tools.models.wire import MOST_ITEMS, as_chunks, as_it_came
-from traced_tools.options import ChatOptions
-from traced_tools.tools.definition import ToolDefinition
 
 _PATH = "/chat/completions"
 _NOTHING, _NAMELESS = Answer(), Function()

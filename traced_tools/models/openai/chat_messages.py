@@ -13,8 +13,7 @@ from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any
 
-from traced_tools.errors import ConfigurationError
-from traced_tools.messages import (
+from traced_tools.core.messages import (
     AssistantMessage,
     ImagePart,
     Message,
@@ -26,6 +25,7 @@ from traced_tools.messages import (
     ToolMessage,
     UserMessage,
 )
+from traced_tools.errors import ConfigurationError
 from traced_tools.models.encoding import fields_of, own
 from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
 from traced_tools.models.openai.servers import Server

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict
 
+from traced_tools.core.messages import ImagePart, ProviderPart, Usage
 from traced_tools.errors import InvalidResponse
-from traced_tools.messages import ImagePart, ProviderPart, Usage
 from traced_tools.models.openai.common import CUSTOM
 from traced_tools.models.wire import FAIL_FAST, Body, Said, Wire, as_it_came, code_of, read, written
 

@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from traced_tools._checks import expect
+from traced_tools.core.checks import expect
+from traced_tools.core.messages import ImagePart, ToolCall
+from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.messages import ImagePart, ToolCall
 from traced_tools.models.encoding import arguments_object, base64_of, output_schema, tool_schema
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.openai.servers import known_server, server_of
 from traced_tools.models.wire import written
-from traced_tools.tools.definition import ToolDefinition
-from traced_tools.tools.dialects import inlined, one_object, strict
-from traced_tools.tools.naming import wire_name
+from traced_tools.tools.schema.dialects import inlined, one_object, strict
 
 OPENAI = "https://api.openai.com/v1"
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Unpack
 
 from pydantic import BeforeValidator
 
-from traced_tools._checks import expect, expect_whole
+from traced_tools.core.checks import expect, expect_whole
 from traced_tools.errors import InvalidResponse
 from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Unpack
 
-from traced_tools._checks import expect
-from traced_tools._made_once import MadeOnce
+from traced_tools.core.checks import expect
+from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.messages import AssistantMessage, AssistantPart, ReasoningPart, ToolCall
+from traced_tools.core.options import ChatOptions
+from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.messages import AssistantMessage, AssistantPart, ReasoningPart, ToolCall
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
 from traced_tools.models.encoding import merged, without_none
 from traced_tools.models.http.framing import Framing, ServerSentEvents
@@ -42,8 +44,6 @@ from traced_tools.models.openai.responses_wire import (
 )
 from traced_tools.models.openai.servers import server_of
 from traced_tools.models.wire import code_of, read
-from traced_tools.options import ChatOptions
-from traced_tools.tools.definition import ToolDefinition
 
 _PATH = "/responses"
 _DONE = "[DONE]"  # which OpenAI does not send here, but others do

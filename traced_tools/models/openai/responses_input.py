@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, groupby
 from typing import Any
 
-from traced_tools.messages import (
+from traced_tools.core.messages import (
     AssistantMessage,
     ImagePart,
     Message,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 
-from traced_tools.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
+from traced_tools.core.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
 from traced_tools.models.openai.common import CUSTOM, custom_arguments
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written

@@ -1,0 +1,277 @@
+"""Runs that between them emit everything the table has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.audit.mirrored import WAITING, one_of_each, rows_of
+from tests.helpers import MODES, Telemetry, run
+from tests.observe.embedders import Embedder, RemoteEmbedder
+from tests.observe.runs import (
+    USAGE,
+    Broken,
+    BrokenSampler,
+    Failing,
+    Guard,
+    Outside,
+    Remote,
+    add,
+    adds,
+    direct,
+    fail,
+    scenario,
+)
+from tests.support import PATIENCE
+from traced_tools import (
+    Advisor,
+    AssistantMessage,
+    ChatClient,
+    ExecuteTools,
+    InvalidResponse,
+    LoopLimits,
+    TelemetryOptions,
+    ToolCall,
+    ToolCallingManager,
+    ToolInvocation,
+    ToolResult,
+    Usage,
+    UserMessage,
+    tool,
+)
+from traced_tools.audit.writing import mirror
+from traced_tools.events import OtlpEventExporter, RunFinished, ToolStarted
+from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel
+from traced_tools.observe import names
+from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.run_telemetry import instruments_of
+from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+_EXPORTER = Ledger("otlp.traces", "spans", 1)
+
+
+class Prices:
+    """Knows what one model costs."""
+
+    def price(self, provider: str, model: str, usage: Usage) -> float | None:
+        return 0.25 if model == "scripted" else None
+
+
+class Reasoned(Advisor):
+    """Says why calls are made, answers one of them too much, and spoils the arguments of another."""
+
+    name, order = "reasoned", 300
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        if call.name == "direct":
+            return call.answered("cached " * 100_000)
+        arguments = "[]" if call.name == "add" else call.arguments
+        return await call_next(call.replace(arguments=arguments, intent="because " * 100))
+
+
+class Late(Advisor):
+    """Refuses a call after its tool has run."""
+
+    name, order = "late", 400
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        await call_next(call)
+        return call.denied("the result is withheld", code="rule-8")
+
+
+class FailingEmbedder(Embedder):
+    """Raises."""
+
+    def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
+        raise RuntimeError("no " * 1000)
+
+
+def run_that_is_sent_again(telemetry: Telemetry) -> None:
+    """Ask a provider that is busy at first, for words and for vectors."""
+    busy = Reply.json({}, 429, {"Retry-After": "0"})
+    said = Reply.json({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+    vectors = Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})
+    with ReplayServer([busy, said, busy, vectors]) as server:
+        with OpenAIChatModel("m", base_url=server.url, retries=1) as model:
+            run(ChatClient(model, telemetry=telemetry.options).prompt("?"), "call")
+        with OpenAIEmbeddingModel("m", base_url=server.url, retries=1) as embedder:
+            embedder.embed(["one"], telemetry=telemetry.options)
+
+
+def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
+    """Run a tool that is timed out twice and ends after all, and one that says too much."""
+    released = threading.Event()
+
+    @tool(timeout=0.01, retries=1)
+    def stuck() -> None:
+        """Wait."""
+        assert released.wait(PATIENCE)
+
+    def talk() -> str:
+        """Talk."""
+        return "on and on " * 100_000
+
+    model = ScriptedChatModel([[ToolCall("stuck", ""), ToolCall("talk", "")], "x"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
+        run(ChatClient(model, tools=[stuck, talk], telemetry=telemetry.options).prompt("?"), "call")
+    assert telemetry.metric(names.TOOL_LATE_RESULTS.name) == []
+    released.set()
+    deadline = time.monotonic() + PATIENCE
+    while sum(point.total for point in telemetry.metric(names.TOOL_LATE_RESULTS.name)) < 2:
+        assert time.monotonic() < deadline
+
+
+def run_with_guards(telemetry: Telemetry) -> None:
+    """Run a tool, and have one denied, one answered and one that nobody registered refused."""
+    model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", ""), ToolCall("invented")], "x"])
+    advisors = [Guard(), Outside()]
+    client = ChatClient(model, tools=[add, fail], advisors=advisors, telemetry=telemetry.options)
+    run(client.prompt("?"), "call")
+
+
+def run_with_a_person(telemetry: Telemetry) -> None:
+    """Have a person approve of one call and refuse another."""
+    calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("add", {"a": 2, "b": 2}, id="2")]
+    client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[add], telemetry=telemetry.options)
+    driven = client.prompt("?").start()
+    while step := driven.next():
+        if isinstance(step, ExecuteTools):
+            step.approve("1", by="ana")
+            step.deny("2", "no", code="rule-7", by="ana")
+        driven.perform(step)
+
+
+def run_with_a_result_withheld(telemetry: Telemetry) -> None:
+    """Have an advisor refuse a call whose tool has run."""
+    model = ScriptedChatModel([adds(1, 1), "x"])
+    run(ChatClient(model, tools=[add], advisors=[Late()], telemetry=telemetry.options).prompt("?"), "call")
+
+
+def run_with_reasons(telemetry: Telemetry) -> None:
+    """Run tools in a conversation that says much, with reasons and an answer in a tool's place that is too long."""
+    long = "on and on " * 100
+    calls = [ToolCall("fail", {"reason": long}), ToolCall("direct", {"text": long}), ToolCall("no " + long, long)]
+    calls.append(adds(1, 1))
+    model = ScriptedChatModel([calls, long], usage=USAGE)
+    client = ChatClient(
+        model, system=long, tools=[add, fail, direct], advisors=[Reasoned()], telemetry=telemetry.options
+    )
+    run(client.prompt(long, conversation_id="c-2"), "call")
+
+
+def runs_that_fail(telemetry: Telemetry) -> None:
+    """Have a model fail at once and in the middle, an embedding, an advisor's hook, and the application's tracing."""
+    failing = ScriptedChatModel([RuntimeError("no " * 1000)])
+    with pytest.raises(RuntimeError):
+        run(ChatClient(failing, telemetry=telemetry.options).prompt("?", conversation_id="c-3"), "call")
+    with pytest.raises(RuntimeError):
+        run(ChatClient(Failing(["one two"], usage=USAGE), telemetry=telemetry.options).prompt("?"), "stream")
+    with pytest.raises(RuntimeError):
+        FailingEmbedder().embed(["one"], telemetry=telemetry.options)
+    broken = ChatClient(ScriptedChatModel([]), advisors=[Broken("advise")], telemetry=telemetry.options)
+    with pytest.raises(LookupError):
+        run(broken.prompt("?"), "call")
+    lost = TelemetryOptions(Telemetry(sampler=BrokenSampler()).tracer_provider, telemetry.meter_provider)
+    run(ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"), "call")
+
+
+def run_of_an_answer_that_cannot_be_understood(telemetry: Telemetry) -> None:
+    """Have a model promise calls, ask for none, and report what that took."""
+    odd = ChatResponse(AssistantMessage(""), finish_reason="tool_call", usage=USAGE)
+    with pytest.raises(InvalidResponse):
+        run(ChatClient(Remote([odd]), telemetry=telemetry.options).prompt("?"), "call")
+
+
+def run_that_is_limited(telemetry: Telemetry) -> None:
+    """Have a call refused because the tokens are spent."""
+    model = ScriptedChatModel([adds(1, 1), "x"], usage=USAGE)
+    client = ChatClient(model, tools=[add], limits=LoopLimits(max_tokens=5), telemetry=telemetry.options)
+    run(client.prompt("?"), "call")
+
+
+def runs_of_the_scenario(telemetry: Telemetry) -> None:
+    """Run the contract's scenario in each mode."""
+    for mode in MODES:
+        scenario(telemetry, mode)
+
+
+def embed(telemetry: Telemetry) -> None:
+    """Embed a text at a server."""
+    RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
+
+
+def run_that_embeds(telemetry: Telemetry) -> None:
+    """Run a tool that embeds a text."""
+
+    def embed() -> str:
+        """Embed."""
+        return str(Embedder().embed(["one"]).model)
+
+    model = ScriptedChatModel([ToolCall("embed"), "x"])
+    run(ChatClient(model, tools=[embed], telemetry=telemetry.options).prompt("?"), "call")
+
+
+def calls_by_hand(telemetry: Telemetry) -> None:
+    """Perform calls without a loop: one that works, one that fails, one that is refused."""
+    calls = [ToolCall("add", {"a": 1, "b": 1}, id="1"), ToolCall("fail", id="2"), ToolCall("invented", id="3")]
+    answer = ChatResponse(AssistantMessage(calls))
+    ToolCallingManager().execute_tool_calls([UserMessage("?")], answer, tools=[add, fail], telemetry=telemetry.options)
+
+
+def export(telemetry: Telemetry) -> None:
+    """Have an exporter count, as `configure` does; that the counts are right is shown in `test_collectors`."""
+    instruments = instruments_of(telemetry.meter_provider)
+    assert instruments is not None
+    instruments.exports.show([_EXPORTER])
+
+
+def export_events(telemetry: Telemetry) -> None:
+    """Send typed events of a run on as log records."""
+    happened = {"id": "e-1", "time": datetime.now(UTC), "run_id": "r-1", "sequence": 1, "agent": "travel"}
+    call = {"call_id": "1", "tool": "add", "source": names.LOCAL, "batch_index": 0, "batch_size": 1}
+    started = ToolStarted(**happened, **call, iteration=1, conversation_id="c-1")
+    finished = RunFinished(**happened, iteration=0, stop_reason="answered", iterations=1, tool_calls=1, duration=0.1)
+    OtlpEventExporter(telemetry.logger_provider).export([started, finished])
+
+
+def audit(telemetry: Telemetry) -> None:
+    """Have a trail's records mirrored and its store verified; what a trail tells itself is shown in `tests/audit`."""
+    mirror.tell(rows_of(*one_of_each()), telemetry.options)
+    mirror.watch_lag(WAITING.lag, telemetry.options)
+    mirror.verified("audit.db", True, time.time(), telemetry.options)
+    losses = mirror.CheckpointLosses(telemetry.options)
+    losses.failed(OSError())
+    losses.lost(1)
+    assert mirror.flush(PATIENCE)
+
+
+RUNS: tuple[Callable[[Telemetry], None], ...] = (
+    runs_of_the_scenario,
+    run_with_guards,
+    run_with_a_person,
+    run_with_a_result_withheld,
+    run_with_reasons,
+    run_of_a_stuck_tool,
+    embed,
+    run_that_embeds,
+    run_that_is_sent_again,
+    runs_that_fail,
+    run_of_an_answer_that_cannot_be_understood,
+    run_that_is_limited,
+    calls_by_hand,
+    export,
+    export_events,
+    audit,
+)
+
+
+def runs_of_everything(telemetry: Telemetry) -> None:
+    """Emit every span, metric, event and attribute of the table that the options of `telemetry` let pass."""
+    for each in RUNS:
+        each(telemetry)

@@ -1,0 +1,204 @@
+"""What the spans of a run say."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import pytest
+from opentelemetry.trace import SpanKind
+
+from tests.helpers import MODES, Recorder, Telemetry, context_of, run
+from tests.observe.closed_list import word_of
+from tests.observe.runs import fail, scenario
+from tests.observe.told import STREAMING, STREAMING_METRICS, values_apart_from_times
+from traced_tools import (
+    Advisor,
+    ChatClient,
+    LoopLimits,
+    ToolCall,
+    ToolInvocation,
+    ToolResult,
+)
+from traced_tools.models import ChatRequest
+from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_a_streamed_answer_has_chunk_times(telemetry: Telemetry, mode: str) -> None:
+    scenario(telemetry, mode)
+    streamed = mode.endswith("stream")
+    for span in telemetry.named("chat scripted"):
+        assert set(span.attributes or {}) >= STREAMING if streamed else not STREAMING & set(span.attributes or {})
+    found = {each.name for each in telemetry.points()} & STREAMING_METRICS
+    assert found == (STREAMING_METRICS if streamed else set())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_run_says_what_it_used(telemetry: Telemetry, mode: str) -> None:
+    response = scenario(telemetry, mode)
+    span = telemetry.one("invoke_agent travel")
+    assert values_apart_from_times(span) == {
+        names.OPERATION_NAME: "invoke_agent",
+        names.AGENT_NAME: "travel",
+        names.REQUEST_MODEL: "scripted",
+        names.CONVERSATION_ID: "c-1",
+        names.RUN_ID: "…",
+        names.USAGE_INPUT_TOKENS: 18,
+        names.USAGE_OUTPUT_TOKENS: 8,
+        names.RESPONSE_FINISH_REASONS: ("stop",),
+        names.LOOP_ITERATIONS: 2,
+        names.LOOP_TOOL_CALLS: 2,
+        names.LOOP_STOP_REASON: "answered",
+        names.LIMIT_MAX_ITERATIONS: 50,
+        names.LIMIT_MAX_TOOL_CALLS: 150,
+        names.LIMIT_MAX_TOKENS: 1000,
+        names.LIMIT_MAX_SECONDS: 60.0,
+    }
+    assert (span.attributes or {})[names.RUN_ID] == response.run_id
+    assert response.trace_id == f"{context_of(span).trace_id:032x}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_call_says_what_was_asked_and_answered(telemetry: Telemetry, mode: str) -> None:
+    scenario(telemetry, mode)
+    first, second = telemetry.named("chat scripted")
+    attributes = {key: value for key, value in (first.attributes or {}).items() if key not in STREAMING}
+    assert attributes == {
+        names.OPERATION_NAME: "chat",
+        names.PROVIDER_NAME: "scripted",
+        names.REQUEST_MODEL: "scripted",
+        names.SERVER_ADDRESS: "models.example.invalid",
+        names.SERVER_PORT: 8443,
+        names.AGENT_NAME: "travel",
+        names.CONVERSATION_ID: "c-1",
+        names.ITERATION_INDEX: 1,
+        names.REQUEST_TEMPERATURE: 0.5,
+        names.REQUEST_TOP_P: 0.9,
+        names.REQUEST_MAX_TOKENS: 100,
+        names.REQUEST_STOP_SEQUENCES: ("END",),
+        names.REQUEST_SEED: 7,
+        names.REQUEST_REASONING_LEVEL: "low",
+        names.OUTPUT_TYPE: "json",
+        names.RESPONSE_ID: "scripted_1",
+        names.RESPONSE_MODEL: "scripted",
+        names.RESPONSE_FINISH_REASONS: ("tool_call",),
+        names.USAGE_INPUT_TOKENS: 9,
+        names.USAGE_OUTPUT_TOKENS: 4,
+        names.USAGE_CACHE_READ_TOKENS: 3,
+        names.USAGE_CACHE_CREATION_TOKENS: 2,
+        names.USAGE_REASONING_TOKENS: 1,
+    }
+    assert (second.attributes or {})[names.ITERATION_INDEX] == 2
+    assert first.kind is SpanKind.CLIENT
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_call_says_where_it_stood_and_how_it_ended(telemetry: Telemetry, mode: str) -> None:
+    response = scenario(telemetry, mode)
+    ran, failed = telemetry.one("execute_tool add"), telemetry.one("execute_tool fail")
+    common = {
+        names.OPERATION_NAME: "execute_tool",
+        names.TOOL_TYPE: "function",
+        names.AGENT_NAME: "travel",
+        names.CONVERSATION_ID: "c-1",
+        names.ITERATION_INDEX: 1,
+        names.TOOL_DECISION: "allowed",
+        names.TOOL_BATCH_SIZE: 2,
+        names.TOOL_SOURCE: "local",
+        names.TOOL_ATTEMPTS: 1,
+        names.TOOL_QUEUE_TIME: "…",
+        names.TOOL_CALL_ID: "…",
+    }
+    assert values_apart_from_times(ran) == {
+        **common,
+        names.TOOL_NAME: "add",
+        names.TOOL_BATCH_INDEX: 0,
+        names.TOOL_ARGUMENTS_SIZE: len('{"a": 1, "b": 2}'),
+        names.TOOL_RESULT_SIZE: 1,
+        names.TOOL_OUTCOME: "ok",
+    }
+    assert values_apart_from_times(failed) == {
+        **common,
+        names.TOOL_NAME: "fail",
+        names.TOOL_BATCH_INDEX: 1,
+        names.TOOL_ARGUMENTS_SIZE: 2,
+        names.TOOL_RESULT_SIZE: len(response.tool_results[1].content),
+        names.TOOL_OUTCOME: "error",
+        names.ERROR_TYPE: "RuntimeError",
+    }
+    ids = [(span.attributes or {})[names.TOOL_CALL_ID] for span in (ran, failed)]
+    assert ids == [each.call_id for each in response.tool_results]
+
+
+def test_a_model_in_this_process_has_internal_spans(telemetry: Telemetry) -> None:
+    run(ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"), "call")
+    assert telemetry.one("chat scripted").kind is SpanKind.INTERNAL
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attempts_are_counted_on_one_span(telemetry: Telemetry, mode: str) -> None:
+    class Again(Advisor):
+        name, order = "again", 400
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            await call_next(call)
+            return await call_next(call)
+
+    client = ChatClient(
+        ScriptedChatModel([ToolCall("fail"), "x"]), tools=[fail], advisors=[Again()], telemetry=telemetry.options
+    )
+    run(client.prompt("?"), mode)
+    assert (telemetry.one("execute_tool fail").attributes or {})[names.TOOL_ATTEMPTS] == 2
+    assert [point.total for point in telemetry.metric(names.TOOL_ACTIVE.name)] == [0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = itertools.count(0, 1_000)  # each look at the clock costs a microsecond, and the model a second
+    extra = [0]
+
+    def clock() -> int:
+        return next(now) + extra[0]
+
+    for name, module in sys.modules.items():
+        if name.startswith("traced_tools.observe.") and hasattr(module, "perf_counter_ns"):
+            monkeypatch.setattr(module, "perf_counter_ns", clock)
+
+    def slow(request: ChatRequest) -> str:
+        extra[0] += 1_000_000_000
+        return "x"
+
+    telemetry = Telemetry()
+    client = ChatClient(ScriptedChatModel([slow]), advisors=[Recorder("outer", 100)], telemetry=telemetry.options)
+    run(client.prompt("?"), mode)
+    for span in telemetry.spans:
+        if word_of(span) == "advise":
+            assert float((span.attributes or {})[names.ADVISOR_SELF_TIME]) < 0.001  # type: ignore[arg-type]
+    assert sum(each.total for each in telemetry.metric(names.OPERATION_DURATION.name)) > 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_not_set_or_not_reported_is_not_told(telemetry: Telemetry, mode: str) -> None:
+    limits = LoopLimits(max_iterations=None, max_tool_calls=None)
+    model = ScriptedChatModel([ToolCall("fail"), "x"])
+    run(ChatClient(model, tools=[fail], limits=limits, telemetry=telemetry.options).prompt("?"), mode)
+    told = {name for span in telemetry.spans for name in span.attributes or {}}
+    told |= {name for event in telemetry.events for name in event.attributes}
+    assert not {name for name in told if name.startswith(("gen_ai.request.", "gen_ai.usage."))} - {
+        names.REQUEST_MODEL,
+        names.REQUEST_STREAM,
+    }
+    assert not {name for name in told if name.startswith("traced_tools.loop.limit.")}
+    assert not {names.CONVERSATION_ID, names.SERVER_ADDRESS, names.SERVER_PORT, names.RESEND_COUNT} & told
+
+
+def test_ids_of_runs_are_in_the_order_of_their_beginnings(telemetry: Telemetry) -> None:
+    client = ChatClient(ScriptedChatModel(["x"] * 50), telemetry=telemetry.options)
+    told = [client.prompt("?").call().run_id for _ in range(50)]
+    assert len(set(told)) == len(told)
+    milliseconds = [each[:13] for each in told]  # in front of every version 7 UUID, see RFC 9562
+    assert milliseconds == sorted(milliseconds)
+    assert [(span.attributes or {})[names.RUN_ID] for span in telemetry.named("invoke_agent assistant")] == told

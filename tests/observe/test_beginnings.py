@@ -1,0 +1,135 @@
+"""Where telemetry goes when a run begins, and what a sampler is given when a span does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from opentelemetry import _logs, metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind, TraceState
+
+from tests.helpers import MODES, Telemetry, run
+from tests.observe.all_runs import RUNS, runs_of_everything
+from tests.observe.closed_list import APPLICATION, OPERATIONS, word_of
+from tests.observe.runs import Guard, add, adds, scenario
+from traced_tools import ChatClient, TelemetryOptions, ToolCall, __version__
+from traced_tools.core.enums import HOOKS
+from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
+
+
+class Asking(Sampler):
+    """Records all spans, and keeps what it was told of each when it began, by the span's name."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, SpanKind | None, dict[str, Any]]] = []
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Any = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        self.told.append((name, kind, dict(attributes or {})))
+        return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
+
+    def get_description(self) -> str:
+        return "asking"
+
+
+AT_START = {
+    "invoke_agent": {names.OPERATION_NAME, names.AGENT_NAME, names.REQUEST_MODEL},
+    "iteration": {names.ITERATION_INDEX},
+    "chat": {
+        *(names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL, names.AGENT_NAME, names.ITERATION_INDEX),
+        *(names.SERVER_ADDRESS, names.SERVER_PORT),
+    },
+    "execute_tool": {names.OPERATION_NAME, names.TOOL_NAME, names.AGENT_NAME, names.ITERATION_INDEX},
+    **{hook: {names.ADVISOR_NAME, names.ADVISOR_HOOK} for hook in HOOKS},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_sampler_is_given_what_tells_one_span_from_another(mode: str) -> None:
+    sampler = Asking()
+    scenario(Telemetry(sampler=sampler), mode)
+    for name, _, attributes in sampler.told:
+        assert AT_START[name.split()[0]] <= set(attributes), name
+    assert {name.split()[0] for name, _, _ in sampler.told} >= {"invoke_agent", "iteration", "chat", "execute_tool"}
+
+
+@pytest.mark.parametrize("each", RUNS, ids=lambda each: each.__name__)
+def test_what_a_sampler_was_given_is_what_the_span_says_at_its_end(each: Any) -> None:
+    sampler = Asking()
+    telemetry = Telemetry(sampler=sampler)
+    each(telemetry)
+    for span, (name, kind, attributes) in zip(telemetry.spans, sampler.told, strict=False):
+        if word_of(span) != "refuse_tool" and span.name == name:  # spans at the same instant may be in another order
+            assert kind is span.kind
+            assert attributes.items() <= dict(span.attributes or {}).items()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_beside_advice_is_named_an_operation_once_it_is_sure_to_run(mode: str) -> None:
+    sampler = Asking()
+    telemetry = Telemetry(sampler=sampler)
+    model = ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"])
+    guarded = ChatClient(model, tools=[add], advisors=[Guard()], telemetry=telemetry.options)
+    run(guarded.prompt("?"), mode)
+    (told,) = [attributes for name, _, attributes in sampler.told if name == "execute_tool add"]
+    assert names.OPERATION_NAME not in told
+    assert (telemetry.one("execute_tool add").attributes or {})[names.OPERATION_NAME] in OPERATIONS
+
+
+# Scope and providers.
+
+
+def test_all_signals_have_the_packages_name_and_version_and_no_schema() -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    runs_of_everything(telemetry)
+    data = telemetry.reader.get_metrics_data()
+    assert data is not None
+    scopes = [span.instrumentation_scope for span in telemetry.spans]
+    scopes += [each.scope for resource in data.resource_metrics for each in resource.scope_metrics]
+    scopes += [record.instrumentation_scope for record in telemetry.log_exporter.get_finished_logs()]
+    told = {(scope.name, scope.version, scope.schema_url) for scope in scopes if scope is not None}
+    assert told <= {(names.SCOPE, __version__, ""), (names.SCOPE, __version__, None)}
+    assert APPLICATION not in str(told) and len(scopes) > 100
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_global_providers_that_are_set_after_a_client_was_made_are_used(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ChatClient(ScriptedChatModel(["before", adds(1, 1), "after"]), tools=[add])
+    run(client.prompt("?"), mode)
+    telemetry = Telemetry()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: telemetry.tracer_provider)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: telemetry.meter_provider)
+    monkeypatch.setattr(_logs, "get_logger_provider", lambda: telemetry.logger_provider)
+    run(client.prompt("?"), mode)
+    assert len(telemetry.named("invoke_agent assistant")) == len(telemetry.named("execute_tool add")) == 1
+    assert [point.count for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [1]
+    assert len(telemetry.events_named(names.LOOP_STOP_EVENT.name)) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("signal", ["tracer_provider", "meter_provider", "logger_provider"])
+def test_each_signal_may_have_a_provider_of_its_own(mode: str, signal: str) -> None:
+    telemetry = Telemetry()
+    only = TelemetryOptions(**{signal: getattr(telemetry, signal)})
+    model = ScriptedChatModel([adds(1, 1), "x"])
+    run(ChatClient(model, tools=[add], telemetry=only).prompt("?"), mode)
+    emitted = {
+        "tracer_provider": telemetry.spans,
+        "meter_provider": telemetry.points(),
+        "logger_provider": telemetry.events,
+    }
+    assert [name for name, what in emitted.items() if what] == [signal]

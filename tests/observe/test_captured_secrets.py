@@ -1,0 +1,73 @@
+"""Content that is captured is where it was asked for and nowhere else; what is no content is told to nobody."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.observe.closed_list import APPLICATION, assert_consistent
+from tests.observe.exported import Search, Wiretap, found_in, holds_marker
+from tests.observe.secrets import CONTEXT, SECRET_CALLS, secret_spec
+from traced_tools import LoopLimits, ToolExecutionError, ToolNotFoundError
+
+CARRIERS = {"SPAN_ONLY": {"spans"}, "EVENT_ONLY": {"events"}, "SPAN_AND_EVENT": {"spans", "events"}}
+PASSES = (RuntimeError, LookupError)
+"""What a model or an advisor raises passes unchanged."""
+
+
+@pytest.fixture(params=CARRIERS)
+def wiretap(
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Wiretap]:
+    monkeypatch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
+    with Wiretap(caplog, capsys, capture=request.param) as wiretap:
+        yield wiretap
+
+
+def run_captured(wiretap: Wiretap, mode: str, what: str, policy: str, raises_in: str) -> BaseException | None:
+    """Run below a span of the application's own, which must record no content of a tool's."""
+    spec: Any = secret_spec(wiretap.telemetry, what, policy, raises_in, LoopLimits())
+    error: BaseException | None = None
+    span = wiretap.telemetry.tracer_provider.get_tracer(APPLICATION).start_span("request")
+    try:
+        wiretap.run(spec, mode)
+    except Exception as raised:
+        error = raised
+        if not isinstance(raised, PASSES):
+            span.record_exception(raised)
+    span.end()
+    return error
+
+
+def check(wiretap: Wiretap) -> None:
+    assert_consistent(wiretap.telemetry)
+    exported = wiretap.exported()
+    assert found_in(exported, Search(CONTEXT)) == []
+    found = found_in(exported, holds_marker)
+    carriers = {where.partition(":")[0] for where in found} - {"logging"}  # has the traceback of a tool that fails
+    assert carriers == CARRIERS[wiretap.telemetry.capture]
+    assert "spans: request" not in found
+
+
+@pytest.mark.parametrize("mode", ["call", "astream"])
+@pytest.mark.parametrize("policy", ["answer", "raise"])
+@pytest.mark.parametrize("what", SECRET_CALLS)
+def test_captured_content_is_told_where_it_was_asked_for(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
+    error = run_captured(wiretap, mode, what, policy, "")
+    check(wiretap)
+    if error is not None and not isinstance(error, PASSES):
+        assert isinstance(error, ToolExecutionError | ToolNotFoundError)
+        assert not holds_marker("".join(traceback.format_exception(error)).encode())
+
+
+@pytest.mark.parametrize("mode", ["call", "astream"])
+@pytest.mark.parametrize("raises_in", ["advise", "advise_tool", "after", "finalize", "denies", "answers", "changes"])
+def test_what_advisors_say_is_told_where_it_was_asked_for(wiretap: Wiretap, mode: str, raises_in: str) -> None:
+    run_captured(wiretap, mode, "result", "answer", raises_in)
+    check(wiretap)

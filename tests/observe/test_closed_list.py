@@ -1,0 +1,165 @@
+"""The closed list from both sides: what is exported is in the table, and what is in the table is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.helpers import Telemetry
+from tests.observe.all_runs import RUNS, Prices, runs_of_everything
+from tests.observe.closed_list import assert_consistent, event_type, span_type, word_of
+from traced_tools.core.enums import CAPTURE_MODES, DETAILS, HOOKS
+from traced_tools.observe import names
+from traced_tools.observe.content import ContentCapture
+from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
+
+SMALL = ContentCapture("SPAN_AND_EVENT", max_bytes=256)
+
+
+def emitted(convention: str = "stable", **options: Any) -> Telemetry:
+    """What the runs of everything emit by one of the two sets of names."""
+    telemetry = Telemetry(prices=Prices(), **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STABILITY_OPT_IN, f"http, {LATEST_GEN_AI}" if convention == "latest" else "http")
+        runs_of_everything(telemetry)
+    assert_consistent(telemetry)
+    return telemetry
+
+
+@pytest.fixture(scope="module")
+def plain() -> Telemetry:
+    """Without content."""
+    return emitted(openinference=True)
+
+
+@pytest.fixture(scope="module")
+def told() -> Telemetry:
+    """With as much content as can be, cut to size, and the names at the head of the conventions."""
+    return emitted("latest", capture=SMALL)
+
+
+# What is exported is in the table.
+
+
+@pytest.mark.parametrize("convention", ["stable", "latest"])
+@pytest.mark.parametrize("capture", CAPTURE_MODES)
+@pytest.mark.parametrize("detail", DETAILS)
+def test_what_is_exported_is_in_the_table_whatever_the_options(convention: str, capture: str, detail: str) -> None:
+    exported = emitted(convention, capture=capture, detail=detail)
+    assert exported.spans and exported.points() and exported.events
+
+
+@pytest.mark.parametrize("alone", RUNS, ids=lambda each: each.__name__)
+def test_every_run_of_everything_keeps_the_contract_by_itself(alone: Any) -> None:
+    telemetry = Telemetry()
+    alone(telemetry)
+    assert_consistent(telemetry)
+
+
+# What is in the table is exported.
+
+
+def test_every_span_of_the_table_is_emitted(plain: Telemetry) -> None:
+    assert {span_type(span).name for span in plain.spans} == {each.name for each in names.SPANS}
+    assert {word_of(span) for span in plain.spans} >= set(HOOKS)
+
+
+def test_every_metric_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) -> None:
+    assert {point.name for point in (*plain.points(), *told.points())} == set(names.METRICS)
+
+
+def test_every_event_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) -> None:
+    assert {event.name for event in told.events} == set(names.EVENTS)
+    without_content = set(names.EVENTS) - {names.INFERENCE_DETAILS_EVENT.name}
+    assert {event.name for event in plain.events} == without_content
+
+
+def test_every_attribute_of_a_span_is_emitted_without_content_but_for_content(plain: Telemetry) -> None:
+    found = carried_by((span_type(span).name, span.attributes) for span in plain.spans)
+    assert missing_of(found, names.SPANS, "attributes", but_for="latest") == {}
+
+
+def test_every_content_of_a_span_is_emitted_where_it_is_captured(told: Telemetry) -> None:
+    found = carried_by((span_type(span).name, span.attributes) for span in told.spans)
+    assert missing_of(found, names.SPANS, "content") == {}
+
+
+def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, told: Telemetry) -> None:
+    found = carried_by((event_type(event).name, event.attributes) for event in (*plain.events, *told.events))
+    assert missing_of(found, names.EVENTS.values(), "attributes", but_for="stable") == {}
+    assert missing_of(found, names.EVENTS.values(), "content") == {}
+
+
+def test_every_label_of_a_metric_is_emitted(plain: Telemetry, told: Telemetry) -> None:
+    found = carried_by((point.name, point.labels) for point in (*plain.points(), *told.points()))
+    assert missing_of(found, names.METRICS.values(), "attributes") == {}
+
+
+def carried_by(rows: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, attributes in rows:
+        found.setdefault(name, set()).update(attributes or {})
+    return found
+
+
+def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_for: str = "") -> dict[str, set[str]]:
+    """What of the `part` of each row was not found, by the row's name, but for the names of one of the conventions."""
+    missing = {
+        row.name: {name for name in getattr(row, part) if names.ATTRIBUTES[name].only != but_for}
+        - found.get(row.name, set())
+        for row in rows
+    }
+    return {name: absent for name, absent in missing.items() if absent}
+
+
+# The two sets of names.
+
+
+def test_the_metrics_of_a_convention_are_those_of_the_table_and_no_others(plain: Telemetry, told: Telemetry) -> None:
+    for convention, telemetry in (("stable", plain), ("latest", told)):
+        wanted = {each.name for each in names.METRICS.values() if each.only in (None, convention)}
+        assert {point.name for point in telemetry.points()} == wanted
+
+
+def test_the_attributes_of_a_convention_are_emitted_by_it_alone(plain: Telemetry, told: Telemetry) -> None:
+    for convention, telemetry in (("stable", plain), ("latest", told)):
+        found = set().union(*(span.attributes or {} for span in telemetry.spans))
+        wanted = {each.name for each in names.ATTRIBUTES.values() if each.only == convention}
+        assert {name for name in found if names.ATTRIBUTES[name].only is not None} == wanted != set()
+
+
+def test_the_names_of_spans_and_events_are_the_same_by_both_conventions(plain: Telemetry) -> None:
+    latest = emitted("latest")
+    assert sorted(span.name for span in latest.spans) == sorted(span.name for span in plain.spans)
+    assert sorted(event.name for event in latest.events) == sorted(event.name for event in plain.events)
+
+
+# Metrics.
+
+
+@pytest.mark.parametrize("convention", ["stable", "latest"])
+def test_every_metric_has_the_instrument_unit_and_buckets_of_the_table(
+    plain: Telemetry, told: Telemetry, convention: str
+) -> None:
+    data = (plain if convention == "stable" else told).reader.get_metrics_data()
+    assert data is not None
+    for resource in data.resource_metrics:
+        for scope in resource.scope_metrics:
+            assert scope.scope.name == names.SCOPE
+            for metric in scope.metrics:
+                declared = names.METRICS[metric.name]
+                assert (metric.unit, metric.description) == (declared.unit, declared.brief)
+                kind = type(metric.data).__name__
+                monotonic = getattr(metric.data, "is_monotonic", None)
+                instrument = {
+                    ("Histogram", None): "histogram",
+                    ("Sum", True): "counter",
+                    ("Sum", False): "updowncounter",
+                    ("Gauge", None): "gauge",
+                }[kind, monotonic]
+                assert instrument == declared.instrument
+                for point in metric.data.data_points:
+                    if declared.boundaries:
+                        assert tuple(getattr(point, "explicit_bounds", ())) == declared.boundaries

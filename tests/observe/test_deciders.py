@@ -1,0 +1,197 @@
+"""The trace, the events and the metric name who refused or approved a call, and the reason code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.events.watching import Watching
+from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.observe.closed_list import assert_consistent
+from tests.observe.runs import add, adds, fail
+from tests.support import patiently
+from traced_tools import Advisor, ChatClient, ExecuteTools, LoopLimits, ToolCall, ToolInvocation, ToolResult, tool
+from traced_tools.events import ToolDecided
+from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+WHO_AND_WHY = (names.ADVISOR_NAME, names.REASON_CODE, names.APPROVAL_BY)
+
+
+@tool(requires_approval=True)
+def launch() -> str:
+    """Launch."""
+    return "gone"
+
+
+class Desk(Advisor):
+    """Refuses every call, in the name of a person, with a code."""
+
+    name, order = "desk", 400
+
+    def __init__(self, code: Any = "weekend", by: str | None = "Ana Müller") -> None:
+        self._decided = {"code": code, "by": by}
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        return call.denied(MARKER, **self._decided)
+
+
+def who_and_why(attributes: Any) -> list[Any]:
+    return [attributes.get(name) for name in WHO_AND_WHY]
+
+
+def assert_told(telemetry: Telemetry, watching: Watching, span: str, expected: list[Any]) -> None:
+    """Assert that span, log event, typed event and metric agree; the metric never names the person."""
+    assert who_and_why(telemetry.one(span).attributes) == expected
+    (decided,) = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    assert who_and_why(decided.attributes) == expected
+    (typed,) = (event for event in watching.events if isinstance(event, ToolDecided))
+    assert [typed.advisor, typed.reason_code, typed.by] == expected
+    (counted,) = telemetry.metric(names.TOOL_DECISIONS.name)
+    assert who_and_why(counted.labels) == [*expected[:2], None]
+    assert_consistent(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_refusal_names_the_advisor_the_reason_code_and_the_person(mode: str) -> None:
+    telemetry, watching = Telemetry(), Watching()
+    client = ChatClient(
+        ScriptedChatModel([adds(1, 1), "x"]), tools=[add], advisors=[watching, Desk()], telemetry=telemetry.options
+    )
+    (result,) = run(client.prompt("?"), mode).tool_results
+    assert (result.advisor, result.reason_code, result.by) == ("desk", "weekend", "Ana Müller")
+    assert_told(telemetry, watching, "refuse_tool add", ["desk", "weekend", "Ana Müller"])
+    assert MARKER not in str([span.attributes for span in telemetry.spans])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("call", "settings", "code"),
+    [
+        (ToolCall("launch", ""), {}, "approval_required"),
+        ([adds(1, 1), adds(2, 2)], {"limits": LoopLimits(max_tool_calls=1, on_limit="stop")}, "max_tool_calls"),
+    ],
+    ids=["approval", "limit"],
+)
+def test_a_refusal_of_the_loop_has_its_code_on_span_event_and_metric(
+    mode: str, call: Any, settings: dict[str, Any], code: str
+) -> None:
+    telemetry = Telemetry()
+    client = ChatClient(ScriptedChatModel([call, "x"]), tools=[add, launch], telemetry=telemetry.options, **settings)
+    run(client.prompt("?"), mode)
+    (span,) = (each for each in telemetry.spans if each.name.startswith("refuse_tool"))
+    assert who_and_why(span.attributes) == [None, code, None]
+    events = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
+    assert [None, code, None] in [who_and_why(each.attributes) for each in events]
+    points = telemetry.metric(names.TOOL_DECISIONS.name)
+    assert [None, code, None] in [who_and_why(each.labels) for each in points]
+
+
+def driven(how: str, telemetry: Telemetry, watching: Watching, decide: Any) -> list[ToolResult]:
+    """Run a call whose driver decides about it."""
+    client = ChatClient(
+        ScriptedChatModel([ToolCall("launch", "", id="1"), "x"]),
+        tools=[launch],
+        advisors=[watching],
+        telemetry=telemetry.options,
+    )
+
+    async def drive() -> list[ToolResult]:
+        run = client.prompt("?").start()
+        while step := run.next():
+            if isinstance(step, ExecuteTools):
+                decide(step)
+            run.perform(step) if how == "perform" else await run.aperform(step)
+        return list(run.response.tool_results)
+
+    return asyncio.run(patiently(drive()))
+
+
+@pytest.mark.parametrize("how", ["perform", "aperform"])
+def test_a_driver_says_who_refuses_and_why(how: str) -> None:
+    telemetry, watching = Telemetry(), Watching()
+    (result,) = driven(how, telemetry, watching, lambda step: step.deny("1", MARKER, code="too_late", by="ana"))
+    assert (result.decision, result.reason_code, result.by) == ("denied", "too_late", "ana")
+    assert_told(telemetry, watching, "refuse_tool launch", [None, "too_late", "ana"])
+
+
+@pytest.mark.parametrize("how", ["perform", "aperform"])
+def test_a_driver_says_who_approves(how: str) -> None:
+    telemetry, watching = Telemetry(), Watching()
+    (result,) = driven(how, telemetry, watching, lambda step: step.approve("1", by="ana"))
+    assert (result.decision, result.by) == ("approved", "ana")
+    assert_told(telemetry, watching, "execute_tool launch", [None, None, "ana"])
+
+
+def test_an_approval_is_not_held_against_the_person_when_an_advisor_refuses_the_call() -> None:
+    telemetry, watching = Telemetry(), Watching()
+    client = ChatClient(
+        ScriptedChatModel([ToolCall("launch", "", id="1"), "x"]),
+        tools=[launch],
+        advisors=[watching, Desk(by=None)],
+        telemetry=telemetry.options,
+    )
+    run = client.prompt("?").start()
+    while step := run.next():
+        if isinstance(step, ExecuteTools):
+            step.approve("1", by="ana")
+        run.perform(step)
+    assert_told(telemetry, watching, "refuse_tool launch", ["desk", "weekend", None])
+
+
+def test_codes_and_advisors_that_are_computed_do_not_add_series_without_end() -> None:
+    telemetry = Telemetry()
+    turns = [adds(number, 1) for number in range(100)]
+    calls = iter(range(1000))
+
+    class Computing(Advisor):
+        name, order = "computing", 400
+
+        async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+            number = next(calls)
+            result = call.denied("no", code=f"code-{number}", by=f"person-{number}")
+            return ToolResult(
+                result.call_id,
+                result.name,
+                "no",
+                decision="denied",
+                reason_code=result.reason_code,
+                advisor=f"advisor-{number}",
+            )
+
+    client = ChatClient(
+        ScriptedChatModel([*turns, "x"]),
+        tools=[add],
+        advisors=[Computing()],
+        limits=LoopLimits(max_iterations=None, max_calls_per_tool=101),
+        telemetry=telemetry.options,
+    )
+    client.prompt("?").call()
+    points = telemetry.metric(names.TOOL_DECISIONS.name)
+    assert sum(point.total for point in points) == 100
+    for label in (names.REASON_CODE, names.ADVISOR_NAME):
+        told = {point.labels[label] for point in points}
+        assert len(told) <= names.MOST_WORDS_OF_A_LABEL + 1
+        assert names.OTHER in told
+
+
+def test_what_cannot_name_a_person_or_a_reason_is_refused() -> None:
+    model = ScriptedChatModel([[ToolCall("fail", "", id="1")], "x"])
+    run = ChatClient(model, tools=[fail]).prompt("?").start()
+    while not isinstance(step := run.next(), ExecuteTools):
+        assert step is not None
+        run.perform(step)
+    for decide, wrong in (
+        (lambda: step.deny("1", "no", by=7), "by must be a str or None, not int"),  # type: ignore[arg-type]
+        (lambda: step.deny("1", "no", code=7), "code must be a str or None, not int"),  # type: ignore[arg-type]
+        (lambda: step.deny("1", None), "reason must be a str, not None"),  # type: ignore[arg-type]
+        (lambda: step.approve("1", by=["ana"]), "by must be a str or None, not list"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=wrong):
+            decide()
+    with pytest.raises(ValueError, match="by must not be blank"):
+        step.approve("1", by=" ")
+    run.close()

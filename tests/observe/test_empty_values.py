@@ -1,0 +1,83 @@
+"""Values that say nothing are left out of spans, metrics, logs and events; 0 and False are values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helpers import MODES, Telemetry, run
+from tests.observe.embedders import Embedder
+from tests.observe.runs import USAGE, add, adds
+from traced_tools import (
+    AssistantMessage,
+    ChatClient,
+    ChatOptions,
+    ObserverAdvisor,
+    ToolInvocation,
+    ToolResult,
+)
+from traced_tools.advisors.base import Advisor
+from traced_tools.events import OtlpEventExporter
+from traced_tools.models import ChatResponse
+from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+
+class Nameless(ScriptedChatModel):
+    """Says nothing of itself."""
+
+    provider, server_address = "", ""
+
+
+class Terse(Advisor):
+    """Refuses without a word for why."""
+
+    name, order = "terse", 350
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        return call.denied("no", code="")
+
+
+def answers(content: Any) -> ChatResponse:
+    """Return an answer of a server that fills its fields with nothing."""
+    return ChatResponse(AssistantMessage(content), usage=USAGE, finish_reason="stop", id="", model="")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_model_leaves_empty_is_left_out_of_all_signals(mode: str) -> None:
+    telemetry = Telemetry()
+    exporter = OtlpEventExporter(telemetry.logger_provider)
+    client = ChatClient(
+        Nameless([answers([adds(1, 2)]), answers("three")], model=""),
+        tools=[add],
+        advisors=[Terse(), ObserverAdvisor([exporter])],
+        options=ChatOptions(stop=(), temperature=0.0, seed=0),
+        telemetry=telemetry.options,
+    )
+    run(client.prompt("1+2?", conversation_id=""), mode)
+    assert empty_in(telemetry) == []
+    chat = telemetry.named("chat")[0].attributes or {}
+    assert {name: chat[name] for name in (names.REQUEST_TEMPERATURE, names.REQUEST_SEED)} == {
+        names.REQUEST_TEMPERATURE: 0.0,
+        names.REQUEST_SEED: 0,
+    }
+    assert names.REQUEST_STOP_SEQUENCES not in chat
+    assert names.RESPONSE_ID not in chat and names.RESPONSE_MODEL not in chat
+
+
+def test_what_is_embedded_outside_a_run_carries_no_empty_agent(telemetry: Telemetry) -> None:
+    Embedder().embed(["one"], telemetry=telemetry.options)
+    assert empty_in(telemetry) == []
+    assert telemetry.metric(names.OPERATION_DURATION.name)
+
+
+def empty_in(telemetry: Telemetry) -> list[tuple[str, str]]:
+    """Return where something is empty: in what, and which attribute."""
+    carriers = [
+        *((span.name, span.attributes or {}) for span in telemetry.spans),
+        *((point.name, point.labels) for point in telemetry.points()),
+        *((event.name, event.attributes) for event in telemetry.events),
+    ]
+    return [(name, key) for name, attributes in carriers for key, value in attributes.items() if value in ("", ())]

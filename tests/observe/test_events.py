@@ -1,0 +1,269 @@
+"""Log-based events: what happened to each call and each run, built only when somebody listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from tests.helpers import MODES, Event, Telemetry, context_of, run
+from tests.observe.runs import USAGE, Guard, add, adds, fail
+from tests.support import ASYNC_MODES
+from traced_tools import ChatClient, ExecuteTools, LoopLimits, TelemetryOptions, ToolCall, tool
+from traced_tools.observe import log_events as logs
+from traced_tools.observe import names
+from traced_tools.observe.model_calls import ChatScope
+from traced_tools.observe.spans import AgentScope
+from traced_tools.observe.tool_calls import ToolScope
+from traced_tools.testing import ScriptedChatModel
+
+INTENT, DECISION, OUTCOME = (
+    each.name for each in (names.TOOL_INTENT_EVENT, names.TOOL_DECISION_EVENT, names.TOOL_OUTCOME_EVENT)
+)
+STOP, TOOL_EXCEPTION, OPERATION_EXCEPTION = (
+    each.name for each in (names.LOOP_STOP_EVENT, names.TOOL_EXCEPTION_EVENT, names.OPERATION_EXCEPTION_EVENT)
+)
+
+
+@tool(requires_approval=True)
+def launch() -> str:
+    """Launch."""
+    return "gone"
+
+
+def client_of(telemetry: Telemetry, *turns: Any, **settings: Any) -> ChatClient:
+    tools = {"tools": [add, fail, launch], **settings}
+    return ChatClient(ScriptedChatModel(list(turns), usage=USAGE), name="travel", telemetry=telemetry.options, **tools)
+
+
+def of_call(telemetry: Telemetry, call_id: str) -> list[Event]:
+    return [each for each in telemetry.events if each.attributes.get(names.TOOL_CALL_ID) == call_id]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_runs_is_intended_decided_and_ended_in_that_order(mode: str) -> None:
+    telemetry = Telemetry()
+    response = run(client_of(telemetry, adds(1, 2), "three").prompt("?", conversation_id="c-1"), mode)
+    (result,) = response.tool_results
+    events = of_call(telemetry, result.call_id)
+    assert [each.name for each in events] == [INTENT, DECISION, OUTCOME]
+    common = {
+        names.RUN_ID: response.run_id,
+        names.AGENT_NAME: "travel",
+        names.CONVERSATION_ID: "c-1",
+        names.ITERATION_INDEX: 1,
+        names.TOOL_NAME: "add",
+        names.TOOL_TYPE: "function",
+        names.TOOL_CALL_ID: result.call_id,
+        names.TOOL_SOURCE: "local",
+    }
+    own: list[dict[str, Any]] = [
+        {names.TOOL_BATCH_INDEX: 0, names.TOOL_BATCH_SIZE: 1, names.TOOL_ARGUMENTS_SIZE: 16},
+        {names.TOOL_DECISION: "allowed"},
+        {names.TOOL_OUTCOME: "ok", names.TOOL_ATTEMPTS: 1, names.TOOL_RESULT_SIZE: 1},
+    ]
+    assert [dict(each.attributes) for each in events] == [{**common, **each} for each in own]
+    span = context_of(telemetry.one("execute_tool add"))
+    assert {(each.trace_id, each.span_id) for each in events} == {(span.trace_id, span.span_id)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_is_allowed_is_said_to_be_before_it_starts(mode: str) -> None:
+    telemetry = Telemetry()
+    seen: list[str] = []
+
+    def look() -> str:
+        """Look at what has been said so far."""
+        seen.extend(each.name for each in telemetry.events)
+        return "x"
+
+    run(client_of(telemetry, ToolCall("look"), "done", tools=[look]).prompt("?"), mode)
+    assert seen == [INTENT, DECISION]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("call", "decision", "advisor", "error"),
+    [
+        (ToolCall("invented", {}, id="1"), "unknown_tool", None, "unknown_tool"),
+        (ToolCall("add", {"a": "x"}, id="1"), "invalid_arguments", None, "invalid_arguments"),
+        (ToolCall("fail", {}, id="1"), "denied", "guard", None),
+        (ToolCall("launch", {}, id="1"), "denied", None, None),
+        (ToolCall("add", {"a": 1, "b": 2}, id="1"), "limited", None, None),
+    ],
+)
+def test_a_call_that_is_refused_has_a_decision_and_no_outcome(
+    mode: str, call: ToolCall, decision: str, advisor: str | None, error: str | None
+) -> None:
+    telemetry = Telemetry()
+    limits = LoopLimits(max_tokens=5) if decision == "limited" else LoopLimits()
+    run(client_of(telemetry, call, "done", advisors=[Guard()], limits=limits).prompt("?"), mode)
+    intent, decided = of_call(telemetry, "1")
+    assert (intent.name, decided.name) == (INTENT, DECISION)
+    assert decided.attributes[names.TOOL_DECISION] == decision
+    assert decided.attributes.get(names.ADVISOR_NAME) == advisor
+    assert decided.attributes.get(names.ERROR_TYPE) == error
+    assert (
+        decided.span_id == context_of(telemetry.named(f"refuse_tool {decided.attributes[names.TOOL_NAME]}")[0]).span_id
+    )
+
+
+def test_an_approved_call_is_said_to_be() -> None:
+    telemetry = Telemetry()
+    driven = client_of(telemetry, ToolCall("launch", {}, id="1"), "done").prompt("?").start()
+    while step := driven.next():
+        if isinstance(step, ExecuteTools):
+            step.approve("1")
+        driven.perform(step)
+    _, decided, ended = of_call(telemetry, "1")
+    assert decided.attributes[names.TOOL_DECISION] == "approved"
+    assert ended.attributes[names.TOOL_OUTCOME] == "ok"
+    assert (telemetry.one("execute_tool launch").attributes or {})[names.TOOL_DECISION] == "approved"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tools_exception_is_an_event_with_its_type_alone(mode: str) -> None:
+    telemetry = Telemetry()
+    run(client_of(telemetry, ToolCall("fail", {"reason": "secret"}, id="1"), "done").prompt("?"), mode)
+    (event,) = telemetry.events_named(TOOL_EXCEPTION)
+    assert (event.severity, dict(event.attributes)) == ("WARN", {names.EXCEPTION_TYPE: "RuntimeError"})
+    assert event.span_id == context_of(telemetry.one("execute_tool fail")).span_id
+    outcome = of_call(telemetry, "1")[-1]
+    assert outcome.attributes[names.ERROR_TYPE] == "RuntimeError"
+    assert telemetry.events_named(OPERATION_EXCEPTION) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_models_exception_is_an_event_with_its_type_alone(mode: str) -> None:
+    telemetry = Telemetry()
+    with pytest.raises(RuntimeError):
+        run(client_of(telemetry, RuntimeError("secret")).prompt("?"), mode)
+    (event,) = telemetry.events_named(OPERATION_EXCEPTION)
+    assert (event.severity, dict(event.attributes)) == ("WARN", {names.EXCEPTION_TYPE: "RuntimeError"})
+    assert event.span_id == context_of(telemetry.one("chat scripted")).span_id
+    assert telemetry.events_named(STOP)[0].attributes[names.ERROR_TYPE] == "RuntimeError"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_end_of_a_run_says_why_and_what_it_used(mode: str) -> None:
+    telemetry = Telemetry()
+    response = run(client_of(telemetry, adds(1, 2), "three").prompt("?"), mode)
+    (event,) = telemetry.events_named(STOP)
+    assert event.severity == "INFO"
+    assert dict(event.attributes) == {
+        names.RUN_ID: response.run_id,
+        names.AGENT_NAME: "travel",
+        names.REQUEST_MODEL: "scripted",
+        names.LOOP_STOP_REASON: "answered",
+        names.LOOP_ITERATIONS: 2,
+        names.LOOP_TOOL_CALLS: 1,
+        names.USAGE_INPUT_TOKENS: 18,
+        names.USAGE_OUTPUT_TOKENS: 8,
+    }
+    assert event.span_id == context_of(telemetry.one("invoke_agent travel")).span_id
+    assert telemetry.events[-1] == event
+
+
+@pytest.mark.parametrize("mode", ["stream", "astream"])
+def test_a_run_that_is_left_says_so_and_is_no_exception(mode: str) -> None:
+    telemetry = Telemetry()
+    spec = client_of(telemetry, "one two three").prompt("?")
+
+    async def leave() -> None:
+        async with spec.astream() as stream:
+            await anext(stream)
+
+    if mode in ASYNC_MODES:
+        import asyncio
+
+        asyncio.run(leave())
+    else:
+        with spec.stream() as stream:
+            next(stream)
+    (event,) = telemetry.events
+    assert event.attributes[names.LOOP_STOP_REASON] == "cancelled"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_events_know_their_span_also_when_it_is_not_sampled(mode: str) -> None:
+    telemetry = Telemetry(sampler=ALWAYS_OFF)
+    run(client_of(telemetry, adds(1, 2), "three").prompt("?"), mode)
+    assert {each.name for each in telemetry.events} == {INTENT, DECISION, OUTCOME, STOP}
+    assert all(each.trace_id for each in telemetry.events)
+
+
+class Deaf(SimpleLogRecordProcessor):
+    """Wants no event at all."""
+
+    def enabled(self, **asked: Any) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("processor", [None, Deaf])
+def test_what_nobody_wants_is_not_built(mode: str, processor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError("an event was built")
+
+    for kind, build in ((AgentScope, "_stop"), (ChatScope, "_details"), (ToolScope, "_intended")):
+        monkeypatch.setattr(kind, build, never)
+    for build in ("_decided", "_ended", "_identity"):
+        monkeypatch.setattr(ToolScope, build, never)
+    telemetry, provider = Telemetry(), LoggerProvider(shutdown_on_exit=False)
+    if processor is not None:
+        provider.add_log_record_processor(processor(InMemoryLogRecordExporter()))
+    options = TelemetryOptions(
+        tracer_provider=telemetry.tracer_provider,
+        meter_provider=telemetry.meter_provider,
+        logger_provider=provider,
+        capture="SPAN_AND_EVENT",
+    )
+    client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)
+    run(client.prompt("?"), mode)
+    assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_logger_nothing_asks_whether_events_are_wanted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any, **keywords: Any) -> Any:
+        raise AssertionError("an event was about to be emitted")
+
+    for module in ("model_calls", "tool_calls", "spans", "scope"):
+        monkeypatch.setattr(f"traced_tools.telemetry.{module}.emit", never)
+    telemetry = Telemetry()
+    options = TelemetryOptions(tracer_provider=telemetry.tracer_provider, meter_provider=telemetry.meter_provider)
+    client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)
+    run(client.prompt("?"), mode)
+    assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
+
+
+class Broken(SimpleLogRecordProcessor):
+    """Raises instead of taking an event."""
+
+    def on_emit(self, log_record: Any) -> None:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_logging_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traced_tools.observe.scope._reported", set())
+    telemetry, provider = Telemetry(), LoggerProvider(shutdown_on_exit=False)
+    provider.add_log_record_processor(Broken(InMemoryLogRecordExporter()))
+    options = TelemetryOptions(
+        tracer_provider=telemetry.tracer_provider,
+        meter_provider=telemetry.meter_provider,
+        logger_provider=provider,
+    )
+    client = ChatClient(ScriptedChatModel([adds(1, 2), "x"]), tools=[add], telemetry=options)
+    assert run(client.prompt("?"), mode).content == "x"
+    assert telemetry.metric(names.TELEMETRY_FAILURES.name)[0].total == 4
+
+
+def test_the_severities_of_the_table_are_those_of_opentelemetry() -> None:
+    for event in names.EVENTS.values():
+        assert logs._SEVERITIES[event.severity].name == event.severity

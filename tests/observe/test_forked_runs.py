@@ -1,0 +1,75 @@
+"""A forked child begins with no runs under way, and waits for no lock that was held when it was forked."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers import Telemetry
+from traced_tools import ChatClient, ToolCall
+from traced_tools.observe import names
+from traced_tools.observe import run_telemetry as run
+from traced_tools.testing import ScriptedChatModel
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+
+
+def status_of_child(work: Callable[[], None]) -> int:
+    """Fork, have the child work, and return its exit status; a child that hangs is ended by its alarm."""
+    import signal
+
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    signal.alarm(5)
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def ask(telemetry: Telemetry) -> None:
+    ChatClient(ScriptedChatModel(["x"]), name="child", telemetry=telemetry.options).prompt("?").call()
+
+
+def test_what_is_under_way_in_the_parent_is_not_under_way_in_its_child() -> None:
+    telemetry = Telemetry()
+
+    def check() -> None:
+        ask(telemetry)
+        for metric in (names.RUN_ACTIVE, names.TOOL_ACTIVE, names.RUN_OLDEST_ACTIVE):
+            assert not any(point.total for point in telemetry.metric(metric.name))
+
+    def fork() -> str:
+        """Fork."""
+        return str(status_of_child(check))
+
+    model = ScriptedChatModel([ToolCall("fork"), "x"])
+    response = ChatClient(model, tools=[fork], telemetry=telemetry.options).prompt("?").call()
+    assert response.tool_results[0].content == "0"
+
+
+@pytest.mark.parametrize("lock", ["providers", "runs"])
+def test_a_child_that_is_forked_while_a_lock_is_held_runs_all_the_same(lock: str) -> None:
+    telemetry, fresh = Telemetry(), Telemetry()
+    ask(telemetry)
+    instruments = run.instruments_of(telemetry.meter_provider)
+    assert instruments is not None
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with run._making if lock == "providers" else instruments.runs_under_way._lock:
+            held.set()
+            forked.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(5)
+    try:
+        assert status_of_child(lambda: ask(fresh if lock == "providers" else telemetry)) == 0
+    finally:
+        forked.set()
+        thread.join()

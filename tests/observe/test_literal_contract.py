@@ -1,0 +1,61 @@
+"""What the contract says in numbers, spelled out once more: the table must not drift from it unnoticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from traced_tools.observe import names
+
+STEPS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+RUNS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "boundaries"),
+    [
+        ("gen_ai.invoke_agent.duration", "s", RUNS),
+        ("gen_ai.invoke_agent.inference_calls", "{inference_call}", COUNTS),
+        ("gen_ai.invoke_agent.tool_calls", "{tool_call}", COUNTS),
+        ("gen_ai.execute_tool.duration", "s", STEPS),
+        ("gen_ai.client.operation.duration", "s", STEPS),
+        ("gen_ai.client.operation.time_to_first_chunk", "s", STEPS),
+        ("gen_ai.client.operation.time_per_output_chunk", "s", STEPS),
+        ("gen_ai.client.token.usage", "{token}", TOKENS),
+        ("gen_ai.client.inference.duration", "s", STEPS),
+        ("gen_ai.client.inference.operation.input_tokens", "{token}", TOKENS),
+        ("traced_tools.loop.iterations", "{iteration}", COUNTS),
+        ("traced_tools.iteration.duration", "s", STEPS),
+    ],
+)
+def test_a_histogram_has_the_unit_and_the_buckets_of_the_contract(
+    metric: str, unit: str, boundaries: tuple[float, ...]
+) -> None:
+    declared = names.METRICS[metric]
+    assert (declared.instrument, declared.unit, declared.boundaries) == ("histogram", unit, boundaries)
+
+
+def test_the_buckets_of_advisors_reach_from_a_tenth_of_a_millisecond_to_ten_seconds() -> None:
+    boundaries = names.METRICS["traced_tools.advisor.duration"].boundaries
+    assert (boundaries[0], boundaries[-1]) == (0.0001, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "instrument", "unit"),
+    [
+        ("traced_tools.tool.decisions", "counter", "{decision}"),
+        ("traced_tools.tool.retries", "counter", "{retry}"),
+        ("traced_tools.tool.active", "updowncounter", "{tool_call}"),
+        ("traced_tools.run.active", "updowncounter", "{run}"),
+        ("traced_tools.run.oldest_active", "gauge", "s"),
+        ("traced_tools.usage.cost", "counter", "{USD}"),
+        ("traced_tools.usage.unpriced_tokens", "counter", "{token}"),
+        ("traced_tools.export.queue.size", "gauge", "{item}"),
+    ],
+)
+def test_the_other_metrics_have_the_instrument_and_the_unit_of_the_contract(
+    metric: str, instrument: str, unit: str
+) -> None:
+    declared = names.METRICS[metric]
+    assert (declared.instrument, declared.unit) == (instrument, unit)

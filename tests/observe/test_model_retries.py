@@ -1,0 +1,131 @@
+"""What is counted when a provider refuses requests: what is sent again, how long that takes, and rate limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+
+from tests.helpers import MODES, Point, Telemetry, run
+from traced_tools import ChatClient, ModelError, RateLimited, TelemetryOptions
+from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel, RetryPolicy
+from traced_tools.observe import names
+from traced_tools.observe.model_calls import call_here
+from traced_tools.observe.scope import OFF
+from traced_tools.testing import Fault, ReplayServer, Reply
+
+BUSY = Reply.json({}, 429, {"Retry-After": "0.01"})
+BROKEN = Reply.json({}, 503)
+VECTORS = Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})
+RATE_LIMITED, FAILED = "traced_tools.errors.RateLimited", "traced_tools.errors.ModelError"
+
+
+def said(mode: str) -> Reply:
+    """Return an answer for a mode."""
+    if "stream" in mode:
+        choice = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
+        return Reply.sse([choice, "[DONE]"])
+    return Reply.json({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+
+
+@pytest.fixture
+def asked(telemetry: Telemetry) -> Iterator[Callable[..., None]]:
+    """Ask an agent whose provider gives these replies."""
+
+    def ask(replies: list[Any], mode: str = "call", retries: int = 2) -> None:
+        policy = RetryPolicy(retries, first_delay=0.001)
+        with ReplayServer(replies) as server, OpenAIChatModel("m", base_url=server.url, retries=policy) as model:
+            run(ChatClient(model, name="busy", telemetry=telemetry.options).prompt("?"), mode)
+
+    yield ask
+
+
+def by_reason(points: list[Point]) -> dict[tuple[Any, Any], float]:
+    return {(each.labels.get(names.RESPONSE_STATUS), each.labels.get(names.ERROR_TYPE)): each.total for each in points}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_request_that_is_sent_again_is_counted_by_why_it_failed(
+    telemetry: Telemetry, asked: Callable[..., None], mode: str
+) -> None:
+    asked([BUSY, BROKEN, said(mode)], mode)
+    retries = telemetry.metric(names.MODEL_RETRIES.name)
+    assert by_reason(retries) == {(429, RATE_LIMITED): 1, (503, FAILED): 1}
+    waited = by_reason(telemetry.metric(names.MODEL_RETRY_WAIT.name))
+    assert waited[429, RATE_LIMITED] == 0.01
+    assert 0.0015 <= waited[503, FAILED] <= 0.002
+    (limited,) = telemetry.metric(names.MODEL_RATE_LIMITS.name)
+    assert limited.total == 1
+    for point in (limited, *retries):
+        labels = point.labels
+        assert (labels[names.AGENT_NAME], labels[names.PROVIDER_NAME], labels[names.REQUEST_MODEL]) == (
+            "busy",
+            "openai",
+            "m",
+        )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rate_limit_that_ends_the_call_is_counted_and_no_retry(
+    telemetry: Telemetry, asked: Callable[..., None], mode: str
+) -> None:
+    with pytest.raises(RateLimited):
+        asked([Reply.json({}, 429, {"Retry-After": "3600"})], mode)
+    assert [point.total for point in telemetry.metric(names.MODEL_RATE_LIMITS.name)] == [1]
+    assert telemetry.metric(names.MODEL_RETRIES.name) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_without_spans_notes_no_retries_on_a_span_of_the_application(telemetry: Telemetry, mode: str) -> None:
+    policy, silent = RetryPolicy(2, first_delay=0.001), TelemetryOptions(trace.NoOpTracerProvider())
+    with (
+        ReplayServer([BROKEN, said(mode)]) as server,
+        OpenAIChatModel("m", base_url=server.url, retries=policy) as model,
+    ):
+        with telemetry.tracer_provider.get_tracer("application").start_as_current_span("request"):
+            run(ChatClient(model, telemetry=silent).prompt("?"), mode)
+    assert telemetry.one("request").attributes == {}
+
+
+def test_a_connection_that_fails_has_no_status(telemetry: Telemetry, asked: Callable[..., None]) -> None:
+    asked([Fault.RESET, said("call")])
+    assert by_reason(telemetry.metric(names.MODEL_RETRIES.name)) == {(None, FAILED): 1}
+
+
+def test_the_statuses_that_a_provider_may_show_are_bounded(telemetry: Telemetry, asked: Callable[..., None]) -> None:
+    replies = [Reply.json({}, 500 + number, {"Retry-After": "0"}) for number in range(60)]
+    asked([*replies, said("call")], retries=60)
+    shown = by_reason(telemetry.metric(names.MODEL_RETRIES.name))
+    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert shown[None, FAILED] == 60 - names.MOST_WORDS_OF_A_LABEL
+
+
+@pytest.mark.parametrize("mode", ["call", "acall"])
+def test_embeddings_that_are_asked_for_again_are_counted_where_their_telemetry_goes(
+    telemetry: Telemetry, mode: str
+) -> None:
+    policy = RetryPolicy(2, first_delay=0.001)
+    with ReplayServer([BROKEN, VECTORS]) as server:
+        with OpenAIEmbeddingModel("m", base_url=server.url, retries=policy) as model:
+            if mode == "call":
+                model.embed(["one"], telemetry=telemetry.options)
+            else:
+                asyncio.run(_embed(model, telemetry))
+    (retried,) = telemetry.metric(names.MODEL_RETRIES.name)
+    assert retried.labels[names.OPERATION_NAME] == names.EMBEDDINGS
+    assert names.AGENT_NAME not in retried.labels
+
+
+async def _embed(model: OpenAIEmbeddingModel, telemetry: Telemetry) -> None:
+    async with model:
+        await model.aembed(["one"], telemetry=telemetry.options)
+
+
+def test_a_call_that_has_ended_is_not_the_one_under_way_any_more(telemetry: Telemetry) -> None:
+    with ReplayServer([BUSY]) as server, OpenAIEmbeddingModel("m", base_url=server.url, retries=0) as model:
+        with pytest.raises(ModelError):
+            model.embed(["one"], telemetry=telemetry.options)
+    assert call_here() is OFF

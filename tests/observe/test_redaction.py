@@ -1,0 +1,170 @@
+"""What a redactor and the size limit make of contents before anybody sees them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.observe.contents import CONTENT, on_events, on_spans, talk, told
+from tests.observe.runs import add
+from traced_tools import (
+    AssistantMessage,
+    ChatClient,
+    ContentCapture,
+    TelemetryOptions,
+    ToolCall,
+    UserMessage,
+)
+from traced_tools.models import ChatResponse
+from traced_tools.observe import genai_messages as shapes
+from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
+
+# The redactor.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_redactor_sees_each_value_before_anybody_and_decides(mode: str) -> None:
+    seen: dict[str, Any] = {}
+
+    def redact(name: str, value: Any) -> Any:
+        seen[name] = value
+        if name == names.TOOL_CALL_RESULT:
+            return None
+        return {"redacted": True} if name == names.TOOL_CALL_ARGUMENTS else value
+
+    telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact))
+    talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"), ToolCall("invented"))
+    assert set(seen) == CONTENT - {names.CONTENT_TRUNCATED}
+    attributes = telemetry.one("execute_tool add").attributes or {}
+    assert json.loads(str(attributes[names.TOOL_CALL_ARGUMENTS])) == {"redacted": True}
+    assert names.TOOL_CALL_RESULT not in attributes
+    (intent, *_) = telemetry.events_named(names.TOOL_INTENT_EVENT.name)
+    assert intent.attributes[names.TOOL_CALL_ARGUMENTS] == {"redacted": True}
+
+
+def raising(name: str, value: Any) -> Any:
+    raise ValueError(f"cannot redact {value}")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("redact", [raising, lambda name, value: object(), lambda name, value: b"x"])
+def test_a_redactor_that_fails_drops_the_value_and_is_counted(
+    mode: str, redact: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("traced_tools.observe.scope._reported", set())
+    caplog.set_level(logging.DEBUG)
+    telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact))
+    talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail", {"reason": MARKER}))
+    assert on_spans(telemetry) == on_events(telemetry) == set()
+    assert telemetry.metric(names.TELEMETRY_FAILURES.name)[0].total > 5
+    assert MARKER not in caplog.text
+    assert telemetry.one("execute_tool add").status.is_unset
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_redactor_changes_in_place_is_what_is_told_and_not_what_models_are_sent(mode: str) -> None:
+    def redact(name: str, value: Any) -> Any:
+        if name == names.TOOL_DEFINITIONS:
+            value[0]["parameters"].clear()
+        return value
+
+    telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact=redact))
+    model = ScriptedChatModel([ToolCall("add"), "x"])
+    run(ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"), mode)
+    assert '"parameters": {}' in str((telemetry.spans[0].attributes or {})[names.TOOL_DEFINITIONS])
+    assert all(each.tools[0].input_schema for each in model.requests)
+
+
+# The size limit.
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_value_is_cut_to_the_limit_and_marked(mode: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    talk(telemetry, mode, ToolCall("fail", {"reason": "x" * 100_000}))
+    attributes = telemetry.one("execute_tool fail").attributes or {}
+    cut = str(attributes[names.TOOL_CALL_ARGUMENTS])
+    assert 6000 < len(cut) <= 8192
+    assert json.loads(cut)["reason"].startswith("xxx")
+    assert attributes[names.CONTENT_TRUNCATED] is True
+    (intent,) = telemetry.events_named(names.TOOL_INTENT_EVENT.name)
+    assert intent.attributes[names.CONTENT_TRUNCATED] is True
+    for span in telemetry.spans:
+        for name in CONTENT & set(span.attributes or {}):
+            assert len(str((span.attributes or {})[name]).encode()) <= 8192, name
+
+
+def test_the_limit_can_be_set() -> None:
+    telemetry = Telemetry(capture=ContentCapture("SPAN_ONLY", max_bytes=300))
+    talk(telemetry, "call", ToolCall("fail", {"reason": "x" * 1000}))
+    assert len(str((telemetry.one("execute_tool fail").attributes or {})[names.TOOL_CALL_ARGUMENTS])) <= 300
+
+
+@pytest.mark.parametrize("arguments", [f'{{"n": {10**40}}}', '{"": 1}', '{"a": NaN}', "[" * 5000 + "]" * 5000, ""])
+def test_arguments_no_exporter_could_carry_are_told_as_well_as_can_be(
+    arguments: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    talk(telemetry, "call", ToolCall("add", arguments))
+    assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
+    assert names.TOOL_CALL_ARGUMENTS in (telemetry.one("refuse_tool add").attributes or {})
+    assert caplog.records == []
+
+
+def test_an_answer_without_a_finish_reason_has_one_in_its_shape() -> None:
+    response = ChatResponse(AssistantMessage("x"))
+    (message,) = shapes.output_messages(response.message, response.finish_reason, lambda name: True)
+    assert message["finish_reason"] == "stop"
+
+
+def test_a_redactor_that_asks_an_agent_itself_is_not_asked_about_that() -> None:
+    asked: list[str] = []
+
+    def redact(name: str, value: Any) -> Any:
+        asked.append(name)
+        inner.prompt("Is this fine?").call()
+        return value
+
+    telemetry = Telemetry(capture=ContentCapture("SPAN_ONLY", redact))
+    inner = ChatClient(ScriptedChatModel(["yes"] * 50), name="inner", telemetry=telemetry.options)
+    ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
+    assert 0 < len(asked) < 10
+    assert on_spans(telemetry)
+    assert names.INPUT_MESSAGES not in (telemetry.named("invoke_agent inner")[0].attributes or {})
+
+
+def test_an_async_redactor_is_refused() -> None:
+    async def redact(name: str, value: Any) -> Any:
+        return value
+
+    with pytest.raises(TypeError, match="plain function"):
+        ContentCapture("SPAN_ONLY", redact)
+
+
+def test_the_redactor_is_not_shown() -> None:
+    capture = ContentCapture("SPAN_ONLY", partial(raising, MARKER))
+    assert MARKER not in repr(capture) + repr(TelemetryOptions(capture=capture))
+
+
+def test_of_a_long_conversation_only_what_fits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Counted(shapes.InputMessages):
+        def __getitem__(self, index: Any) -> Any:
+            made.append(index)
+            return super().__getitem__(index)
+
+    monkeypatch.setattr(shapes, "InputMessages", Counted)
+    telemetry = Telemetry(capture="SPAN_ONLY")
+    before = [UserMessage(f"message {number} {'x' * 500}") for number in range(1000)]
+    ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?", messages=before).call()
+    assert 0 < len(made) < 200
+    last = told(telemetry, "chat scripted", names.INPUT_MESSAGES)[-1]
+    assert last["parts"][0]["content"] == "?"

@@ -1,0 +1,141 @@
+"""Runs in other threads, and many at once in threads and tasks: each has the tree it would have alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from tests.helpers import MODES, Telemetry, context_of, run
+from tests.observe.cutting import Silence
+from tests.observe.runs import scenario, scenario_spec
+from tests.observe.told import lineage, lineage_of, point_shape, steady, told_events
+from tests.support import ASYNC_MODES, PATIENCE, Counting, arun, in_time, patiently
+from traced_tools.observe import names
+
+RUNS = 24
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    with Silence() as silence:
+        yield
+    assert silence.said == []
+
+
+@pytest.fixture
+def counting(telemetry: Telemetry) -> Iterator[Counting]:
+    """Holds every span to begin and to end once."""
+    counting = Counting()
+    telemetry.tracer_provider.add_span_processor(counting)
+    yield counting
+    assert counting.begun == counting.ended
+    assert set(counting.ended.values()) == {1}
+
+
+@pytest.fixture(scope="module")
+def alone() -> Telemetry:
+    telemetry = Telemetry()
+    scenario(telemetry, "call")
+    return telemetry
+
+
+def by_trace(telemetry: Telemetry) -> list[list[ReadableSpan]]:
+    traces = defaultdict(list)
+    for span in telemetry.spans:
+        traces[context_of(span).trace_id].append(span)
+    return list(traces.values())
+
+
+def assert_each_as(alone: Telemetry, telemetry: Telemetry, runs: int) -> None:
+    """Each trace has the spans of the run that was alone, and the series have been recorded so many times as often."""
+    traces = by_trace(telemetry)
+    assert len(traces) == runs
+    expected = lineage(alone)
+    assert [trace for trace in map(lineage_of, traces) if trace != expected] == []
+    assert sorted(told_events(telemetry), key=str) == sorted(told_events(alone) * runs, key=str)
+    found = {point.key: point for point in steady(telemetry)}
+    once = {point.key: point for point in steady(alone)}
+    assert set(found) == set(once)
+    for key, point in once.items():
+        is_gauge = names.METRICS[point.name].instrument in ("gauge", "counter", "updowncounter")
+        assert found[key].count == (1 if is_gauge else point.count * runs), key
+        if names.METRICS[point.name].unit != "s":
+            assert found[key].total == point.total * runs, key
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_in_another_thread_is_told_the_same(
+    mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
+) -> None:
+    in_time(lambda: scenario(telemetry, mode))
+    assert lineage(telemetry) == lineage(alone)
+    assert [point_shape(each) for each in steady(telemetry)] == [point_shape(each) for each in steady(alone)]
+    assert told_events(telemetry) == told_events(alone)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_runs_at_once_in_many_threads_are_told_as_if_each_were_alone(
+    mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
+) -> None:
+    at_once(telemetry, lambda number: mode)
+    assert_each_as(alone, telemetry, RUNS)
+
+
+def test_runs_of_all_modes_at_once_are_told_as_if_each_were_alone(
+    telemetry: Telemetry, alone: Telemetry, counting: Counting
+) -> None:
+    at_once(telemetry, lambda number: MODES[number % len(MODES)])
+    assert_each_as(alone, telemetry, RUNS)
+
+
+def at_once(telemetry: Telemetry, mode_of: Callable[[int], str]) -> None:
+    ready = threading.Barrier(RUNS)
+
+    def one(number: int) -> str:
+        ready.wait(PATIENCE)
+        return run(scenario_spec(telemetry), mode_of(number)).content
+
+    with ThreadPoolExecutor(RUNS) as pool:
+        assert set(pool.map(one, range(RUNS), timeout=4 * PATIENCE)) == {"three it is"}
+
+
+@pytest.mark.parametrize("mode", ASYNC_MODES)
+def test_runs_at_once_in_many_tasks_are_told_as_if_each_were_alone(
+    mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
+) -> None:
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(arun(mode, scenario_spec(telemetry)) for _ in range(RUNS)))
+
+    responses = asyncio.run(patiently(main()))
+    assert {response.content for response in responses} == {"three it is"}
+    assert_each_as(alone, telemetry, RUNS)
+
+
+def test_streams_that_are_read_in_turns_are_told_as_if_each_were_alone(
+    telemetry: Telemetry, alone: Telemetry, counting: Counting
+) -> None:
+    streams = [scenario_spec(telemetry).stream() for _ in range(RUNS)]
+    left = list(streams)
+    while left:
+        left = [stream for stream in left if next(stream, None) is not None]
+    assert {stream.response.content for stream in streams} == {"three it is"}
+    assert_each_as(alone, telemetry, RUNS)
+
+
+def test_async_streams_that_are_read_in_turns_are_told_as_if_each_were_alone(
+    telemetry: Telemetry, alone: Telemetry, counting: Counting
+) -> None:
+    async def main() -> None:
+        left = [scenario_spec(telemetry).astream() for _ in range(RUNS)]
+        while left:
+            left = [stream for stream in left if await anext(stream, None) is not None]
+
+    asyncio.run(patiently(main()))
+    assert_each_as(alone, telemetry, RUNS)

@@ -1,0 +1,215 @@
+"""What is not told although contents are: of tools that say so, of tools nobody knows, and of the tool context."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.observe.contents import quiet, talk
+from tests.observe.runs import add
+from traced_tools import (
+    Advisor,
+    AssistantMessage,
+    ChatClient,
+    ChatClientRequest,
+    ChatClientResponse,
+    FunctionToolCallback,
+    LoopLimits,
+    ToolCall,
+    ToolDefinition,
+    ToolInvocation,
+    ToolMessage,
+    ToolMetadata,
+    ToolResult,
+    ToolResultPart,
+    UserMessage,
+    tool,
+)
+from traced_tools.advisors.base import AdviseNext
+from traced_tools.models import OpenAIChatModel
+from traced_tools.observe import names
+from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
+from traced_tools.tools.execution import CallNext
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["discreet", "quiet"])
+def test_a_tool_that_is_not_captured_is_silent_everywhere(mode: str, name: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    talk(telemetry, mode, ToolCall(name, {"secret": MARKER}), ToolCall("add", {"a": 1, "b": 2}))
+    assert names.TOOL_CALL_ARGUMENTS in (telemetry.one("execute_tool add").attributes or {})
+    for span in telemetry.spans:
+        assert MARKER not in span.to_json(), span.name
+    assert MARKER not in everything([[event.name, event.attributes] for event in telemetry.events])
+
+
+class Indiscreet(Advisor):
+    """Quotes the arguments of a call as it raises."""
+
+    name, order = "indiscreet", 300
+
+    async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
+        raise LookupError(call.arguments)
+
+
+class Wrapping(Advisor):
+    """Raises another error from one."""
+
+    name, order = "wrapping", 100
+
+    async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+        try:
+            return await call_next(request)
+        except LookupError as error:
+            raise RuntimeError(f"because: {error}") from error
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("around", [[], [Wrapping()]])
+def test_what_an_advisor_raises_around_such_a_tool_is_told_by_its_type_alone(mode: str, around: list[Advisor]) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "x"])
+    client = ChatClient(model, tools=[quiet], advisors=[Indiscreet(), *around], telemetry=telemetry.options)
+    with pytest.raises(RuntimeError if around else LookupError):
+        run(client.prompt("?"), mode)
+    (hook,) = telemetry.named("advise_tool indiscreet")
+    assert (hook.attributes or {})[names.ERROR_TYPE] == "LookupError"
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
+    assert MARKER not in everything([event.attributes for event in telemetry.events])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_a_tool_the_run_does_not_know_the_conversation_tells_only_the_name(mode: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    before = [
+        UserMessage("hello"),
+        AssistantMessage([ToolCall("quiet", {"secret": MARKER}, id="1")]),
+        ToolMessage([ToolResultPart(call_id="1", name="quiet", content=MARKER)]),
+    ]
+    client = ChatClient(ScriptedChatModel(["hi"]), telemetry=telemetry.options)
+    run(client.prompt("and now?", messages=before), mode)
+    assert "quiet" in str((telemetry.one("chat scripted").attributes or {})[names.INPUT_MESSAGES])
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
+    assert MARKER not in everything([event.attributes for event in telemetry.events])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_tools_context_is_never_told(mode: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "done"])
+    client = ChatClient(model, tools=[add], tool_context={"key": MARKER}, telemetry=telemetry.options)
+    run(client.prompt("?", tool_context={MARKER: MARKER}), mode)
+    assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
+    assert MARKER not in everything([event.attributes for event in telemetry.events])
+
+
+@pytest.mark.parametrize("mode", ["call", "stream"])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_ends_the_program_from_a_silent_tool_is_told_by_its_type_alone(mode: str, error: Any) -> None:
+    @tool(capture=False)
+    def pay() -> None:
+        """Pay."""
+        raise error("card 4242")
+
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    model = ScriptedChatModel([ToolCall("pay"), "x"])
+    with pytest.raises(error):
+        run(ChatClient(model, tools=[pay], telemetry=telemetry.options).prompt("?"), mode)
+    assert {span.status.description for span in telemetry.spans} <= {None, error.__name__}
+    assert [span for span in telemetry.spans if names.EXCEPTION_MESSAGE in (span.attributes or {})] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["Quiet", "quiet ", "invented"])
+def test_of_a_call_that_names_no_tool_only_the_name_is_told(mode: str, name: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    talk(telemetry, mode, ToolCall(name, {"secret": MARKER}))
+    assert (telemetry.one("refuse_tool _unknown").attributes or {})[names.TOOL_REQUESTED_NAME] == name
+    assert_untold(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_in_a_concluding_answer_tells_nothing_of_a_silent_tool(mode: str) -> None:
+    body = {"id": "1", "model": "m"}
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "bank_pay", "arguments": json.dumps({"secret": MARKER})},
+    }
+    choice = {"message": {"content": "", "tool_calls": [call]}, "finish_reason": "tool_calls"}
+    pay = FunctionToolCallback(quiet, name="bank.pay")
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    with ReplayServer([Reply.json({**body, "choices": [choice]})] * 2) as server:
+        with OpenAIChatModel("m", base_url=server.url) as model:
+            limits = LoopLimits(max_iterations=1)
+            client = ChatClient(model, tools=[pay], limits=limits, telemetry=telemetry.options)
+            run(client.prompt("?"), "call" if mode == "stream" else "acall" if mode == "astream" else mode)
+    assert_untold(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_direct_result_of_a_silent_tool_is_not_told_as_an_answer_now_or_later(mode: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    direct = FunctionToolCallback(quiet, metadata=ToolMetadata(return_direct=True))
+    model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "and on"])
+    client = ChatClient(model, tools=[direct], telemetry=telemetry.options)
+    response = run(client.prompt("?"), mode)
+    assert response.content == MARKER
+    run(client.prompt("and now?", messages=response.messages), mode)
+    assert_untold(telemetry)
+
+
+def test_a_tool_made_of_a_silent_one_is_silent() -> None:
+    made = [
+        FunctionToolCallback(quiet, metadata=ToolMetadata(timeout=5)),
+        FunctionToolCallback(partial(quiet), name="p"),
+        FunctionToolCallback(quiet, name="other"),
+    ]
+    assert [each.metadata.capture for each in made] == [False, False, False]
+    assert made[0].metadata.timeout == 5
+
+
+class Unspoken:
+    """A tool of the user's own whose metadata say nothing of capture."""
+
+    definition = ToolDefinition(name="unspoken")
+    metadata: Any = SimpleNamespace(
+        return_direct=False,
+        source="local",
+        timeout=None,
+        retries=0,
+        retry_on=(),
+        sequential=False,
+        requires_approval=False,
+    )
+
+    def call(self, tool_input: str, context: Any = None) -> str:
+        return MARKER
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tool_that_does_not_say_whether_it_may_be_told_is_silent(mode: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    model = ScriptedChatModel([ToolCall("unspoken"), "x"])
+    assert run(ChatClient(model, tools=[Unspoken()], telemetry=telemetry.options).prompt("?"), mode).content == "x"
+    assert_untold(telemetry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_that_quotes_a_silent_tool_as_it_fails_is_told_by_its_type_alone(mode: str) -> None:
+    telemetry = Telemetry(capture="SPAN_AND_EVENT")
+    model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), RuntimeError(MARKER)])
+    with pytest.raises(RuntimeError):
+        run(ChatClient(model, tools=[quiet], telemetry=telemetry.options).prompt("?"), mode)
+    assert_untold(telemetry)
+
+
+def assert_untold(telemetry: Telemetry) -> None:
+    for span in telemetry.spans:
+        assert MARKER not in span.to_json(), span.name
+    assert MARKER not in everything([[event.name, event.attributes] for event in telemetry.events])

@@ -1,0 +1,135 @@
+"""The tree of a run: the contract's, the same in each mode, below the application's own spans."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+
+from tests.helpers import MODES, Telemetry, run
+from tests.observe.closed_list import APPLICATION
+from tests.observe.runs import Guard, add, adds, scenario
+from tests.observe.told import lineage, point_shape, steady, told_events
+from traced_tools import (
+    ChatClient,
+    ChatClientResponse,
+    ToolCall,
+)
+from traced_tools.models import ChatModel, ChatRequest, ChatResponse
+from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
+
+
+def test_the_tree_of_a_run_is_the_one_of_the_contract(telemetry: Telemetry) -> None:
+    scenario(telemetry, "call")
+    passes = [
+        "before tool_calling",
+        ("advise observer", ["chat scripted"]),
+        "after tool_calling",
+    ]
+    loop = (
+        "advise tool_calling",
+        [
+            "initialize tool_calling",
+            ("iteration", [*passes, "execute_tool add", "execute_tool fail"]),
+            ("iteration", passes),
+            "finalize tool_calling",
+        ],
+    )
+    tree = telemetry.tree()
+    first = tree[0][1][0][1][0][1][1][1]
+    first[3:] = sorted(first[3:])  # two tools at once start in either order
+    assert tree == [("invoke_agent travel", [("advise memory", [loop])])]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_scenario_is_told_the_same_in_each_mode(telemetry: Telemetry, mode: str) -> None:
+    reference = Telemetry()
+    expected, response = scenario(reference, "call"), scenario(telemetry, mode)
+
+    def told(answer: ChatClientResponse) -> Any:
+        calls = [
+            (each.name, each.content, each.decision, each.outcome, each.error_type) for each in answer.tool_results
+        ]
+        return (answer.content, answer.messages, answer.usage, answer.stop_reason, answer.finish_reason, calls)
+
+    assert told(response) == told(expected)
+    assert lineage(telemetry) == lineage(reference)
+    assert [point_shape(each) for each in steady(telemetry)] == [point_shape(each) for each in steady(reference)]
+    assert told_events(telemetry) == told_events(reference) != []
+
+
+def test_children_lie_within_their_parents(telemetry: Telemetry) -> None:
+    scenario(telemetry, "call")
+    for span in telemetry.spans:
+        for child in telemetry.children(span):
+            assert (span.start_time or 0) <= (child.start_time or 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_advice_around_a_tool_hangs_below_the_tools_span(telemetry: Telemetry, mode: str) -> None:
+    client = ChatClient(
+        ScriptedChatModel([adds(1, 1), "two"]), tools=[add], advisors=[Guard()], telemetry=telemetry.options
+    )
+    run(client.prompt("?"), mode)
+    (hook,) = telemetry.children(telemetry.one("execute_tool add"))
+    assert hook.name == "advise_tool guard"
+    assert dict(hook.attributes or {}) == {
+        names.ADVISOR_NAME: "guard",
+        names.ADVISOR_HOOK: "advise_tool",
+        names.ADVISOR_ORDER: 350,
+        names.ITERATION_INDEX: 1,
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_hangs_below_the_applications_span_and_is_not_current_for_its_consumer(
+    telemetry: Telemetry, mode: str
+) -> None:
+    tracer = telemetry.tracer_provider.get_tracer(APPLICATION)
+    currents: list[object] = []
+    spec = ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?")
+
+    async def consume() -> None:
+        async with spec.astream() as stream:
+            async for _ in stream:
+                currents.append(trace.get_current_span())
+
+    with tracer.start_as_current_span("request") as outer:
+        if mode == "stream":
+            for _ in spec.stream():
+                currents.append(trace.get_current_span())
+        elif mode == "astream":
+            asyncio.run(consume())
+        else:
+            run(spec, mode)
+        currents.append(trace.get_current_span())
+    assert set(currents) == {outer}
+    (child,) = telemetry.children(telemetry.one("request"))
+    assert child.name == "invoke_agent assistant"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_spans_of_a_tool_and_a_model_hang_below_theirs(telemetry: Telemetry, mode: str) -> None:
+    tracer = telemetry.tracer_provider.get_tracer(APPLICATION)
+
+    def inside(label: str) -> str:
+        with tracer.start_as_current_span("own"):
+            return label
+
+    class Spanning(ChatModel):
+        model, provider = "spanning", "test"
+
+        def __init__(self) -> None:
+            self._script = ScriptedChatModel([ToolCall("inside", {"label": "x"}), "done"])
+
+        def call(self, request: ChatRequest) -> ChatResponse:
+            inside("model")
+            return self._script.call(request)
+
+    run(ChatClient(Spanning(), tools=[inside], telemetry=telemetry.options).prompt("?"), mode)
+    assert [span.name for span in telemetry.children(telemetry.one("execute_tool inside"))] == ["own"]
+    for chat in telemetry.named("chat spanning"):
+        assert [span.name for span in telemetry.children(chat)] == ["own"]

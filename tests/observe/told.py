@@ -1,0 +1,73 @@
+"""What runs tell, apart from times and ids, so that one can be compared with another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+from tests.helpers import Point, Telemetry, context_of
+from traced_tools.observe import names
+
+TIMES = {
+    names.ADVISOR_SELF_TIME,
+    names.TOOL_QUEUE_TIME,
+    names.RESPONSE_TIME_TO_FIRST_CHUNK,
+    names.RUN_ID,
+    names.TOOL_CALL_ID,
+}
+STREAMING = {names.REQUEST_STREAM, names.RESPONSE_TIME_TO_FIRST_CHUNK}
+STREAMING_METRICS = {names.TIME_TO_FIRST_CHUNK.name, names.TIME_PER_OUTPUT_CHUNK.name}
+
+
+def values_apart_from_times(span: ReadableSpan) -> dict[str, Any]:
+    """The attributes of a span; what differs from run to run is `…`."""
+    return _apart_from_times(span.attributes or {})
+
+
+def _apart_from_times(attributes: Any) -> dict[str, Any]:
+    return {key: "…" if key in TIMES else value for key, value in attributes.items()}
+
+
+def lineage(telemetry: Telemetry) -> list[Any]:
+    """Each span with the names above it, its kind, status and attributes, apart from times and ids."""
+    return lineage_of(telemetry.spans)
+
+
+def lineage_of(spans: Iterable[ReadableSpan]) -> list[Any]:
+    """The same of some spans; one whose parent is not among them stands at the top."""
+    by_id = {context_of(span).span_id: span for span in spans}
+
+    def path(span: ReadableSpan) -> tuple[str, ...]:
+        index = (span.attributes or {}).get(names.ITERATION_INDEX, "")
+        parent = None if span.parent is None else by_id.get(span.parent.span_id)
+        return (*(() if parent is None else path(parent)), f"{span.name} {index}")
+
+    found = []
+    for span in by_id.values():
+        attributes = {key: value for key, value in values_apart_from_times(span).items() if key not in STREAMING}
+        found.append((path(span), span.kind.name, span.status.status_code.name, sorted(attributes.items(), key=str)))
+    return sorted(found, key=str)
+
+
+def told_events(telemetry: Telemetry) -> list[Any]:
+    """Each event with the name of the span it belongs to, apart from times and ids."""
+    span_names = {context_of(span).span_id: span.name for span in telemetry.spans}
+    found = []
+    for event in telemetry.events:
+        attributes = {key: value for key, value in _apart_from_times(event.attributes).items() if key not in STREAMING}
+        where = span_names.get(event.span_id, "no span")
+        found.append((event.name, event.severity, where, sorted(attributes.items(), key=str)))
+    return sorted(found, key=str)
+
+
+def steady(telemetry: Telemetry) -> list[Point]:
+    """The series that each mode records."""
+    return sorted((each for each in telemetry.points() if each.name not in STREAMING_METRICS), key=lambda p: str(p.key))
+
+
+def point_shape(point: Point) -> Any:
+    """A series without its time, if it counts seconds."""
+    is_time = names.METRICS[point.name].unit == "s"
+    return point.key, point.count, "…" if is_time else point.total

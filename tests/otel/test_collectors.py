@@ -1,0 +1,294 @@
+"""Whatever a collector does: runs complete, losses are counted and told once, and the end comes in time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from tests.otel.collector import (
+    MARKER,
+    Collector,
+    absent,
+    accept,
+    answer,
+    close,
+    collecting,
+    collecting_grpc,
+    die_in_body,
+    die_in_headers,
+    drip,
+    endless,
+    garbage,
+    hang,
+    mute,
+    reject,
+    seconds,
+    send,
+)
+from tests.otel.pipelines import Pipelines, pipelines
+from tests.support import MODES, PATIENCE, run
+from traced_tools import ChatClient, ToolCall
+from traced_tools.observe import names
+from traced_tools.otel.exporters import make_exporter
+from traced_tools.otel.otlp import TRACES
+from traced_tools.testing import ScriptedChatModel
+
+LATER = "Fri, 01 Jan 2100 00:00:00 GMT"
+HTTP: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
+    "absent": absent,
+    "mute": mute,
+    "hanging": lambda: collecting(hang),
+    "closing": lambda: collecting(close),
+    "garbage": lambda: collecting(garbage),
+    "dying in the headers": lambda: collecting(die_in_headers),
+    "dying in the body": lambda: collecting(die_in_body),
+    "dripping headers": lambda: collecting(drip(b"HTTP/1.1 200 OK\r\nx: ")),
+    "dripping a body": lambda: collecting(drip(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")),
+    "endless": lambda: collecting(endless(500)),
+    "redirecting": lambda: collecting(answer(302, Location="/elsewhere")),
+    "400": lambda: collecting(answer(400)),
+    "401": lambda: collecting(answer(401)),
+    "404": lambda: collecting(answer(404)),
+    "500": lambda: collecting(answer(500)),
+    "429 without a word": lambda: collecting(answer(429)),
+    "503, at once": lambda: collecting(answer(503, Retry_After="0")),
+    "503, soon": lambda: collecting(answer(503, Retry_After="1")),
+    "429, in an hour": lambda: collecting(answer(429, Retry_After="3600")),
+    "503, on a day": lambda: collecting(answer(503, Retry_After=LATER)),
+    "503, whenever": lambda: collecting(answer(503, Retry_After="soon\x85")),
+    "503, never": lambda: collecting(answer(503, Retry_After="inf")),
+    "503, before": lambda: collecting(answer(503, Retry_After="-5")),
+}
+GRPC: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
+    "absent": absent,
+    "mute": mute,
+    "garbage": lambda: collecting(garbage),
+    "hanging": lambda: collecting_grpc(hanging=True),
+    "unavailable": lambda: collecting_grpc("UNAVAILABLE"),
+    "unknown": lambda: collecting_grpc("UNKNOWN"),
+    "refusing": lambda: collecting_grpc("PERMISSION_DENIED"),
+}
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def ask(mode: str, sending: Pipelines) -> str:
+    model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "It is three."])
+    return run(mode, ChatClient(model, tools=[add], telemetry=sending.options).prompt("1 + 2?")).content
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
+
+
+def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptureFixture) -> None:
+    for mode in MODES:
+        assert ask(mode, sending) == "It is three."
+    spent = seconds(lambda: sending.handle.force_flush(3))
+    assert spent < 3
+    assert [ledger.sent for ledger in sending.ledgers] == [0, 0, 0]
+    dropped = sending.measured(names.EXPORT_DROPPED.name)
+    for ledger in sending.ledgers:
+        assert ledger.lost["export_failed"] > 0
+        assert ledger.waiting == 0
+        assert dropped[ledger.name, "export_failed"] == ledger.lost["export_failed"]
+    ask("call", sending)
+    assert not sending.handle.force_flush(3)
+    assert seconds(lambda: sending.handle.shutdown(1)) < PATIENCE
+    told = [record for record in caplog.records if record.name.startswith("traced_tools")]
+    lines = sorted(record.getMessage() for record in told)
+    outages, ends = ([line for line in lines if (": closed; " in line) is ended] for ended in (False, True))
+    assert [line.split(":")[0] for line in outages] == ["otlp.logs", "otlp.metrics", "otlp.traces"]
+    for line, ledger in zip(ends, sorted(sending.ledgers, key=lambda each: each.name), strict=True):
+        assert line.startswith(f"{ledger.name}: closed; {ledger.lost_in_all} ")
+    assert [record.getMessage() for record in caplog.records if record not in told] == []
+    assert MARKER not in caplog.text
+    assert not [
+        thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()
+    ]
+
+
+@pytest.mark.parametrize("kind", HTTP)
+def test_a_collector_that_takes_nothing_over_http_costs_no_run_anything(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("asyncio").setLevel(logging.INFO)
+    with HTTP[kind]() as collector, pipelines(collector.url) as sending:
+        assert_all_is_lost_and_told_once(sending, caplog)
+        assert "/elsewhere" not in collector.bodies
+
+
+@pytest.mark.parametrize("kind", GRPC)
+def test_a_collector_that_takes_nothing_over_grpc_costs_no_run_anything(
+    kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("grpc")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("asyncio").setLevel(logging.INFO)
+    with GRPC[kind]() as collector, pipelines(collector.url) as sending:
+        assert_all_is_lost_and_told_once(sending, caplog)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_what_arrives_is_counted_and_nothing_is_said(
+    protocol: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    with (collecting_grpc if protocol == "grpc" else collecting)() as collector, pipelines(collector.url) as sending:
+        ask("call", sending)
+        assert sending.handle.force_flush()
+        sent = sending.measured(names.EXPORT_ITEMS.name)
+        assert sent["otlp.traces",] == sending.spans.sent == len(collector.spans())
+        assert sent["otlp.logs",] == sending.logs.sent > 0
+        assert sent["otlp.metrics",] == sending.metrics.sent > 0
+        assert set(sending.measured(names.EXPORT_DROPPED.name).values()) == {0}
+        assert ("otlp.metrics", "queue_full") not in sending.measured(names.EXPORT_DROPPED.name)
+        assert sending.measured(names.EXPORT_QUEUE_SIZE.name) == {("otlp.traces",): 0, ("otlp.logs",): 0}
+        sending.handle.shutdown()
+    assert caplog.messages == []
+
+
+def test_what_a_collector_rejects_of_a_batch_is_lost_and_the_rest_is_sent(caplog: pytest.LogCaptureFixture) -> None:
+    with collecting(reject(2)) as collector, pipelines(collector.url) as sending:
+        ask("call", sending)
+        assert not sending.handle.force_flush()
+        assert [ledger.lost["export_failed"] for ledger in sending.ledgers] == [2, 2, 2]
+        assert sending.spans.sent == len(collector.spans()) - 2
+    assert caplog.messages[0].endswith(
+        "the collector rejected a part of them; losses are counted in traced_tools.export.dropped, and told here once "
+        "until it works again"
+    )
+    assert MARKER not in caplog.text
+
+
+@pytest.mark.parametrize("body", [MARKER.encode(), b"{}", b"x" * 200_000], ids=["a word", "JSON", "much"])
+def test_a_success_in_other_words_than_otlp_is_a_success(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with collecting(lambda _, request: send(request, 200, body, {})) as collector, pipelines(collector.url) as sending:
+        ask("call", sending)
+        assert sending.handle.force_flush()
+        assert sending.spans.sent == len(collector.spans())
+    assert caplog.messages == []
+
+
+def test_the_end_of_an_outage_is_told_and_the_next_one_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "traced_tools")
+    with collecting(answer(500)) as collector, pipelines(collector.url) as sending:
+
+        def flush(times: int) -> None:
+            for _ in range(times):
+                ask("call", sending)
+                sending.handle.force_flush()
+
+        flush(2)
+        lost = sending.spans.lost["export_failed"]
+        collector.behave = accept
+        flush(2)
+        collector.behave = answer(404)
+        flush(2)
+    lines = [message for message in caplog.messages if message.startswith("otlp.traces")]
+    assert [line.split(":")[1].strip() for line in lines] == [
+        f"{lost // 2} spans lost, {lost // 2} so far",
+        "works again; 26 spans lost so far",
+        f"{lost // 2} spans lost, {lost // 2 * 3} so far",
+        f"closed; {lost * 2} spans lost in all",
+    ]
+    assert [line.split(": ")[2].split(";")[0] for line in lines if " so far: " in line] == [
+        "the collector answered HTTP 500",
+        "the collector answered HTTP 404",
+    ]
+    assert [record.levelname for record in caplog.records if record.getMessage().startswith("otlp.traces")] == [
+        "WARNING",
+        "WARNING",
+        "WARNING",
+        "WARNING",
+    ]
+
+
+def test_an_answer_to_one_batch_says_nothing_of_the_next() -> None:
+    with collecting(answer(500)) as collector:
+        otlp = make_exporter(TRACES, collector.url)
+        assert otlp.send(1, lambda exporter: exporter.export([]) is SpanExportResult.SUCCESS) == (
+            1,
+            "the collector answered HTTP 500",
+        )
+        lost, why = otlp.send(1, lambda _: False)
+        assert (lost, why) == (1, "the collector was not reached, or did not answer (nothing was sent)")
+        otlp.exporter.shutdown()
+
+
+def test_the_log_of_an_exporter_of_the_applications_own_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    with collecting(answer(500)) as collector, pipelines(collector.url) as sending:
+        ask("call", sending)
+        sending.handle.force_flush()
+        ours = len(caplog.records)
+        own = OTLPSpanExporter(f"{collector.url}/v1/traces")
+        own.export([])
+        own.shutdown()
+        assert [record.name for record in caplog.records[ours:]] == [OTLPSpanExporter.__module__]
+
+
+def test_a_password_in_the_address_is_used_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with collecting(answer(401)) as collector:
+        with pipelines(collector.url.replace("//", f"//user:{MARKER}@")) as sending:
+            ask("call", sending)
+            sending.handle.force_flush()
+        assert collector.headers["/v1/traces"]["authorization"].startswith("Basic ")
+    assert "otlp.traces" in caplog.text and MARKER not in caplog.text
+
+
+def test_a_full_queue_loses_what_comes_and_tells_it_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+    with collecting(hang) as collector, pipelines(collector.url) as sending:
+        tracer = sending.options.tracer_provider.get_tracer("test")  # type: ignore[union-attr]
+        for _ in range(10):
+            tracer.start_span("sent").end()
+        collector.wait_for("/v1/traces")
+        for _ in range(25):
+            tracer.start_span("waiting or lost").end()
+        assert sending.measured(names.EXPORT_QUEUE_SIZE.name)["otlp.traces",] == 10
+        assert sending.measured(names.EXPORT_DROPPED.name)["otlp.traces", "queue_full"] == 15
+        assert len(caplog.messages) == 1
+        assert caplog.messages[0].startswith("otlp.traces: 1 span lost, 1 so far: more came than could be sent;")
+        assert seconds(lambda: sending.handle.shutdown(0.1)) < PATIENCE
+        assert sending.spans.lost == {"queue_full": 15, "export_failed": 0, "shutdown": 20}
+        tracer.start_span("late").end()
+        assert sending.spans.lost["shutdown"] == 21
+        assert [text for text in caplog.messages[1:] if "otlp.traces" in text] == [
+            "otlp.traces: 20 spans lost, 35 so far: time ran out when it was closed"
+        ]
+
+
+def test_a_flush_that_takes_too_long_says_so_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+    with collecting(hang) as collector, pipelines(collector.url) as sending:
+        ask("call", sending)
+        assert seconds(lambda: sending.handle.force_flush(0.1)) < PATIENCE
+        assert not sending.handle.force_flush(0.1)
+        assert sending.spans.lost_in_all == 0
+        collector.behave = accept
+        collector.released.set()
+
+
+@pytest.mark.parametrize("timeout", ["5", None])
+def test_a_timeout_must_be_a_number(timeout: object) -> None:
+    with absent() as collector, pipelines(collector.url) as sending:
+        with pytest.raises(TypeError, match="timeout must be a number of seconds"):
+            sending.handle.shutdown(timeout)  # type: ignore[arg-type]

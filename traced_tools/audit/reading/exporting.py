@@ -1,0 +1,198 @@
+"""Records on their way out of a store: lines of JSON, a table for spreadsheets, a table for analysis."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import IO, Any, Final, Literal
+from unicodedata import category, normalize
+
+from traced_tools.audit.reading.read_connection import parsed
+from traced_tools.audit.records import AuditRecord, body_of, timestamp
+from traced_tools.errors import ConfigurationError
+
+ExportFormat = Literal["jsonl", "csv", "parquet"]
+
+_TEXTS: Final = (
+    *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
+    *("trace_id", "span_id", "decision", "advisor", "reason_code", "by", "outcome", "error_type"),
+    *("source", "model", "provider", "response_id", "definition_digest"),
+)
+_COUNTS: Final = ("iteration", "batch_index", "batch_size", "attempts")
+_CONTENTS: Final = ("arguments", "requested_arguments", "reason", "result")
+COLUMNS: Final = (
+    *("chain_id", "sequence", "time", "kind"),
+    *_TEXTS,
+    *_COUNTS,
+    "duration",
+    *(f"{name}_{part}" for name in _CONTENTS for part in ("digest", "size")),
+    *("previous", "hash", "body"),
+)
+"""The columns of the two tables; a row is a record, and its `body` says all there is."""
+_FORMULA: Final = "=+-@\N{MINUS SIGN}"
+"""What a formula begins with; full-width, small and raised forms are taken for these (Unicode's NFKC)."""
+_FILLERS: Final = " \u115f\u1160\u2800\u3164\uffa0"
+"""What is printable and looks blank."""
+_AT_ONCE: Final = 5_000
+
+
+def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]) -> int:
+    """Write records to a file, a few at a time, and return how many.
+
+    Args:
+        records: such as `AuditReader.records()` gives.
+        format: `jsonl`: a line for each record, its body with `hash` beside the other fields. `csv`: a row for each,
+            where what a spreadsheet may take for a formula has an apostrophe before it. `parquet`: as csv, with
+            types, by pyarrow.
+        file: open for writing bytes.
+
+    Raises:
+        ConfigurationError: for a format that is none, or for parquet without pyarrow.
+    """
+    if format not in _WRITERS:
+        raise ConfigurationError(f"format must be one of {', '.join(_WRITERS)}")
+    return _WRITERS[format](records, file)
+
+
+def json_fields(record: AuditRecord) -> dict[str, Any]:
+    """Return what a record says, and its `hash`; of one that cannot be read, what is in the store, and `damaged`."""
+    fields = parsed(record.body)
+    return _damaged(record) if fields is None else {**fields, "hash": str(record.hash)}
+
+
+def _damaged(record: AuditRecord) -> dict[str, Any]:
+    names = ("chain_id", "sequence", "kind", "body", "hash")
+    return {"damaged": True, **{name: str(getattr(record, name)) for name in names}}
+
+
+def json_line(record: AuditRecord) -> str:
+    """Return a record as a line of JSON in printable ASCII: its fields and its `hash`."""
+    try:
+        return body_of(json_fields(record))
+    except (ValueError, RecursionError):  # it holds a number that is read as infinite
+        return body_of(_damaged(record))
+
+
+def _write_jsonl(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
+    written = 0
+    for record in records:
+        file.write(f"{json_line(record)}\n".encode())
+        written += 1
+    return written
+
+
+def _write_csv(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
+    try:
+        table = csv.writer(text, lineterminator="\r\n")  # RFC 4180
+        table.writerow(COLUMNS)
+        written = 0
+        for row in _rows(records):
+            table.writerow([_cell(value) for value in (row | {"time": _time(row["time"])}).values()])
+            written += 1
+        text.flush()
+        return written
+    finally:
+        text.detach()
+
+
+def _write_parquet(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
+    pyarrow, parquet = _pyarrow()
+    schema = _schema(pyarrow)
+    written = 0
+    rows = _rows(records)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while batch := list(islice(rows, _AT_ONCE)):
+            told = [{name: _typed(name, row) for name in COLUMNS} for row in batch]
+            writer.write_table(pyarrow.Table.from_pylist(told, schema=schema))
+            written += len(batch)
+    return written
+
+
+_WRITERS: Final[dict[str, Callable[[Iterable[AuditRecord], IO[bytes]], int]]] = {
+    "jsonl": _write_jsonl,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+}
+
+
+def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
+    """Give the row of each record; of one that cannot be read, what stands beside its body."""
+    for record in records:
+        row: dict[str, Any] = dict.fromkeys(COLUMNS)
+        fields = parsed(record.body) or {}
+        row |= {name: fields[name] for name in (*_TEXTS, *_COUNTS, "duration", "previous") if name in fields}
+        for name in _CONTENTS:
+            content = fields.get(name)
+            if isinstance(content, dict):
+                row |= {f"{name}_digest": content.get("digest"), f"{name}_size": content.get("size")}
+        own = ("chain_id", "sequence", "kind", "hash", "body")
+        yield row | {name: getattr(record, name) for name in own} | {"time": record.time}
+
+
+def _cell(value: object) -> object:
+    """Return what is safe to open in a spreadsheet (OWASP, CSV injection), and holds no control characters."""
+    if value is None or type(value) in (int, float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else _escaped(each) for each in text)
+    return f"'{text}" if _begins_formula(text) else text
+
+
+def _begins_formula(text: str) -> bool:
+    """Whether a spreadsheet may take a text for a formula, once it has dropped what cannot be seen before it.
+
+    At this point only spaces, fillers and combining marks can be invisible: `_cell` has escaped the rest.
+    """
+    for character in text:
+        if character in _FILLERS or category(character).startswith("M"):
+            continue
+        return normalize("NFKC", character)[0] in _FORMULA
+    return False
+
+
+def _escaped(character: str) -> str:
+    """Return a character as JSON writes it, so that a body stays what it says."""
+    return json.dumps(character)[1:-1]
+
+
+def _time(time: object) -> object:
+    try:
+        return timestamp(time) if isinstance(time, int) else time
+    except (ValueError, OverflowError):
+        return time
+
+
+def _typed(name: str, row: dict[str, Any]) -> object:
+    """Return a value as the type of its column can hold it."""
+    value = row[name]
+    if name == "duration":
+        return float(value) if type(value) in (int, float) else None
+    if name in _NUMBERS:
+        return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+_NUMBERS: Final = ("sequence", "time", *_COUNTS, *(f"{name}_size" for name in _CONTENTS))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        from pyarrow import parquet
+    except ImportError:
+        raise ConfigurationError("parquet needs pyarrow: pip install 'traced_tools[parquet]'") from None
+    return pyarrow, parquet
+
+
+def _schema(pyarrow: Any) -> Any:
+    kinds = {name: pyarrow.int64() for name in _NUMBERS} | {"time": pyarrow.timestamp("ns", "UTC")}
+    kinds["duration"] = pyarrow.float64()
+    return pyarrow.schema([(name, kinds.get(name, pyarrow.string())) for name in COLUMNS])

@@ -1,0 +1,129 @@
+"""Whether a text is the content that a record tells of, proved by its digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
+
+from traced_tools.audit.digests import AuditKey
+from traced_tools.audit.keys import load_key
+from traced_tools.audit.reading import queries
+from traced_tools.audit.reading.queries import Key
+from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened
+from traced_tools.audit.reading.reader import calls_of
+from traced_tools.audit.verifying.attestations import names_of
+from traced_tools.core.canonical import canonical_json
+from traced_tools.errors import AuditError, ConfigurationError
+
+ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name"]
+"""The contents that records tell of."""
+_KIND: Final[Mapping[ContentName, str]] = {
+    "arguments": "intent",
+    "requested_arguments": "intent",
+    "reason": "intent",
+    "requested_name": "intent",
+    "result": "outcome",
+}
+_SAME_UNLESS_RECORDED: Final[Mapping[ContentName, ContentName]] = {"requested_arguments": "arguments"}
+"""A content that is recorded only where it differs from another one."""
+
+
+class UndecidableError(AuditError):
+    """Raised when a text differs from the one recorded, and may mean the same."""
+
+
+def match(
+    store: StorePath,
+    call_id: str,
+    text: str,
+    *,
+    content: ContentName = "arguments",
+    run_id: str | None = None,
+    iteration: int | None = None,
+    key: bytes | str | None = None,
+) -> bool:
+    """Return whether `text` is the content that was recorded of a call.
+
+    Args:
+        store: a path, or an SQLAlchemy URL.
+        call_id: the call's id.
+        text: what it may have been; of JSON it is the value that counts, in whatever way it is written.
+        content: which content of the call. `arguments` are those that the tool was to be called with,
+            `requested_arguments` those that the model wrote. The result is that of the last time the tool ended.
+        run_id: the call's run; needed where several calls have this id.
+        iteration: the pass of the loop, from 1; needed where several calls of the run have this id.
+        key: the key the digests were made with; else that of `TRACED_TOOLS_AUDIT_KEY`, else that of the file beside an
+            embedded store.
+
+    Raises:
+        AuditError: when the store cannot be read, has no such call or several, when nothing is recorded of this
+            content, when it was recorded with another key, or when two texts of JSON differ of which the recorded one
+            may mean the same: it has no canonical form.
+        ConfigurationError: when there is no key.
+    """
+    if content not in get_args(ContentName):
+        raise ConfigurationError(f"content must be one of {', '.join(get_args(ContentName))}")
+    audit_key = load_key(key, embedded_path(store))
+    with opened(store) as opened_store:
+        call = _only_call(opened_store, call_id, run_id, iteration)
+        recorded = _recorded(opened_store, call, content)
+    return _matches(audit_key, recorded, content, text)
+
+
+def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: int | None) -> Key:
+    rows = store.rows(queries.intents_called(call_id, run_id))
+    found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audits of one trail record a call twice
+    calls = [call for call in found if iteration in (None, call[1])]
+    if len(calls) == 1:
+        return calls[0]
+    if not calls:
+        where = "" if run_id is None else " in this run"
+        raise AuditError(f"the audit store has no call {names_of(call_id)}{where}")
+    places = "; ".join(f"run {names_of(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
+    more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
+    raise AuditError(
+        f"{len(calls)} calls have the id {names_of(call_id)}: {places}{more}; tell which by its run and iteration"
+    )
+
+
+def _recorded(store: OpenStore, call: Key, content: ContentName) -> dict[str, Any]:
+    """Return what is recorded of a content of a call, by the records that stand."""
+    for each in calls_of(store, [call]).values():
+        fields = each.fields(_KIND[content])
+        recorded = fields.get(content, fields.get(_SAME_UNLESS_RECORDED.get(content, content)))
+        if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _DIGEST):
+            return recorded
+    raise AuditError(f"nothing is recorded of this call's {content}")
+
+
+_DIGEST: Final = ("digest", "form", "key_id")
+
+
+def _matches(key: AuditKey, recorded: dict[str, Any], content: ContentName, text: str) -> bool:
+    if recorded["key_id"] != key.id:
+        raise AuditError(
+            f"the {content} were recorded with the key {names_of(recorded['key_id'])}, and this is the key {key.id}"
+        )
+    matches = key.matches(recorded, text)
+    if not matches and recorded["form"] == "text" and _may_mean_the_same(content, text):
+        raise UndecidableError(
+            f"the {content} were recorded as text, since they are no JSON or have no canonical form (a key twice, an "
+            "integer beyond 2**53): only the exact text can be compared, and this is another"
+        )
+    return matches
+
+
+def _may_mean_the_same(content: ContentName, text: str) -> bool:
+    """Whether other JSON than the text that was recorded may have its value; results are often no JSON at all."""
+    if content == "result":
+        return _is_json(text) and canonical_json(text) is None
+    return content in ("arguments", "requested_arguments") and _is_json(text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""How a store is checked against what was written."""

@@ -1,0 +1,265 @@
+"""The mirror: what a trail has stored is told to OpenTelemetry as well, for boards and alerts.
+
+The store is the evidence; the mirror may lag behind it, and loses rather than holds anything up. Log records leave in a
+thread of their own, so that a slow exporter of the application's never keeps a tool from its intent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry._logs import SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+from traced_tools.audit.records import body_of, without_text
+from traced_tools.audit.writing.chain import kind_of, record_of
+from traced_tools.core.fork import on_fork
+from traced_tools.core.messages import encodable
+from traced_tools.flow.workers import WorkerPool
+from traced_tools.observe import names
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
+from traced_tools.observe.sanitize import bounded
+from traced_tools.observe.scope import error_type, report_failure
+
+if TYPE_CHECKING:
+    from traced_tools.audit.records import AuditRecord
+    from traced_tools.audit.store import Row
+    from traced_tools.observe.names.registry_types import EventType
+    from traced_tools.observe.scope import Attributes
+
+_LOG = logging.getLogger(__name__)
+MOST_WAITING: Final = 20_000
+"""Records that wait for a slow exporter; what comes on top of them is not mirrored, and counted."""
+
+_EVENTS: Final[Mapping[str, EventType]] = {
+    "intent": names.AUDIT_INTENT_EVENT,
+    "decision": names.AUDIT_DECISION_EVENT,
+    "outcome": names.AUDIT_OUTCOME_EVENT,
+    "checkpoint": names.AUDIT_CHECKPOINT_EVENT,
+    "gap": names.AUDIT_GAP_EVENT,
+    "erasure": names.AUDIT_ERASURE_EVENT,
+}
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    "chain_id": names.AUDIT_CHAIN_ID,
+    "sequence": names.AUDIT_SEQUENCE,
+    "run_id": names.RUN_ID,
+    "agent": names.AGENT_NAME,
+    "conversation_id": names.CONVERSATION_ID,
+    "iteration": names.ITERATION_INDEX,
+    "tool": names.TOOL_NAME,
+    "call_id": names.TOOL_CALL_ID,
+    "batch_index": names.TOOL_BATCH_INDEX,
+    "batch_size": names.TOOL_BATCH_SIZE,
+    "source": names.TOOL_SOURCE,
+    "provider": names.PROVIDER_NAME,
+    "model": names.RESPONSE_MODEL,
+    "response_id": names.RESPONSE_ID,
+    "decision": names.TOOL_DECISION,
+    "advisor": names.ADVISOR_NAME,
+    "reason_code": names.REASON_CODE,
+    "by": names.APPROVAL_BY,
+    "error_type": names.ERROR_TYPE,
+    "outcome": names.AUDIT_OUTCOME,
+    "attempts": names.TOOL_ATTEMPTS,
+}
+"""The attribute that each field of a record is told as."""
+_SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
+_NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
+
+
+def tell(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
+    """Count records that are durable now, and send them as log-based events. Never raises, never waits.
+
+    To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the
+    record's own JSON, without the texts of contents: what the record's hash covers.
+
+    Args:
+        rows: what was stored.
+        options: where to; None for the global providers.
+    """
+    try:
+        _told(rows, RunTelemetry(options or TelemetryOptions(), agent=""))
+    except Exception as error:
+        report_failure(error, "the mirror of the audit trail")
+
+
+def begin(options: TelemetryOptions | None = None) -> None:
+    """Have the thread there before it is needed, if anybody looks: Python 3.12 starts none while the interpreter ends.
+
+    Args:
+        options: where records will be told to; None for the global providers.
+    """
+    if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
+        _LINE.put(0, lambda: None)
+
+
+def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None) -> None:
+    """Observe how long records have been waiting to be stored.
+
+    Args:
+        lag: a bound method that returns the age in seconds of the oldest one, 0 when none waits; its object is not
+            kept alive by this.
+        options: where to; None for the global providers as they are now.
+    """
+    if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
+        instruments.audit.watch(lag)
+
+
+def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None = None) -> None:
+    """Have it observed what a verification in this process found.
+
+    Args:
+        store: tells stores apart; it is told to nobody.
+        ok: whether all was well.
+        time: when it ended, in seconds of Unix time.
+        options: where to; None for the global providers as they are now.
+    """
+    if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
+        instruments.audit.verified(store, ok, time)
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Wait until what was told so far has been handed to the exporters; return whether it was in time (seconds)."""
+    return _LINE.flush(timeout)
+
+
+def _told(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
+    if telemetry.instruments is not None:
+        for kind, count in Counter(map(kind_of, rows)).items():
+            telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
+    if telemetry.logger is not None and (left := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
+        report_failure(Overflow(), "the mirror of the audit trail")
+        if telemetry.instruments is not None:
+            telemetry.instruments.telemetry_failures.add(left)
+
+
+class CheckpointLosses:
+    """Counts what goes wrong while checkpoints are kept outside the store.
+
+    Args:
+        options: where to; None for the global providers.
+    """
+
+    def __init__(self, options: TelemetryOptions | None) -> None:
+        self._options: Final = options
+
+    def failed(self, error: BaseException) -> None:
+        """Count an attempt that failed."""
+        labels = {names.ERROR_TYPE: bounded(names.ERROR_TYPE, "audit checkpoints", error_type(error))}
+        self._add("audit_checkpoints_failed", 1, labels)
+
+    def lost(self, lines: int) -> None:
+        """Count checkpoints that will never be outside the store."""
+        self._add("audit_checkpoints_lost", lines, {})
+
+    def _add(self, counter: str, count: int, labels: Mapping[str, str]) -> None:
+        try:
+            telemetry = RunTelemetry(self._options or TelemetryOptions(), agent="")
+            if telemetry.instruments is not None:
+                telemetry.guarded(getattr(telemetry.instruments, counter).add, count, labels)
+        except Exception as error:
+            report_failure(error, "the mirror of the audit trail")
+
+
+class Overflow(Exception):
+    """More records wait to be mirrored than may, or there is no thread for them."""
+
+
+class _Line:
+    """Work in one thread, one after the other, so much of it and no more."""
+
+    def __init__(self) -> None:
+        self._begin()
+        on_fork(self._begin)
+
+    def _begin(self) -> None:
+        self._thread = WorkerPool(1)
+        self._lock = threading.Lock()
+        self._waiting = 0
+
+    def put(self, size: int, work: Callable[[], object]) -> int:
+        """Have `work` done later; return its size when it is not done, as too much waits already, else 0."""
+        with self._lock:
+            if self._waiting and self._waiting + size > MOST_WAITING:
+                return size
+            try:
+                self._thread.submit(partial(self._do, size, work))
+            except RuntimeError:  # there can be no more threads: the process ends, or has too many
+                return size
+            self._waiting += size
+        return 0
+
+    def _do(self, size: int, work: Callable[[], object]) -> None:
+        try:
+            work()
+        finally:
+            with self._lock:
+                self._waiting -= size
+
+    def flush(self, timeout: float) -> bool:
+        with self._lock:
+            if not self._waiting:  # nor may there be a thread to ask, and none to be had while the process ends
+                return True
+            last = self._thread.submit(lambda: None)
+        return not wait([last], timeout).not_done
+
+
+_LINE: Final = _Line()
+
+
+def _emit_all(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
+    for row in rows:
+        telemetry.guarded(_emit, record_of(row), telemetry)
+
+
+def _emit(record: AuditRecord, telemetry: RunTelemetry) -> None:
+    event, fields, logger = _EVENTS[record.kind], record.fields, telemetry.logger
+    context, severity = _context(fields), SeverityNumber[event.severity]
+    if logger is not None and logger.enabled(context=context, severity_number=severity, event_name=event.name):
+        logger.emit(
+            timestamp=record.time,
+            context=context,
+            severity_number=severity,
+            severity_text=event.severity,
+            body=_body(record, fields),
+            attributes=_attributes(event, record, fields),
+            event_name=event.name,
+        )
+
+
+def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]) -> Attributes:
+    told: Attributes = {names.AUDIT_HASH: record.hash}
+    for field, name in _ATTRIBUTES.items():
+        value = fields.get(field)
+        if value is not None and name in event.attributes:
+            told[name] = encodable(value) if isinstance(value, str) else value
+    for field, name in _SIZES.items():
+        if field in fields and name in event.attributes:
+            told[name] = fields[field]["size"]
+    return told
+
+
+def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:
+    if '"text":' not in record.body:
+        return record.body
+    return body_of({name: _without_text(value) for name, value in fields.items()})
+
+
+def _without_text(value: Any) -> Any:
+    return without_text(value) if isinstance(value, Mapping) and "digest" in value else value
+
+
+def _context(fields: Mapping[str, Any]) -> Context:
+    """Return a context in the span of the call; sampled, since nobody is to leave records out by their traces."""
+    trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
+    if trace_id is None or span_id is None:
+        return _NO_TRACE
+    span = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    return set_span_in_context(NonRecordingSpan(span), Context())

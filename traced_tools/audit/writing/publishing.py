@@ -1,0 +1,186 @@
+"""Delivers checkpoints outside the store: in order, from one thread, retried until accepted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from typing import Any, Final, Protocol
+
+from traced_tools.core.fork import on_fork
+
+Line = Mapping[str, Any]
+Publish = Callable[[Line], object]
+
+MOST_WAITING: Final = 1000
+"""Maximum of pending lines. A new line replaces the oldest, because it also covers all earlier records."""
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds before further attempts; the last value repeats."""
+_LONGEST: Final = 1_000_000.0
+"""Seconds; a longer wait would overflow."""
+_log = logging.getLogger("traced_tools.audit")
+
+
+class Losses(Protocol):
+    """Counts what goes wrong; must not raise."""
+
+    def failed(self, error: BaseException) -> None:
+        """Count a failed attempt."""
+
+    def lost(self, lines: int) -> None:
+        """Count lines that are given up."""
+
+
+class Publisher:
+    """Delivers lines in the order in which they come; its thread starts with the first of them.
+
+    A line may be delivered twice, if `publish` raises after it has stored the line.
+
+    Args:
+        publish: stores a line; the line is durable when it returns. If it returns something that still has to run, such
+            as a coroutine, the attempt has failed.
+        name: the trail's store, for the log.
+        losses: counts failed attempts and lost lines.
+    """
+
+    def __init__(self, publish: Publish, name: str, losses: Losses) -> None:
+        self._publish = publish
+        self._name = name
+        self._losses = losses
+        self._begin()
+        on_fork(self._begin)
+
+    def _begin(self) -> None:
+        """Start without lines, as a forked child must: the lines are its parent's, and so is the thread."""
+        self._changed = threading.Condition()
+        self._lines: deque[tuple[int, Line]] = deque()
+        self._under_way = False
+        self._put = self._kept = 0
+        self._failures = 0
+        self._at_once = False
+        self._overflowing = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self.problem: str | None = None
+        """The class of the error that the last attempt failed with; None if it succeeded."""
+
+    def put(self, line: Line) -> None:
+        """Have a line delivered; never waits for it, unless no thread can be started any more."""
+        with self._changed:
+            self._put += 1
+            if self._closed:
+                self._give_up(1)
+                return
+            if len(self._lines) >= MOST_WAITING:
+                self._lines.popleft()
+                self._overflow()
+            self._lines.append((self._put, line))
+            self._changed.notify_all()
+            start = self._thread is None
+        if start:
+            self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="traced_tools-audit-checkpoints", daemon=True)
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError:  # Python 3.12 starts no thread while the interpreter ends
+            while self._lines and self._is_kept(*self._lines[0]):
+                self._lines.popleft()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all lines put so far are delivered, and return whether they are after `timeout` seconds.
+
+        A line that waits for its next attempt is tried at once.
+        """
+        with self._changed:
+            wanted = self._put
+            self._at_once = self._failures > 0
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._kept >= wanted or self._closed, min(timeout, _LONGEST))
+            return self._kept >= wanted
+
+    def close(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for the lines put so far, then give up those that are left.
+
+        A line that `publish` is called with at that moment counts as lost, although it may still be stored: the process
+        may end first, and then nothing would report it.
+        """
+        self.wait(timeout)
+        with self._changed:
+            left = len(self._lines) + self._under_way if not self._closed else 0
+            self._closed = True
+            self._lines.clear()
+            self._changed.notify_all()
+            if left:
+                self._give_up(left)
+
+    def _overflow(self) -> None:
+        if not self._overflowing:
+            _log.error("%s: more than %d checkpoints wait to be kept outside the store", self._about(), MOST_WAITING)
+        self._overflowing = True
+        self._losses.lost(1)
+
+    def _give_up(self, lines: int) -> None:
+        why = self.problem or "it takes too long"
+        _log.error("%s: closed before %d checkpoints were kept outside the store (%s)", self._about(), lines, why)
+        self._losses.lost(lines)
+
+    def _about(self) -> str:
+        return f"audit trail {self._name}"
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while (waiting := self._next()) is not None:
+            while not self._is_kept(*waiting) and not self._is_over():
+                pass
+
+    def _next(self) -> tuple[int, Line] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._closed)
+            if self._closed:
+                return None
+            self._under_way = True
+            return self._lines.popleft()
+
+    def _is_kept(self, number: int, line: Line) -> bool:
+        """Try to deliver a line, and return whether that succeeded."""
+        try:
+            _expect_done(self._publish(line))
+        except BaseException as error:  # whatever it is, it must end no thread
+            self._failed(error)
+            return False
+        with self._changed:
+            if self._failures:
+                _log.warning("%s: checkpoints are kept outside the store again", self._about())
+            self._failures, self.problem, self._overflowing = 0, None, False
+            self._kept, self._under_way = number, False
+            self._changed.notify_all()
+        return True
+
+    def _failed(self, error: BaseException) -> None:
+        self.problem = type(error).__name__
+        self._failures += 1
+        if self._failures == 1:
+            text = "%s: a checkpoint cannot be kept outside the store (%s); trying again"
+            _log.error(text, self._about(), self.problem)
+        self._losses.failed(error)
+
+    def _is_over(self) -> bool:
+        """Wait until it is time for the next attempt; return True if there will be none."""
+        with self._changed:
+            seconds = _PAUSES[min(self._failures, len(_PAUSES)) - 1]
+            self._changed.wait_for(lambda: self._closed or self._at_once, seconds)
+            self._at_once = False
+            return self._closed
+
+
+def _expect_done(returned: object) -> None:
+    """Raise `TypeError` if a function returned something that still has to run, so that it has stored nothing."""
+    if isinstance(returned, Awaitable | Generator | AsyncGenerator):
+        if callable(close := getattr(returned, "close", None)):
+            close()  # else Python warns that it was never awaited
+        raise TypeError("checkpoints= must store the line before it returns")

@@ -1,0 +1,332 @@
+"""The one thread that writes a trail: it takes all that waits, and stores it in one transaction.
+
+Whoever hands over a draft never waits here; who wants to know when the record is durable waits for its entry. While the
+store fails, entries are kept in order and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from traced_tools.audit.records import Draft
+from traced_tools.audit.store import problem_of
+from traced_tools.audit.writing import forking
+from traced_tools.audit.writing.appending import Appender, Batch
+from traced_tools.audit.writing.chain import record_of
+from traced_tools.audit.writing.checkpoints import Checkpoints
+from traced_tools.audit.writing.queue_entries import Entry, LoopLine, wake
+from traced_tools.errors import ConfigurationError
+from traced_tools.flow.deferred import is_finalizing, put_off
+
+MOST_WAITING: Final = 65_536
+"""Records that may wait to be stored; what comes on top of them is lost, and counted."""
+MOST_CHARACTERS: Final = 256 << 20
+"""As many characters, about, may the contents have that wait for the thread; what comes on top is lost, too."""
+_PIECE: Final = 4096
+_MOST_PIECES: Final = MOST_CHARACTERS // _PIECE
+MOST_AT_ONCE: Final = 1024
+"""Records of one transaction."""
+_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds before further attempts; the last one again and again."""
+_LONGEST: Final = 1_000_000.0
+"""Seconds; what waits longer would overflow."""
+_TO_BEGIN: Final = 1.0
+"""Seconds after which a thread whose start was interrupted counts as one that never was."""
+_log = logging.getLogger("traced_tools.audit")
+
+
+class Writer:
+    """Writes a chain of records; its thread starts with the first of them.
+
+    Args:
+        name: the store's, for the log.
+        appender: appends batches to the chain.
+        checkpoints: has the checkpoints that become durable kept outside the store.
+        stored: is called with each batch that has become durable; must not raise.
+        started: is called with `lag` when the thread starts; must not raise.
+
+    Attributes:
+        problem: why the store could not be written just now; None when it could.
+        closed: whether it takes no more records.
+        started: whether there is a thread, or soon will be, since there has been a record.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        appender: Appender,
+        checkpoints: Checkpoints,
+        stored: Callable[[Batch], None],
+        started: Callable[[Callable[[], float]], None],
+    ) -> None:
+        self.problem: str | None = None
+        self._name = name
+        self._appender = appender
+        self._checkpoints = checkpoints
+        self._on_stored = stored
+        self._on_started = started
+        self._queue: SimpleQueue[Entry] = SimpleQueue()  # whose `put` may be interrupted by itself
+        self._losses: SimpleQueue[int] = SimpleQueue()
+        self._weights: deque[None] = deque()  # a number that many may add to at once, and be interrupted
+        self._pending: list[Entry] = []
+        self._failures = 0
+        self._retry_at = 0.0
+        self._deadline: float | None = None
+        self.closed = False
+        self._ending = self._ended = False
+        self._told_closed = self._told_threadless = False
+        self.started = False
+        self._claims: dict[str, object] = {}
+        self._begun = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lines = threading.local()
+        self.pause, self.resume, self.abandoned = appender.pause, appender.resume, appender.abandoned
+
+    @property
+    def outage(self) -> str | None:
+        """The problem, when it is there to stay: one failure may be that of a connection that idled for too long."""
+        return self.problem if self._failures > 1 else None
+
+    # In any thread.
+
+    def put(self, entry: Entry) -> None:
+        """Take an entry to be written, once; never waits and never raises."""
+        if entry.taken:
+            return
+        if self.closed or (entry.mark is None and self._is_full()):
+            entry.taken = True
+            self._refuse([entry])
+            return
+        entry.weight = _weight(entry.draft)
+        self._weights.extend([None] * entry.weight)
+        self.started = entry.taken = True  # and in the same breath, so that no signal comes between:
+        self._queue.put(entry)
+        if self._thread is None:
+            self.start()
+        elif self._ended:
+            self._refuse(self._drained())
+
+    def _is_full(self) -> bool:
+        return self._queue.qsize() + len(self._pending) >= MOST_WAITING or len(self._weights) >= _MOST_PIECES
+
+    def start(self) -> None:
+        """Start the thread, unless it runs; later, when a finalizer asks, which may have interrupted just that."""
+        if is_finalizing():
+            put_off(self.start)
+            return
+        thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
+        handled = sys.exception()
+        try:
+            if self._claims.setdefault("thread", thread) is not thread:
+                return  # somebody does, or has: maybe who was interrupted by this call
+            forking.add(self)
+            thread.start()
+            self._thread = thread
+        except RuntimeError as error:
+            if (interrupt := error.__context__) is not handled and interrupt is not None:
+                self._interrupted(thread)  # within `start`, which then raises an error of its locks
+                raise interrupt from None
+            # there can be no more threads: the process ends, or has too many
+            self._claims.clear()
+            forking.discard(self)
+            if not self._told_threadless:
+                _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
+            self._told_threadless = True
+            self._refuse(self._drained())
+        except BaseException:  # such as Ctrl-C
+            self._interrupted(thread)
+            raise
+
+    def _interrupted(self, thread: threading.Thread) -> None:
+        """Have another thread started next time, unless the one that was being started runs nevertheless."""
+        if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
+            self._claims.clear()
+
+    def line(self, timeout: float) -> LoopLine:
+        """Return the line of those who wait so many seconds on the event loop that runs here."""
+        loop = asyncio.get_running_loop()
+        if getattr(self._lines, "loop", None) is not loop:
+            self._lines.loop, self._lines.by_timeout = loop, {}
+        lines: dict[float, LoopLine] = self._lines.by_timeout
+        return lines.get(timeout) or lines.setdefault(timeout, LoopLine(loop, timeout))
+
+    def lag(self) -> float:
+        """Return the age in seconds of the oldest record that is not durable; 0 when none waits."""
+        oldest = next(iter(self._pending), None)
+        return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest.time) / 1e9)
+
+    def end(self, timeout: float) -> None:
+        """Have the thread end when all is written or so many seconds are over; does not wait."""
+        self._deadline = time.monotonic() + min(timeout, _LONGEST)
+        if not self.closed:
+            self.closed = True
+            self._queue.put(Entry(None, "end"))
+            if self.started and not self._claims:
+                self.start()  # which an interrupt has prevented
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, for so many seconds at most, and end the thread."""
+        self.end(timeout)
+        deadline = time.monotonic() + min(timeout, _LONGEST)
+        if not self._claims or self._thread is threading.current_thread():
+            return
+        if self._begun.wait(min(timeout, _LONGEST)) and self._thread is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread is None or self._thread.is_alive():
+            self._give_up()
+            self._checkpoints.close(0)
+
+    def _refuse(self, entries: Sequence[Entry]) -> None:
+        """Count records that will not be written, and tell those who wait for them."""
+        records = [entry for entry in entries if entry.mark is None]
+        for entry in records:
+            entry.draft = None
+            self._losses.put(entry.time)
+        self._lighten(records)
+        if records and self.closed and not self._told_closed:
+            _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
+            self._told_closed = True
+        wake(entries, False)
+
+    def _drained(self) -> list[Entry]:
+        """Return what waits in the queue, and take it out."""
+        found: list[Entry] = []
+        try:
+            while True:
+                found.append(self._queue.get_nowait())
+        except Empty:
+            return found
+
+    # In the thread.
+
+    def _run(self) -> None:
+        thread = threading.current_thread()
+        if self._claims.setdefault("thread", thread) is not thread:
+            return  # it begins so late after an interrupt that another has its place
+        self._thread = thread  # which whoever started it may have been kept from noting
+        self._begun.set()
+        self._on_started(self.lag)
+        try:
+            while not self._ended:
+                try:
+                    self._take()
+                    self._write()
+                except Exception as error:  # whatever it is: without the thread all would be lost
+                    self._failed(error)
+        finally:
+            self._appender.close()
+            self._give_up()
+            self._checkpoints.close(self._seconds_left())
+            forking.discard(self)
+
+    def _seconds_left(self) -> float:
+        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def _take(self) -> None:
+        """Take what waits; when nothing does, wait until something comes or has to be done."""
+        while (seconds := self._idle()) is None or seconds > 0:
+            try:
+                self._accept(self._queue.get(timeout=None if seconds is None else min(seconds, _LONGEST)))
+            except Empty:
+                continue
+        try:
+            while len(self._pending) < MOST_AT_ONCE:
+                self._accept(self._queue.get_nowait())
+        except Empty:
+            pass
+
+    def _accept(self, entry: Entry) -> None:
+        self._ending = self._ending or entry.mark == "end"
+        self._pending.append(entry)
+        self._appender.prepare(entry)
+        self._lighten([entry])
+
+    def _lighten(self, entries: Sequence[Entry]) -> None:
+        """Make room for as much as drafts weighed that are forgotten."""
+        for entry in entries:
+            if entry.draft is None:
+                for _ in range(entry.weight):
+                    self._weights.popleft()
+                entry.weight = 0
+
+    def _idle(self) -> float | None:
+        """Return the seconds until there is something to do whatever comes; None for never."""
+        now = time.monotonic()
+        if self._failures:
+            until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
+            return until - now
+        return 0.0 if self._pending or self._ending or not self._losses.empty() else self._appender.due()
+
+    def _write(self) -> None:
+        self._note_losses()
+        final = self._ending and not self._pending
+        self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
+
+    def _note_losses(self) -> None:
+        try:
+            while True:
+                self._appender.missed(self._losses.get_nowait(), lost=1)
+        except Empty:
+            pass
+
+    def _stored(self, batch: Batch) -> None:
+        del self._pending[: len(batch.entries)]
+        self._lighten(batch.entries)
+        self._recovered(batch)
+        if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
+            self._checkpoints.publish(record_of(batch.checkpoint))
+        wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
+        if batch.refused:
+            self._refuse(batch.refused)
+        late = [entry.time for entry in batch.entries if entry.gave_up and entry.mark is None]
+        if len(late) > batch.late:  # they gave up while the batch was on its way
+            self._appender.missed(min(late), late=len(late) - batch.late)
+        self._on_stored(batch)
+        self._ended = self._ended or batch.final
+
+    def _failed(self, error: Exception) -> None:
+        self.problem = str(error) if isinstance(error, ConfigurationError) else problem_of(error)
+        self._failures += 1
+        self._retry_at = time.monotonic() + _PAUSES[min(self._failures, len(_PAUSES)) - 1]
+        if self._failures == 2:
+            _log.error("the audit trail %s cannot be written (%s); it is tried again", self._name, self.problem)
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._ended = True
+
+    def _recovered(self, batch: Batch) -> None:
+        if self._failures > 1:
+            _log.warning("the audit trail %s is written again", self._name)
+        if batch.shortfall:
+            late, lost = batch.shortfall.late, batch.shortfall.lost
+            _log.error("the audit trail %s has a gap: %d intents late, %d records lost", self._name, late, lost)
+        self._failures, self.problem = 0, None
+
+    def _give_up(self) -> None:
+        """Let those go who still wait, and say what is lost."""
+        self._ended = self.closed = True
+        pending, self._pending = self._pending, []  # who closes may be here at the same time: each is told once
+        left = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
+        records = sum(entry.mark is None for entry in left)
+        if records:
+            _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
+        wake(left, False)
+
+
+def _weight(draft: Draft | None) -> int:
+    """Return how many pieces of 4,096 characters a draft's contents fill."""
+    if draft is None:
+        return 0
+    return sum(len(content.text) for content in draft.contents.values()) // _PIECE
+
+
+def _without(entries: Sequence[Entry], refused: Sequence[Entry]) -> list[Entry]:
+    left_out = {id(entry) for entry in refused}
+    return [entry for entry in entries if id(entry) not in left_out]

@@ -1,0 +1,120 @@
+"""The calls of a store as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, zip_longest
+from typing import Final
+
+from rich.console import Console, JustifyMethod, OverflowMethod
+from rich.table import Table
+from rich.text import Text
+
+from traced_tools.audit.reading.queries import UNFINISHED
+from traced_tools.audit.reading.reader import AuditedCall
+from traced_tools.audit.records import AUDIT_DECISIONS, RAN
+from traced_tools.cli.audit.formatting import (
+    as_text,
+    counted,
+    decider_text,
+    decision_text,
+    duration_text,
+    state_text,
+    time_text,
+    tool_name,
+    verdict_text,
+)
+
+SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
+"""Characters of a run's id that are shown, as `ConsoleEventExporter` does: 48 bits of time, to the millisecond, and 12
+that tell runs of the same one apart."""
+
+_GAP: Final = 2
+_WIDE: Final = 110
+"""Columns of a screen from which on everything has a column of its own."""
+_HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration")
+_NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
+_LEAVES_ROOM: Final = 70
+"""Columns of a screen below which there is no room for durations."""
+_CUT: Final = ("agent", "tool", "by", "decision")
+"""The columns that are cut where there is no room."""
+_LEAST: Final = 6
+_DAY: Final = len("2026-07-01 ")
+
+
+def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> None:
+    """Print calls, newest first, and what there is to see in them."""
+    if not calls:
+        console.print("no such call")
+    elif console.width >= _WIDE:
+        console.print(_table(_HEADINGS, _CUT, [_cells(call) for call in calls], console.width))
+    else:
+        headings = _NARROW if console.width >= _LEAVES_ROOM else _NARROW[:-1]
+        rows = list(_by_day([_few_cells(call)[: len(headings)] for call in calls]))
+        console.print(_table(headings, (*_CUT[:2], "outcome"), rows, console.width))
+    if calls:
+        console.print(f"\n{_summary(calls, limit)}")
+
+
+def _cells(call: AuditedCall) -> list[Text]:
+    *who, _, duration = _few_cells(call)
+    return [*who, decision_text(call), Text(decider_text(call.fields("decision"))), state_text(call), duration]
+
+
+def _few_cells(call: AuditedCall) -> list[Text]:
+    """Return the cells of a narrow table: what was decided stands beside the outcome, where it is worth a word."""
+    return [
+        Text(time_text(call.records[0]), "dim"),
+        as_text(call.run_id[:SHORT_RUN]),
+        as_text(call.told("agent")),
+        as_text(tool_name(call)),
+        verdict_text(call),
+        Text(duration_text(call.fields("outcome"))),
+    ]
+
+
+def _by_day(rows: list[list[Text]]) -> Iterator[list[Text]]:
+    """Give the rows with the day above those of a day, and the hour alone beside them."""
+    for day, of_day in groupby(rows, key=lambda row: row[0].plain[:_DAY]):
+        yield [Text(day.rstrip(), "dim")]
+        for time, *rest in of_day:
+            yield [time[_DAY:], *rest]
+
+
+def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for heading, width in zip(headings, _widths(headings, cut, rows, room), strict=True):
+        justify: JustifyMethod = "right" if heading == "duration" else "left"
+        wraps = heading == "outcome"  # which says who decided and why on a narrow screen; on a wide one it has room
+        overflow: OverflowMethod = "fold" if wraps else "ellipsis"
+        table.add_column(heading, no_wrap=not wraps, overflow=overflow, max_width=width, justify=justify)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> list[int]:
+    """Return how wide columns are: as their widest cell, and the widest of those to be cut narrower until all fit."""
+    columns = zip_longest(*rows, fillvalue=Text(""))
+    cells = [max(cell.cell_len for cell in column) for column in columns]
+    widths = [max(len(heading), width) for heading, width in zip(headings, cells, strict=True)]
+    cuttable = [headings.index(heading) for heading in cut]
+    while sum(widths) + _GAP * (len(widths) - 1) > room:
+        widest = max(cuttable, key=widths.__getitem__)
+        if widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+_REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
+"""The states of calls that nobody answered."""
+
+
+def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
+    states = Counter(call.state for call in calls)
+    refused = sum(1 for call in calls if call.state in _REFUSED)
+    told = [counted(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
+    more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
+    return ", ".join(told) + more

@@ -1,0 +1,176 @@
+"""How a record is shown: texts that models and strangers wrote must neither move the cursor nor hide what is there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from traced_tools.audit.reading.queries import UNFINISHED
+from traced_tools.audit.reading.reader import DAMAGED, AuditedCall
+from traced_tools.audit.records import RAN, AuditRecord
+from traced_tools.observe.span_tree import seconds_text
+
+_MOST: Final = 200
+_WIDE: Final = 100_000
+_STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bold red", UNFINISHED: "bold yellow"}
+
+
+def escaped(value: object, most: int = _MOST) -> str:
+    r"""Return a text on one line, with what cannot be seen written as `\x1b` or `\u202e`, and a backslash as two.
+
+    Args:
+        value: the text; of anything else its JSON.
+        most: characters after which it is cut.
+    """
+    return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
+
+
+def escaped_json(text: str, most: int) -> str:
+    r"""Return JSON text on one line, with what cannot be seen as JSON writes it (`\u001b`): it says the same.
+
+    Args:
+        text: the JSON text.
+        most: characters after which it is cut.
+    """
+    return _shown(text, most, _visible_in_json)
+
+
+def _shown(text: str, most: int, visible: Callable[[str], str]) -> str:
+    seen = "".join(visible(each) for each in text[:most])
+    return seen if len(text) <= most else f"{seen}… ({len(text):,} characters)"
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() and character != "\\":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _visible_in_json(character: str) -> str:
+    if character in "\t\r\n":
+        return " "  # they stand between values alone
+    return character if character.isprintable() else json.dumps(character)[1:-1]
+
+
+def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
+    """Return a value as text that means nothing to rich but itself; None is blank."""
+    return Text("" if value is None else escaped(value, most), style)
+
+
+def time_text(record: AuditRecord, digits: str = "") -> str:
+    """Return when it happened, in UTC, as far as that can be read; `digits` may be `milliseconds`."""
+    return record.when.isoformat(" ", digits or "seconds").removesuffix("+00:00") if record.has_time else "no time"
+
+
+def state_text(call: AuditedCall) -> Text:
+    """Return how a call ended; a refused one has no outcome."""
+    state = call.state
+    if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
+        return _marked(call, Text("-", "dim"))
+    return _marked(call, Text(escaped(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
+
+
+def _marked(call: AuditedCall, text: Text) -> Text:
+    marks = {" LATE": call.is_late, " CONFLICTING": bool(call.conflicting)}
+    return text.append("".join(mark for mark, is_so in marks.items() if is_so), "bold red")
+
+
+def decision_text(call: AuditedCall) -> Text:
+    """Return what was decided, and the reason code."""
+    fields = call.fields("decision")
+    decision, why = fields.get("decision"), reason_text(fields)
+    text = "-" if decision is None else escaped(decision) + (f" ({why})" if why else "")
+    return Text(text, "" if decision in RAN else "yellow")
+
+
+def verdict_text(call: AuditedCall) -> Text:
+    """Return how a call ended and, unless it was simply allowed, who decided what, and why."""
+    told = call.fields("decision")
+    refused = call.outcome is None and call.state != UNFINISHED
+    text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
+    decider = decider_text(told)
+    by, why = f" by {decider}" if decider else "", reason_text(told)
+    if refused:
+        return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
+    decision = told.get("decision", "undecided")
+    if not by and decision in ("allowed", call.state):
+        return text
+    return text.append(f" ({escaped(decision)}{by}{f': {why}' if why else ''})", "not bold default")
+
+
+def decider_text(decision: Mapping[str, Any]) -> str:
+    """Return the person and the advisor that decided, as the record of the decision names them; may be blank."""
+    named = [escaped(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
+    return " via ".join(named)
+
+
+def reason_text(decision: Mapping[str, Any]) -> str:
+    """Return the codes that say why it was decided so, as the record of the decision has them; may be blank."""
+    codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
+    return ", ".join(escaped(code) for code in codes if code not in (None, decision.get("decision")))
+
+
+def duration_text(outcome: Mapping[str, Any]) -> str:
+    """Return how long the tool took, as the record of its outcome says."""
+    duration = outcome.get("duration")
+    return seconds_text(duration) if isinstance(duration, int | float) else ""
+
+
+def tool_name(call: AuditedCall) -> object:
+    """Return the tool's name; of an unknown one, what the model wrote, where that is stored."""
+    requested = call.fields("intent").get("requested_name")
+    stored = requested.get("text") if isinstance(requested, dict) else None
+    return f'{call.told("tool")} "{stored}"' if stored is not None else call.told("tool")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many there are of something."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON in printable ASCII."""
+    return json.dumps(value, indent=2, default=ascii)
+
+
+def call_json(call: AuditedCall) -> dict[str, Any]:
+    """Return a call as `--json` prints it."""
+    names = ("call_id", "agent", "tool", "conversation_id", "parent_run_id", "attributes", "trace_id", "span_id")
+    decision, outcome = call.fields("decision"), call.fields("outcome")
+    return {
+        "time": call.when.isoformat() if call.records[0].has_time else None,
+        "run_id": call.run_id,
+        "iteration": call.iteration,
+        "batch_index": call.batch_index,
+        **{name: call.told(name) for name in names},
+        "state": call.state,
+        "decision": decision.get("decision"),
+        "decided_by": decision.get("advisor"),
+        "by": decision.get("by"),
+        "reason_code": decision.get("reason_code"),
+        "outcome": outcome.get("outcome"),
+        "error_type": outcome.get("error_type") or decision.get("error_type"),
+        "duration": outcome.get("duration"),
+        "late": call.is_late,
+        "conflicting": len(call.conflicting),
+    }
+
+
+def console(file: TextIO) -> Console:
+    """Return where to print: as wide as the terminal; into a file or a pipe, lines are as long as they need to be."""
+    reconfigure = getattr(file, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end the listing
+    bounded = file.isatty() or "COLUMNS" in os.environ
+    return _Console(file=file, width=None if bounded else _WIDE, markup=False, highlight=False, emoji=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command, which ends quietly."""
+        raise BrokenPipeError

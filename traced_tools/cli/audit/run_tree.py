@@ -1,0 +1,176 @@
+"""A run as a tree: what its models wanted and why, who decided what, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from traced_tools.audit.reading.queries import UNFINISHED
+from traced_tools.audit.reading.read_connection import parsed
+from traced_tools.audit.reading.reader import DAMAGED, AuditedCall, AuditedRun
+from traced_tools.audit.records import AuditRecord, commits
+from traced_tools.cli.audit.formatting import (
+    as_text,
+    decider_text,
+    duration_text,
+    escaped,
+    escaped_json,
+    reason_text,
+    state_text,
+    time_text,
+    tool_name,
+    verdict_text,
+)
+
+_LONG: Final = 2000
+"""Characters of a stored content that are shown."""
+_DIGEST: Final = 12
+_ABOUT: Final = (
+    ("agent", "agent"),
+    ("conversation", "conversation_id"),
+    ("parent run", "parent_run_id"),
+    ("trace", "trace_id"),
+)
+
+
+def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
+    """Print a run; `trace_url` is where its trace is, when that is known."""
+    tree = Tree(Text(f"run {escaped(run.run_id)}", "bold"), guide_style="dim")
+    for line in _about(run, trace_url):
+        tree.add(line)
+    for iteration, calls in groupby(run.calls, key=lambda call: call.iteration):
+        branch = tree.add(Text(f"iteration {escaped(iteration)}", "bold blue"))
+        for call in calls:
+            _add_call(branch, call)
+    console.print(tree)
+
+
+def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
+    first = run.calls[0]
+    for label, name in _ABOUT:
+        if (value := first.told(name)) is not None:
+            yield _labelled(label, as_text(value))
+    attributes = first.told("attributes")
+    for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
+        yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
+    if trace_url is not None:
+        yield _labelled("", as_text(trace_url, most=_LONG))
+
+
+def _add_call(branch: Tree, call: AuditedCall) -> None:
+    title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.told("call_id"), "dim"))
+    node = branch.add(title.append("  ").append_text(_in_short(call)))
+    for line in (*_intent(call), *_decision(call), *_outcome(call), *_conflicting(call)):
+        node.add(line)
+
+
+def _in_short(call: AuditedCall) -> Text:
+    return verdict_text(call).append(f" {duration_text(call.fields('outcome'))}".rstrip(), "dim")
+
+
+def _intent(call: AuditedCall) -> Iterator[Text]:
+    if call.intent is None:
+        yield Text("its intent is not in the store", "bold red")
+        return
+    told = call.fields("intent")
+    asked = [told.get("model"), told.get("provider")]
+    by = " of ".join(escaped(each) for each in asked if each is not None)
+    yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
+    if "requested_name" in told:
+        yield _labelled("asked for", _content(told["requested_name"]))
+    yield _labelled("reason", _content(told.get("reason")))
+    yield _labelled("arguments", _content(told.get("arguments")))
+    if "requested_arguments" in told:
+        yield _labelled("as written", _content(told["requested_arguments"]))
+    if not _is_stored(told.get("arguments")) and (names := _argument_names(told)):
+        yield _labelled("names", Text(names))
+
+
+def _argument_names(told: dict[str, Any]) -> str:
+    """Return the names of the arguments that the tool knows, and how many it does not."""
+    names, unknown = told.get("argument_names"), told.get("unknown_arguments")
+    listed = ", ".join(escaped(name) for name in names) if isinstance(names, list) else ""
+    more = f"{unknown} unknown" if isinstance(unknown, int) else ""
+    return " and ".join(each for each in (listed, more) if each)
+
+
+def _decision(call: AuditedCall) -> Iterator[Text]:
+    if call.decision is None:
+        yield _labelled("decision", Text("none is recorded", "yellow"))
+        return
+    for record in call.of_kind("decision"):
+        yield from _decided(record, parsed(record.body) or {})
+
+
+def _decided(record: AuditRecord, told: dict[str, Any]) -> Iterator[Text]:
+    decider, why = decider_text(told), reason_text(told)
+    said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
+    text = as_text(told.get("decision", "damaged")).append(said)
+    if told.get("intent_late") is True:
+        text.append("  LATE: the intent was not on record yet", "bold red")
+    yield _labelled("decision", _at(record).append("  ").append_text(text))
+    if "arguments" in told:
+        yield _labelled("ran with", _content(told["arguments"]))
+
+
+def _outcome(call: AuditedCall) -> Iterator[Text]:
+    if call.outcome is None:
+        if call.state == UNFINISHED:
+            yield _labelled("outcome", Text("UNFINISHED: no outcome is recorded", "bold yellow"))
+        return
+    for number, record in enumerate(call.of_kind("outcome")[:-1], 1):
+        before = parsed(record.body) or {}
+        yield _labelled(f"try {number}", _ended(record, as_text(before.get("outcome", DAMAGED)), before))
+    told = call.fields("outcome")
+    yield _labelled("outcome", _ended(call.outcome, state_text(call), told))
+    if "result" in told:
+        yield _labelled("result", _content(told["result"]))
+
+
+def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
+    facts = [escaped(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
+    if duration := duration_text(told):
+        facts.append(f"after {duration}")
+    if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
+        facts.append(f"{attempts} attempts")
+    return _at(record).append("  ").append_text(text).append("".join(f", {fact}" for fact in facts))
+
+
+def _conflicting(call: AuditedCall) -> Iterator[Text]:
+    """Give the records that contradict the others, and where they stand."""
+    for record in call.conflicting:
+        told = parsed(record.body) or {}
+        said = told.get(record.kind)
+        what = f"  {record.kind}" + (f" {escaped(said)}" if said is not None else "")
+        where = f": record {record.sequence} of chain {escaped(record.chain_id)}"
+        yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
+
+
+def _labelled(label: str, text: Text) -> Text:
+    return Text(f"{label:<13}", "dim").append_text(text)
+
+
+def _at(record: AuditRecord) -> Text:
+    return Text(time_text(record, "milliseconds"), "dim")
+
+
+def _content(content: object) -> Text:
+    """Return a content in words where they are stored, else its digest."""
+    if not isinstance(content, dict):
+        return Text("none was given", "dim")
+    if _is_stored(content):
+        cut = " (cut when it was stored)" if content.get("cut") else ""
+        shown = escaped_json if content.get("form") == "json" else escaped
+        return Text(shown(content["text"], _LONG)).append(cut, "dim")
+    digest = escaped(str(content.get("digest"))[:_DIGEST])
+    state = "erased" if commits(content) else "not stored"
+    return Text(f"{state} (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")
+
+
+def _is_stored(content: object) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("text"), str)

@@ -1,0 +1,245 @@
+"""From what a tool returned to what the model reads.
+
+Text goes as it is, images go as images, everything else becomes JSON. What a pydantic model becomes is up to the model:
+its own serializers run, and its fields have their aliases, as in the schema of a tool that takes such a model.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set, ValuesView
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json, to_jsonable_python
+
+from traced_tools.core.checks import expect, expect_each
+from traced_tools.core.images import image_type
+from traced_tools.core.messages import ImagePart, TextPart, encodable
+
+MOST_ITEMS = 1_000
+"""How many items of an iterator are collected."""
+
+_DATA = frozenset({bool, dict, float, int})
+_PARTS = (str, TextPart, ImagePart)
+_COLLECTIONS = (Sequence, Set, ValuesView)
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B")
+_NEAREST_PNG_MODE = {"PA": "RGBA", "RGBa": "RGBA", "La": "LA", "I": "I;16"}
+
+
+class ToolContent(NamedTuple):
+    """What the model reads of a tool's value: a text, and images beside it."""
+
+    text: str
+    images: tuple[ImagePart, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<ToolContent: {len(self.text)} characters, {len(self.images)} images>"
+
+
+ResultConverter = Callable[[Any], str | ToolContent | TextPart | ImagePart | list[str | TextPart | ImagePart]]
+
+
+class Collected(list[Any]):
+    """The first items of an iterator; `cut` says whether there were more."""
+
+    cut = False
+
+
+def content_of(value: Any, *, returns_nothing: bool = False) -> ToolContent:
+    """Return what the model reads of a tool's value.
+
+    Bytes are an image if they begin like one, else text: UTF-8 where they decode, base64 where not. Inside data they
+    are text by the same rule; in a model they are what its `ser_json_bytes` says.
+
+    Args:
+        value: what the tool returned.
+        returns_nothing: whether the tool is annotated `-> None`; its None then reads `Done`.
+
+    Raises:
+        TypeError: for a value that JSON cannot hold; the text names types and nothing else.
+    """
+    if value is None:
+        return ToolContent("Done" if returns_nothing else "null")
+    kind = type(value)
+    if kind is str:
+        return ToolContent(value)
+    if kind in _DATA:
+        return ToolContent(_json(value))
+    content = _content_of_object(value)
+    if isinstance(value, Collected) and value.cut:
+        return content._replace(text=f"{content.text}\n[cut: only the first {len(value):,} items are shown]")
+    return content
+
+
+def converted(value: Any, tool: str) -> ToolContent:
+    """Return what a user's `result_converter` returned as content.
+
+    Args:
+        value: a text, a part, a list or tuple of these, or a `ToolContent`.
+        tool: the tool's name, for the error.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    returned = f"what the result_converter of {tool} returns"
+    if isinstance(value, list | tuple):
+        expect_each(returned, _parts(value), _PARTS, "a str, a TextPart or an ImagePart")
+    else:
+        expect(returned, value, _PARTS, "a str, a TextPart, an ImagePart or a list of these")
+    return _joined(_parts(value))
+
+
+def collect(items: Iterator[Any]) -> Collected:
+    """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
+    found = Collected()
+    for item in items:
+        if len(found) == MOST_ITEMS:
+            found.cut = True
+            break
+        found.append(item)
+    if found.cut and hasattr(items, "close"):
+        items.close()
+    return found
+
+
+async def acollect(items: AsyncIterator[Any]) -> Collected:
+    """Take at most `MOST_ITEMS` items; an iterator that has more is closed, if it can be."""
+    found = Collected()
+    async for item in items:
+        if len(found) == MOST_ITEMS:
+            found.cut = True
+            break
+        found.append(item)
+    if found.cut and hasattr(items, "aclose"):
+        await items.aclose()
+    return found
+
+
+def shortened(content: ToolContent, most: int) -> ToolContent:
+    """Return `content` with a text of at most `most` characters, the line that says so included."""
+    text = content.text
+    if len(text) <= most:
+        return content
+    kept = most - len(_cut_mark(most, len(text)))
+    short = text[:most] if kept < 0 else text[:kept] + _cut_mark(kept, len(text))
+    return content._replace(text=short)
+
+
+def _cut_mark(kept: int, total: int) -> str:
+    return f"\n[cut: {kept:,} of {total:,} characters are shown]"
+
+
+def _content_of_object(value: Any) -> ToolContent:
+    if isinstance(value, str) or _holds_parts(value):
+        return _joined(_parts(value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _content_of_bytes(bytes(value))
+    if isinstance(value, getattr(sys.modules.get("PIL.Image"), "Image", ())):
+        return _joined([_png(value)])
+    return ToolContent(_json(value))
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    if isinstance(value, ToolContent):
+        return (value.text, *value.images)
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _holds_parts(value: Any) -> bool:
+    """Whether `value` is made of parts; texts alone are data."""
+    parts = _parts(value)
+    if not all(isinstance(part, _PARTS) for part in parts):
+        return False
+    return isinstance(value, ToolContent) or not all(isinstance(part, str) for part in parts)
+
+
+def _joined(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
+    """Return the content of parts; images alone are named in the text, since some providers need one."""
+    images = tuple(part for part in parts if isinstance(part, ImagePart))
+    texts = [part.text if isinstance(part, TextPart) else part for part in parts if not isinstance(part, ImagePart)]
+    return ToolContent("\n".join(texts) or "\n".join(map(_named, images)), images)
+
+
+def _named(image: ImagePart) -> str:
+    return "[image]" if image.data is None else f"[{image.media_type}, {len(image.data):,} bytes]"
+
+
+def _content_of_bytes(data: bytes) -> ToolContent:
+    media_type = image_type(data)
+    return ToolContent(_text(data)) if media_type is None else _joined([ImagePart(data=data, media_type=media_type)])
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return b64encode(data).decode()
+
+
+def _png(image: Any) -> ImagePart:
+    if image.mode not in _PNG_MODES:
+        image = image.convert(_NEAREST_PNG_MODE.get(image.mode, "RGB"))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return ImagePart(data=file.getvalue(), media_type="image/png")
+
+
+class _Unwritable(Exception):
+    """Carries an object that JSON has no form for."""
+
+
+def _json(value: Any) -> str:
+    culprit = value
+    for write in (_compact, _mended):
+        try:
+            return write(value)
+        except _Unwritable as found:
+            (culprit,) = found.args
+        except Exception:  # its text may quote the value: the error is raised where it cannot carry this one along
+            continue
+    holder = "" if culprit is value else f"{type(value).__name__} holding a "
+    raise TypeError(
+        f"returned a {holder}{type(culprit).__name__}, which cannot be written as JSON: "
+        "return str, a pydantic model, a dataclass or plain data, or give result_converter="
+    )
+
+
+def _compact(value: Any) -> str:
+    if isinstance(value, io.IOBase):  # pydantic would read it, line by line
+        raise _Unwritable(value)
+    return to_json(value, inf_nan_mode="null", fallback=_plain).decode()
+
+
+def _mended(value: Any) -> str:
+    """Write what holds bytes or text that UTF-8 cannot: slower, and not needed for most values."""
+    # mended twice: first what pydantic would stumble over, then what it took out of models and dataclasses
+    data = to_jsonable_python(_readable(value), bytes_mode="base64", fallback=_plain)
+    return to_json(_readable(data), inf_nan_mode="null").decode()
+
+
+def _readable(value: Any) -> Any:
+    """Return plain data with all its bytes and strings as text that UTF-8 can hold."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _text(bytes(value))
+    if isinstance(value, Mapping):
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    if isinstance(value, _COLLECTIONS):
+        return tuple([_readable(each) for each in value])
+    if hasattr(value, "__next__"):  # the first attempt has used it up
+        raise _Unwritable(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return the plain form of an object that pydantic does not know."""
+    if isinstance(value, memoryview):
+        return value.tobytes()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, _COLLECTIONS):
+        return list(value)
+    raise _Unwritable(value)

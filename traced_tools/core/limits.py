@@ -1,0 +1,251 @@
+"""How far a run may go."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from traced_tools.core.checks import expect, expect_positive
+from traced_tools.core.conversation import NOT_RUN, exchanges_of_run
+from traced_tools.core.enums import StopReason
+from traced_tools.core.messages import ImagePart, Message, ToolCall, Usage, UsageSum
+from traced_tools.tools.schema.arguments import unwrapped
+
+_COUNTS = (
+    *("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens"),
+    "max_consecutive_errors",
+)
+
+
+@dataclass(frozen=True)
+class LoopLimits:
+    """How far a run may go; None switches a limit off.
+
+    Args:
+        max_iterations: passes of the loop, each a model call and its tools.
+        max_tool_calls: tool calls the model may ask for; those of nested runs so far count.
+        max_calls_per_tool: of these, for any one tool.
+        max_repeated_calls: how often the same tool may be called with the same arguments while its result stays the
+            same. Identical calls of one answer count as one, and tools with `repeatable=True` do not count.
+        max_tokens: input and output tokens, as far as the provider reports them, those of nested runs included.
+        max_seconds: time since the run began.
+        max_calls_of: for single tools by name, instead of `max_calls_per_tool`; None for no limit of their own.
+        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld (a
+            pass on top of `max_iterations`), `stop` returns what there is, `raise` raises `LoopLimitExceeded`. A blank
+            concluding answer stays blank.
+        max_consecutive_errors: passes in a row whose calls all failed or were refused, so that the model reads nothing
+            but errors. A pass with one success starts the count anew.
+
+    The response's `stop_reason` tells which limit it was: `max_iterations`, `max_tool_calls`, `max_calls_per_tool`,
+    `repeated_call`, `token_budget`, `deadline` or `consecutive_errors`.
+    """
+
+    max_iterations: int | None = 50
+    max_tool_calls: int | None = 150
+    max_calls_per_tool: int | None = 40
+    max_repeated_calls: int | None = 3
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+    on_limit: Literal["conclude", "stop", "raise"] = "conclude"
+    max_calls_of: Mapping[str, int | None] = field(default_factory=dict, hash=False)
+    max_consecutive_errors: int | None = None
+
+    def __post_init__(self) -> None:
+        expect_positive("max_seconds", self.max_seconds)
+        for name in _COUNTS:
+            _expect_count(name, getattr(self, name))
+        expect("max_calls_of", self.max_calls_of, Mapping, "a mapping of tools' names to numbers")
+        object.__setattr__(self, "max_calls_of", dict(self.max_calls_of))
+        for tool, most in self.max_calls_of.items():
+            expect("a name in max_calls_of", tool, str, "a str")
+            _expect_count(f"max_calls_of[{tool!r}]", most)
+        if self.on_limit not in ("conclude", "stop", "raise"):
+            raise ValueError("on_limit must be 'conclude', 'stop' or 'raise'")
+
+    def calls_of(self, tool: str) -> int | None:
+        """Return how often the tool may be called."""
+        return self.max_calls_of.get(tool, self.max_calls_per_tool)
+
+
+def _expect_count(argument: str, value: object) -> None:
+    expect_positive(argument, value)  # type: ignore[arg-type]  # it says so if it is no number
+    expect(argument, value, (int, type(None)), "an int or None")
+
+
+DEFAULT_LIMITS = LoopLimits()
+
+
+class Seen(Protocol):
+    """A result as the model sees it."""
+
+    @property
+    def content(self) -> str:
+        """What the model reads."""
+
+    @property
+    def images(self) -> Sequence[ImagePart]:
+        """The images it sees beside that."""
+
+
+class _Repetition:
+    """Identical calls since their result last changed: the count, the last answer with one, the result's digest."""
+
+    __slots__ = ("answer", "calls", "digest")
+
+    def __init__(self) -> None:
+        self.answer: object = None
+        self.calls = 0
+        self.digest: int | None = None
+
+
+class LimitTally:
+    """Counts one run against its limits.
+
+    Attributes:
+        broken: the first limit the run broke, if any.
+        broken_by: the name of the tool whose call broke it, if a limit of single tools it was.
+    """
+
+    def __init__(self, limits: LoopLimits) -> None:
+        self.limits = limits
+        self.broken: StopReason | None = None
+        self.broken_by: str | None = None
+        self._started = time.monotonic()
+        self._calls = 0
+        self._errors = 0  # passes in a row without a success
+        self._per_tool: Counter[str] = Counter()
+        self._repetitions: dict[tuple[str, str], _Repetition] = {}  # by the tool's name and each form of the arguments
+
+    @property
+    def deadline(self) -> float | None:
+        """When the run's time is over, on the clock of `time.monotonic()`."""
+        seconds = self.limits.max_seconds
+        return None if seconds is None else self._started + seconds
+
+    def admit(
+        self, call: ToolCall, *, answer: object = None, repeatable: bool = False, nested: int = 0
+    ) -> StopReason | None:
+        """Count a requested call; return the limit it breaks, or None when it may run.
+
+        Args:
+            call: what the model asked for.
+            answer: identifies the model's answer; identical calls of one answer count once.
+            repeatable: whether the tool may be called with the same arguments any number of times.
+            nested: the calls of runs nested in this one so far.
+        """
+        limits = self.limits
+        self._calls += 1
+        self._per_tool[call.name] += 1
+        most_repeated = None if repeatable else limits.max_repeated_calls
+        if most_repeated is not None and self._repeated(call, answer) > most_repeated:
+            return self._break("repeated_call", call.name)
+        most = limits.calls_of(call.name)
+        if most is not None and self._per_tool[call.name] > most:
+            return self._break("max_calls_per_tool", call.name)
+        if limits.max_tool_calls is not None and self._calls + nested > limits.max_tool_calls:
+            return self._break("max_tool_calls")
+        return None
+
+    def _repeated(self, call: ToolCall, answer: object) -> int:
+        key = (call.name, call.arguments)
+        found = self._repetitions.get(key)
+        if found is None:
+            canonical = (call.name, _canonical(call.arguments))
+            found = self._repetitions[key] = self._repetitions.setdefault(canonical, _Repetition())
+        if answer is None or found.answer is not answer:
+            found.answer = answer
+            found.calls += 1
+        return found.calls
+
+    def returned(self, call: ToolCall, result: Seen) -> None:
+        """Record the result of a call that ran. If it differs from the last, identical calls are counted anew.
+
+        Of the result only a digest is kept.
+        """
+        found = self._repetitions.get((call.name, call.arguments))
+        if found is None:  # the limit is off, or the tool is repeatable
+            return
+        digest = _digest(result)
+        if found.digest is not None and found.digest != digest:
+            found.calls = 1
+        found.digest = digest
+
+    def passed(self, failed: bool) -> None:
+        """Record the end of a pass, and whether all its calls failed or were refused."""
+        self._errors = self._errors + 1 if failed else 0
+
+    def count(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
+        """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
+
+        Args:
+            messages: a conversation that was sent.
+            repeatable: the names of the tools that may be called with the same arguments any number of times.
+        """
+        passes = 0
+        for calls, results in exchanges_of_run(messages):
+            passes += 1
+            for call in calls:
+                self.admit(call, answer=calls, repeatable=call.name in repeatable)
+            for call, result in zip(calls, results, strict=True):
+                if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
+                    self.returned(call, result)
+            self.passed(all(result is not None and result.is_error for result in results))
+        self.broken = self.broken_by = None  # those calls are over
+        return passes
+
+    def spend(self, used: UsageSum) -> StopReason | None:
+        """Return the budget (tokens used so far, time) that is used up, or None."""
+        limits = self.limits
+        if limits.max_tokens is not None and _tokens(used.total) >= limits.max_tokens:
+            return self._break("token_budget")
+        if limits.max_seconds is not None and time.monotonic() >= self._started + limits.max_seconds:
+            return self._break("deadline")
+        return None
+
+    def begin(self, iteration: int, used: UsageSum) -> StopReason | None:
+        """Return the limit that keeps the pass `iteration` (from 1) from beginning, or None."""
+        limit = self.limits.max_iterations
+        if limit is not None and iteration > limit:
+            self._break("max_iterations")
+        most_errors = self.limits.max_consecutive_errors
+        if most_errors is not None and self._errors >= most_errors:
+            self._break("consecutive_errors")
+        return self.broken or self.spend(used)
+
+    def _break(self, limit: StopReason, tool: str | None = None) -> StopReason:
+        if self.broken is None:
+            self.broken, self.broken_by = limit, tool
+        return limit
+
+
+def _tokens(usage: Usage | None) -> int:
+    return 0 if usage is None else usage.total_tokens or 0
+
+
+def _digest(result: Seen) -> int:
+    """Return a 64-bit hash of a result; `hash()` is keyed and cheap."""
+    if not result.images:
+        return hash(result.content)
+    return hash((result.content, *((image.data, image.url) for image in result.images)))
+
+
+def _canonical(arguments: str) -> str:
+    """Arguments that mean the same, written the same: `""` and `{}`, `1` and `1.0`, in a fence or not."""
+    text, _ = unwrapped(arguments)
+    try:
+        return _ENCODER.encode(_DECODER.decode(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _number(written: str) -> float:
+    number = float(written)
+    return int(number) if number.is_integer() else number
+
+
+_DECODER = json.JSONDecoder(parse_float=_number)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

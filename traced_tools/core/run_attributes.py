@@ -1,0 +1,114 @@
+"""The attributes that an application puts on a run, such as its user and tenant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from traced_tools.core.checks import expect
+from traced_tools.core.messages import encodable
+from traced_tools.observe import names
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
+
+MOST_ATTRIBUTES: Final = 32
+LONGEST_TEXT: Final = 256
+"""Characters of a text, alone or in a sequence."""
+MOST_ITEMS: Final = 32
+
+_KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_OURS: Final = ("gen_ai.", f"{names.SCOPE}.")
+_OF_CONTENTS: Final = ("digest", "text_hash")
+"""The keys by which the audit trail knows a content, whose text its hashes leave out."""
+_INT64: Final = range(-(2**63), 2**63)
+_ACCEPTED: Final = "a str, bool, int or float, or a list or tuple of one of these types"
+
+
+class RunAttributes(Mapping[str, Any]):
+    """Attributes of a run, read-only."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+NO_ATTRIBUTES: Final = RunAttributes({})
+
+
+def checked_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
+    """Return the attributes an application gave.
+
+    Raises:
+        TypeError, ValueError: for a key or a value that cannot be used; the text names the key and what is accepted.
+    """
+    if given is None:
+        return NO_ATTRIBUTES
+    expect("attributes", given, Mapping, "a mapping of keys to values")
+    return merged(NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in given.items()}))
+
+
+def merged(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
+    """Return both; `own` win. Raises `ValueError` if they are too many."""
+    together = RunAttributes({**outer, **own}) if outer else own
+    if len(together) > MOST_ATTRIBUTES:
+        raise ValueError(
+            f"a run has at most {MOST_ATTRIBUTES} attributes, those of its client and of the run it is nested in "
+            f"included; these are {len(together)}"
+        )
+    return together
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise ValueError(
+            "attributes must have keys of 1 to 64 ASCII letters, digits, '.', '_' and '-' that begin with a letter"
+        )
+    if key in names.ATTRIBUTES or key.startswith(_OURS) or key in _OF_CONTENTS:
+        raise ValueError(f"attributes[{key!r}] has a key that telemetry or the audit trail uses itself; choose another")
+    return str.__str__(key)  # plain, which an enum's member is not
+
+
+def _value(key: str, value: object) -> Any:
+    if isinstance(value, list | tuple):
+        if len(value) > MOST_ITEMS:
+            raise ValueError(f"attributes[{key!r}] must have at most {MOST_ITEMS} items; it has {len(value)}")
+        items = tuple(_scalar(key, each) for each in value)
+        if len({type(each) for each in items}) > 1:
+            raise TypeError(f"attributes[{key!r}] must be {_ACCEPTED}; its items are of several types")
+        return items
+    return _scalar(key, value)
+
+
+def _scalar(key: str, value: object) -> str | bool | int | float:
+    """Return a value as a plain one, which an enum's member is not."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"attributes[{key!r}] must have at most {LONGEST_TEXT} characters; it has {len(value)}")
+        return encodable(str.__str__(value))
+    if isinstance(value, int):
+        number = int(value)
+        if number not in _INT64:
+            raise ValueError(f"attributes[{key!r}] must be an int of at most 64 bits")
+        return number
+    expect(f"attributes[{key!r}]", value, float, _ACCEPTED)
+    if not isfinite(value):  # type: ignore[arg-type]  # it is a float
+        raise ValueError(f"attributes[{key!r}] must be a finite number, which JSON can hold")
+    return float(value)  # type: ignore[arg-type]

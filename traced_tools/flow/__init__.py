@@ -1,0 +1,1 @@
+"""Flows, the drivers that run them, and the threads they wait in."""

@@ -1,0 +1,149 @@
+"""One attempt at a tool, within its time-out.
+
+A blocking function cannot be stopped. When its time is over its call is answered, its thread leaves the pool and ends
+with it, and its result is dropped and counted. An async function is cancelled, and gets a moment to clean up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future, wait
+from functools import partial
+from threading import TIMEOUT_MAX
+from typing import Any, Protocol
+
+from traced_tools.errors import ToolTimeout
+from traced_tools.flow.flow import Step
+from traced_tools.flow.steps import Call
+from traced_tools.flow.workers import cancelled_from_inside, ended, is_waited_for, run_async, settled, workers
+
+GRACE = 1.0
+"""Seconds a cancelled async tool has to clean up before the run goes on without it."""
+
+
+class Attemptable(Protocol):
+    """A step that runs a tool and can be given up."""
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Hand the step to the driver."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `arun` waits on the event loop and not for a thread."""
+
+    @property
+    def began(self) -> float:
+        """When the function was called, on the clock of `time.perf_counter()`."""
+
+    def run(self) -> Any:
+        """Run the tool, blocking."""
+
+    async def arun(self) -> Any:
+        """Run the tool on asyncio."""
+
+
+class AttemptContext(Protocol):
+    """What the tool knows of its attempt; see `ToolContext`."""
+
+    deadline: float | None
+    cancelled: bool
+
+
+class Attempt(Step[Any]):
+    """Perform a tool's step for so many seconds at most, from when the tool begins.
+
+    Args:
+        step: what runs the tool.
+        context: is told the deadline when the tool begins, and that it is cancelled when it is given up.
+        seconds: its time-out.
+        late: called, in whatever thread, when a tool that was timed out ends after all.
+
+    Raises:
+        ToolTimeout: when the time is over.
+    """
+
+    __slots__ = ("_context", "_ends", "_late", "_seconds", "_step")
+
+    def __init__(self, step: Attemptable, context: AttemptContext, seconds: float, late: Callable[[], None]) -> None:
+        self._step = step
+        self._context = context
+        self._seconds = min(seconds, TIMEOUT_MAX)
+        self._late = late
+
+    def run(self) -> Any:
+        """Run the tool, blocking."""
+        if self._step.is_async:
+            return run_async(self.arun)
+        pool, begun = workers(), Future[None]()
+        future = pool.submit(partial(self._begin, self._step.run, begun), beyond=True)
+        try:
+            begun.result()
+            wait([future], self._left)
+        finally:
+            given_up = pool.give_up(future)
+        return self._result(future, given_up)
+
+    async def arun(self) -> Any:
+        """Run the tool on asyncio."""
+        if self._step.is_async:
+            return await self._begin(partial(self._awaited, self._step.arun))
+        pool, begun = workers(), Future[None]()
+        # a function may leave something to be awaited although it is not `async`: that belongs on the caller's loop
+        function = self._step.begin if isinstance(self._step, Call) else self._step.run
+        future = pool.submit(partial(self._begin, function, begun), beyond=is_waited_for())
+        try:
+            await ended(begun)
+            await ended(future, self._left)
+        finally:
+            given_up = pool.give_up(future)
+        result = self._result(future, given_up)
+        return await self._awaited(lambda: result) if hasattr(result, "__await__") else result
+
+    def _begin(self, function: Callable[[], Any], begun: Future[None] | None = None) -> Any:
+        self._ends = time.monotonic() + self._seconds
+        self._context.deadline = min(self._context.deadline or self._ends, self._ends)
+        if begun is not None:
+            begun.set_result(None)
+        return function()
+
+    @property
+    def _left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def _result(self, future: Future[Any], given_up: bool) -> Any:
+        if given_up:
+            raise self._timed_out(future)
+        return future.result()
+
+    async def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
+        task = asyncio.ensure_future(settled(begin))
+        try:
+            await asyncio.wait([task], timeout=self._left)
+        except asyncio.CancelledError:
+            await self._cancel(task)
+            raise
+        except GeneratorExit:  # nothing can be awaited any more
+            task.cancel()
+            raise
+        if task.cancelled():
+            raise cancelled_from_inside()
+        if task.done():
+            return task.result().result()
+        await self._cancel(task)
+        raise self._timed_out(task)
+
+    async def _cancel(self, task: asyncio.Future[Any]) -> None:
+        self._context.cancelled = True
+        task.cancel()
+        await asyncio.wait([task], timeout=GRACE)
+
+    def _timed_out(self, given_up: Future[Any] | asyncio.Future[Any]) -> ToolTimeout:
+        self._context.cancelled = True
+        given_up.add_done_callback(self._dropped)
+        return ToolTimeout(self._seconds)
+
+    def _dropped(self, given_up: Future[Any] | asyncio.Future[Any]) -> None:
+        if not given_up.cancelled():
+            self._late()

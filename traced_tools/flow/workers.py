@@ -1,0 +1,405 @@
+"""Where work runs that a driver cannot run itself: blocking calls beside others, and coroutines in a blocking run.
+
+The threads are daemons. `concurrent.futures` joins its threads when the interpreter exits, so one stuck tool would keep
+Ctrl-C from ending the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from traced_tools.core.checks import expect_whole
+
+T = TypeVar("T")
+_IN_WORKER: ContextVar[bool] = ContextVar("traced_tools_in_worker", default=False)
+_ON_PORTAL: ContextVar[bool] = ContextVar("traced_tools_on_portal", default=False)
+Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class _Thread(threading.Thread):
+    """A worker's or a portal's thread."""
+
+
+class WorkerPool:
+    """Daemon threads that take blocking work; started as needed, kept when idle.
+
+    Args:
+        size: the most threads there may be. A job that is waited for by what keeps a thread busy meanwhile may have one
+            more, and a job that was given up does not count.
+    """
+
+    def __init__(self, size: int = 64) -> None:
+        expect_whole("size", size, 1)
+        self._size = size
+        _POOLS.add(self)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew without threads or work, as a forked child must: it has none of its parent's threads."""
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._waiting = 0  # idle threads, less the jobs in the queue
+        self._given_up: set[Future[Any]] = set()
+
+    def submit(self, function: Callable[[], T], *, beyond: bool = False) -> Future[T]:
+        """Have `function` run in a thread, in the caller's context, and return its future.
+
+        Args:
+            function: what to run.
+            beyond: whether it gets a thread beyond the pool's size when all are busy.
+        """
+        future: Future[T] = Future()
+        context = copy_context()
+        context.run(_IN_WORKER.set, True)
+        job = (future, partial(context.run, function))
+        with self._lock:
+            if self._waiting <= 0 and (self._threads < self._size or beyond):
+                self._start(job)
+            else:
+                self._waiting -= 1
+                self._jobs.put(job)
+        return future
+
+    def _start(self, job: Job) -> None:
+        _Thread(target=self._work, args=job, name="traced_tools-worker", daemon=True).start()
+        self._threads += 1
+
+    def give_up(self, future: Future[Any]) -> bool:
+        """Wait for `future` no more, and return whether it was not done.
+
+        It never begins, or its thread leaves the pool and ends with it.
+        """
+        if future.cancel():
+            return True
+        with self._lock:
+            if future.done():
+                return False
+            self._given_up.add(future)
+            self._threads -= 1
+            if self._waiting < 0 and self._threads < self._size:
+                self._waiting += 1
+                self._start(self._jobs.get())
+            return True
+
+    def _work(self, future: Future[Any], job: Callable[[], Any]) -> None:
+        while True:
+            if future.set_running_or_notify_cancel():
+                _settle(future, job)
+            if self._leaves(future):
+                return
+            del future, job
+            future, job = self._jobs.get()
+
+    def _leaves(self, future: Future[Any]) -> bool:
+        """Whether the thread that ran `future` leaves the pool, given up or one too many; else it is idle now."""
+        with self._lock:
+            if future in self._given_up:
+                self._given_up.remove(future)
+                return True
+            if self._threads > self._size and self._waiting >= 0:
+                self._threads -= 1
+                return True
+            self._waiting += 1
+            return False
+
+
+def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
+    try:
+        result = job()
+    except asyncio.CancelledError:  # not of the task that waits, which asyncio would take it for
+        future.set_exception(cancelled_from_inside())
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def cancelled_from_inside() -> CancelledError:
+    """Return the ordinary error that stands for a cancellation that nobody who waits has asked for."""
+    return CancelledError("the function was cancelled from inside")
+
+
+async def ended(future: Future[Any], seconds: float | None = None) -> None:
+    """Wait on asyncio until `future` is done, or the time is over.
+
+    Unlike `asyncio.wrap_future` it copies no error into asyncio, which would log the text of one that nobody asks for.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def tell(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(tell)
+    await asyncio.wait([done], timeout=seconds)
+
+
+async def settled(begin: Callable[[], Awaitable[T]]) -> Future[T]:
+    """Await what `begin` returns, and return how it ended.
+
+    A task that failed would log the text of its error when nobody asks; one that is cancelled at once begins nothing.
+    """
+    future: Future[T] = Future()
+    try:
+        future.set_result(await begin())
+    except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        future.set_exception(error)
+    return future
+
+
+class _Together:
+    """What threads that work side by side await on the portal."""
+
+    def __init__(self) -> None:
+        self._futures: set[Future[Any]] = set()
+        self._interrupted = False
+
+    def add(self, future: Future[Any]) -> None:
+        self._futures.add(future)
+        if self._interrupted:
+            future.cancel()
+
+    def cancel(self) -> None:
+        self._interrupted = True
+        for future in list(self._futures):
+            future.cancel()
+
+
+_TOGETHER: ContextVar[_Together | None] = ContextVar("traced_tools_together", default=None)
+
+
+@contextmanager
+def awaiting_together(cancel: Callable[[], None]) -> Iterator[None]:
+    """When an error leaves the block, call `cancel` and cancel what any thread awaits in the block on the portal."""
+    outer, together = _TOGETHER.get(), _Together()
+    _TOGETHER.set(together)
+    try:
+        yield
+    except BaseException:
+        cancel()
+        together.cancel()
+        raise
+    finally:
+        _TOGETHER.set(outer)
+
+
+class Canceller:
+    """Cancels from any thread what a task awaits in a `with` block; the task itself goes on after the block.
+
+    Attributes:
+        task_is_cancelled: whether the task itself was cancelled during the last block.
+    """
+
+    def __init__(self) -> None:
+        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._cancelled = False
+        self._cancelled_before = 0
+        self.task_is_cancelled = False
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._cancelled = False
+        self._cancelled_before = task.cancelling()  # a task may go on after it was cancelled, and count that for good
+        self._inside = task.get_loop(), task
+
+    def __exit__(self, *_: object) -> None:
+        assert self._inside is not None
+        task, self._inside = self._inside[1], None
+        cancelled = task.uncancel() if self._cancelled else task.cancelling()
+        self.task_is_cancelled = cancelled > self._cancelled_before
+
+    def cancel(self) -> None:
+        """Cancel what is awaited in the block now, if anything is."""
+        if (inside := self._inside) is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                inside[0].call_soon_threadsafe(self._cancel, inside)
+
+    def _cancel(self, inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]) -> None:
+        if self._inside is inside:
+            self._cancelled = True
+            inside[1].cancel()
+
+
+class Portal:
+    """An event loop in a daemon thread, for the coroutines of blocking runs; opened on first use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, begin: Callable[[], Awaitable[T]]) -> T:
+        """Await what `begin` returns on the portal's loop, in the caller's context, and wait for it."""
+        end = settled(begin)
+        if _ON_PORTAL.get():  # a coroutine of ours calls blocking code, which blocks the portal meanwhile
+            return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
+        context = copy_context()
+        context.run(_ON_PORTAL.set, True)
+        future = context.run(asyncio.run_coroutine_threadsafe, end, self._open())
+        if (together := _TOGETHER.get()) is not None:
+            together.add(future)
+        try:
+            return future.result().result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                self._thread = _Thread(target=_serve, args=[loop], name="traced_tools-portal", daemon=True)
+                self._thread.start()
+                self._loop = loop  # now, for an interrupt may have kept the thread from starting
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        with suppress(SystemExit, KeyboardInterrupt):  # asyncio stops at these; they belong to who waits for the task
+            loop.run_forever()
+
+
+_POOLS: WeakSet[WorkerPool] = WeakSet()
+_pool = WorkerPool()
+_portal = Portal()
+_CHOSEN: ContextVar[WorkerPool | None] = ContextVar("traced_tools_workers", default=None)
+
+
+def workers() -> WorkerPool:
+    """Return the pool in use here: one that was chosen, or the one all share."""
+    return _CHOSEN.get() or _pool
+
+
+class Using:
+    """Let what is begun in the block use `pool`.
+
+    `contextlib.contextmanager` sets the traceback of an error that passes, which a frozen dataclass forbids.
+    """
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> None:
+        self._outer = _CHOSEN.get()
+        _CHOSEN.set(self._pool)
+
+    def __exit__(self, *_: object) -> None:
+        _CHOSEN.set(self._outer)
+
+
+def _forget_threads() -> None:
+    global _portal
+    _portal = Portal()
+    for pool in list(_POOLS):
+        pool.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def run_async(begin: Callable[[], Awaitable[T]]) -> T:
+    """Await what `begin` returns, such as an async function, on the portal's loop, from blocking code."""
+    return _portal.run(begin)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Run blocking `function` in a worker thread, in the caller's context; given up when nobody waits any more."""
+    pool = workers()
+    future = pool.submit(function, beyond=is_waited_for())
+    try:
+        await ended(future)
+    finally:
+        pool.give_up(future)
+    return future.result()
+
+
+def is_waited_for() -> bool:
+    """Whether a worker may be waiting for what is done here, so that it must not wait for a worker."""
+    return _IN_WORKER.get() or isinstance(threading.current_thread(), _Thread)
+
+
+def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T | BaseException]:
+    """Run blocking jobs side by side and return, in order, what each returned or raised.
+
+    The calling thread takes part until no job is left to begin. So a job that runs jobs of its own never waits for a
+    worker that waits for it, and a full pool slows down but cannot lock up.
+
+    Args:
+        jobs: what to run.
+        limit: how many may run at once.
+    """
+    pool = workers()
+    futures: list[Future[T]] = [Future() for _ in jobs]
+    waiting = deque(zip(futures, jobs, strict=True))
+    others = min(len(jobs), limit) - 1
+    lanes: list[Future[None]] = []
+    try:
+        lanes += (pool.submit(partial(_run_waiting, waiting, _settle)) for _ in range(others))
+        _run_waiting(waiting, _settle_here)
+        wait(futures)
+    except BaseException:
+        waiting.clear()
+        for lane in lanes:
+            pool.give_up(lane)
+        raise
+    for lane in lanes:
+        lane.cancel()
+    return [future.exception() or future.result() for future in futures]
+
+
+def run_within(jobs: Sequence[Callable[[], object]], seconds: float) -> None:
+    """Run blocking jobs side by side in threads, and wait for all of them together.
+
+    Args:
+        jobs: what to run. Their results and errors are dropped.
+        seconds: how long to wait. A job that takes longer goes on in its thread, which leaves the pool.
+    """
+    pool = workers()
+    futures: list[Future[object]] = []
+    try:
+        for job in jobs:
+            futures.append(pool.submit(job, beyond=True))
+        wait(futures, seconds)
+    finally:  # an interrupt of this thread ends the waiting
+        for future in futures:
+            pool.give_up(future)
+
+
+def _run_waiting(waiting: deque[Any], settle: Callable[[Any, Any], None]) -> None:
+    while True:
+        try:
+            future, job = waiting.popleft()
+        except IndexError:
+            return
+        settle(future, job)
+
+
+def _settle_here(future: Future[Any], job: Callable[[], Any]) -> None:
+    """Run `job` in this thread; an interrupt of this thread is nobody's result and leaves at once."""
+    _settle(future, job)
+    error = future.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise error

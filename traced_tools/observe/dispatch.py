@@ -1,0 +1,367 @@
+"""Where the events of a run are made, numbered and handed to the advisors that watch.
+
+Tools run side by side, so events may be made in several threads at once: they are numbered and handed over one after
+the other, each to all watchers. What a watcher raises goes then to the code that made the event, but for the ends of
+what is failing already: that error is the one to be told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from opentelemetry import trace
+
+from traced_tools.core.ids import time_ordered_id
+from traced_tools.flow.deferred import is_finalizing, put_off
+from traced_tools.observe import names
+from traced_tools.observe.content import Contents, RunContent
+from traced_tools.observe.event_types import (
+    Delta,
+    Event,
+    IterationFinished,
+    IterationStarted,
+    ModelResponded,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolEvent,
+)
+from traced_tools.observe.genai_messages import Answer, Question, conversation_makers
+from traced_tools.observe.sanitize import finish_reason, identifier, possible
+from traced_tools.observe.scope import error_type
+
+if TYPE_CHECKING:
+    from traced_tools.core.enums import StopReason
+    from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
+    from traced_tools.observe.content import Makers
+    from traced_tools.observe.run_telemetry import RunTelemetry
+    from traced_tools.run.context import Totals
+    from traced_tools.tools.toolset import ToolSet
+
+E = TypeVar("E", bound=Event)
+Watcher = Callable[[Event], object]
+
+
+class Watchers(NamedTuple):
+    """Who is told of events.
+
+    Attributes:
+        inside: of all of them, but for deltas.
+        outside: of the run's start and end.
+        deltas: of those.
+    """
+
+    inside: Sequence[Watcher] = ()
+    outside: Sequence[Watcher] = ()
+    deltas: Sequence[Watcher] = ()
+
+
+NOBODY: Final = Watchers()
+
+
+class RunEvents:
+    """Makes the events of one run.
+
+    Args:
+        telemetry: the identity of the run, and what it may tell.
+        watchers: who is told.
+        parent_run_id: the run that it began in, if it began in one.
+
+    Attributes:
+        wanted: whether anybody is told of more than the run's start and end.
+        wants_deltas: whether anybody is told of those.
+        content: what events may tell of contents; None for nothing.
+    """
+
+    __slots__ = (
+        "_deltas",
+        "_identity",
+        "_lock",
+        "_sequence",
+        "_telemetry",
+        "_watchers",
+        "content",
+        "wanted",
+        "wants_deltas",
+    )
+
+    def __init__(self, telemetry: RunTelemetry, watchers: Watchers = NOBODY, parent_run_id: str | None = None) -> None:
+        self._telemetry = telemetry
+        self._watchers = watchers
+        self._identity: dict[str, Any] = {
+            "run_id": telemetry.run_id,
+            "agent": telemetry.agent,
+            "conversation_id": telemetry.conversation_id or None,
+        }
+        if parent_run_id is not None:
+            self._identity["parent_run_id"] = parent_run_id
+        if telemetry.attributes:
+            self._identity["attributes"] = telemetry.attributes
+        self._sequence = 0
+        self._deltas = 0
+        self._lock = threading.RLock()  # a watcher may run something that makes events in turn
+        self.wanted = bool(watchers.inside)
+        self.wants_deltas = bool(watchers.deltas)
+        content = telemetry.content
+        self.content: RunContent | None = content if content is not None and content.capture.on_events else None
+
+    def of_run(self, model: ChatModel, asked: Question, totals: Totals) -> RunWatch:
+        """Return what tells of the run's start and end."""
+        return RunWatch(self, model, asked, totals) if any(self._watchers) else UNWATCHED
+
+    def of_iteration(self, iteration: int) -> IterationWatch:
+        """Return what tells of the start and end of a pass."""
+        return IterationWatch(self, iteration) if self.wanted else UNWATCHED
+
+    def of_model_call(self, model: ChatModel, asked: Question, iteration: int) -> ModelWatch:
+        """Return what tells of a model's answer."""
+        return ModelWatch(self, model, asked, iteration) if self.wanted else UNWATCHED
+
+    def deltas(self, iteration: int, tools: ToolSet, chunk: ChatChunk) -> None:
+        """Tell of what a chunk holds; its calls have ids.
+
+        Args:
+            iteration: the pass of the loop.
+            tools: what the model was offered.
+            chunk: what arrived.
+        """
+        content = self.content
+        if (text := chunk.visible_text) or chunk.restarts:
+            fields: dict[str, Any] = {"text": text}
+            if chunk.restarts:
+                fields["restarts"] = True
+            self._tell_delta(TextDelta, iteration, text, content is not None, fields)
+        for call in chunk.calls():
+            may_be_told = content is not None and content.may_tell(call.name)
+            fields = {
+                "call_id": identifier(call.id or ""),
+                "tool_name": call.name,
+                "arguments": call.arguments,
+            }
+            fields["names_tool"] = call.name in tools.by_name
+            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, may_be_told, fields)
+
+    def _tell_delta(
+        self, kind: type[Delta], iteration: int, piece: str, may_be_told: bool, fields: dict[str, Any]
+    ) -> None:
+        size = len(piece.encode(errors="replace"))
+        fields |= {"size": size, "may_be_told": may_be_told and self._may_tell_piece(size)}
+        with self._lock:
+            fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
+            if (event := self._made(kind, fields)) is not None:
+                self._deltas += 1
+                self._hand(event, self._watchers.deltas, failing=False)
+
+    def _may_tell_piece(self, size: int) -> bool:
+        """Whether a piece may be told: not where there is a redactor, which must see a value whole, and to be cut."""
+        if self.content is None or self.content.capture.redact is not None:
+            return False
+        return size <= self.content.capture.max_bytes
+
+    def tell(
+        self,
+        kind: type[E],
+        iteration: int,
+        fields: dict[str, Any],
+        *,
+        failing: bool = False,
+        keep: Any = None,
+        span: dict[str, str] | None = None,
+    ) -> None:
+        """Make an event and hand it to those who watch.
+
+        Args:
+            kind: which event.
+            iteration: the pass of the loop, 0 outside it.
+            fields: what is particular about it.
+            failing: whether an error is on its way already: what a watcher raises is then counted and goes no further.
+            keep: what the event of a call keeps for those who watch and tells nobody else.
+            span: the ids of the span it belongs to; None for the current one.
+        """
+        if is_finalizing():  # a watcher's locks may be held by this very thread
+            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, failing=True, keep=keep))
+            return
+        with self._lock:
+            self._hand_over(kind, {**fields, **self._event(iteration, span)}, failing=failing, keep=keep)
+
+    def _hand_over(self, kind: type[E], fields: dict[str, Any], *, failing: bool, keep: Any = None) -> None:
+        outside = self._watchers.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        with self._lock:
+            event = self._made(kind, {**fields, "sequence": self._sequence + 1})
+            if event is None:
+                return
+            self._sequence += 1
+            if keep is not None and isinstance(event, ToolEvent):
+                event.keep(keep)
+            self._hand(event, (*outside, *self._watchers.inside), failing)
+
+    def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
+        """Return an event; None, which is counted, for what an application's own object said and no event can hold."""
+        try:
+            return kind(**fields)
+        except Exception as error:
+            self._telemetry.telemetry_failed(error, "making an event")
+            return None
+
+    def _hand(self, event: Event, watchers: Sequence[Watcher], failing: bool) -> None:
+        """Hand an event to all, and then raise the first error, unless something is `failing` already."""
+        first: Exception | None = None
+        for take in watchers:
+            try:
+                take(event)
+            except Exception as error:
+                if failing or first is not None:
+                    self._telemetry.telemetry_failed(error, "on_event of an advisor")
+                first = first or error
+        if first is not None and not failing:
+            raise first
+
+    def _event(self, iteration: int, span: dict[str, str] | None = None) -> dict[str, Any]:
+        ids = current_span() if span is None else span
+        return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
+
+    def told(self, makers: Makers, *wanted: str) -> list[str | None]:
+        """Return the texts of contents, each None unless it may be told."""
+        if self.content is None:
+            return [None] * len(wanted)
+        contents = Contents(self.content, makers)
+        return [contents.text(name) for name in wanted]
+
+    def told_of_exchange(self, asked: Question, answer: Answer | None, name: str) -> str | None:
+        """Return the messages sent or received, None unless they may be told."""
+        if self.content is None:
+            return None
+        return self.told(conversation_makers(asked, answer, self.content), name)[0]
+
+
+def current_span() -> dict[str, str]:
+    """Return the ids of the current span as events hold them; the end of something belongs to the span of its start.
+
+    When the garbage collector closes a coroutine, another span is current than the coroutine's own.
+    """
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return {}
+    return {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
+
+
+class RunWatch:
+    """Tells of a run's start when it is entered, and of its end when it is left."""
+
+    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, totals: Totals) -> None:
+        self._events = events
+        self._model = model
+        self._asked = asked
+        self._totals = totals
+        self._began = perf_counter()
+
+    def started(self) -> None:
+        """Tell of the start."""
+        self._span = current_span()
+        told = self._events.told_of_exchange(self._asked, None, names.INPUT_MESSAGES)
+        fields = {"model": self._model.model, "provider": self._model.provider, "input_messages": told}
+        self._events.tell(RunStarted, 0, fields, span=self._span)
+
+    def began(self, asked: Question) -> None:
+        """Note what is asked, now that the tools are known."""
+        self._asked = asked
+        if self._events.content is not None:
+            self._events.content.offer(asked.tools)
+
+    def ended(self, stop_reason: StopReason, answer: Answer | None, error: BaseException | None = None) -> None:
+        """Tell of the end: why the run ended, and what the model said last."""
+        content, totals = self._events.content, self._totals
+        is_silent = content is not None and content.is_silent_answer(stop_reason, totals.tool_calls)
+        last = None if is_silent else answer
+        fields = {
+            "stop_reason": stop_reason,
+            "error_type": None if error is None else error_type(error),
+            "iterations": totals.iterations,
+            "tool_calls": totals.tool_calls,
+            "usage": possible(totals.usage.total),
+            "duration": perf_counter() - self._began,
+            "output_messages": self._events.told_of_exchange(self._asked, last, names.OUTPUT_MESSAGES),
+        }
+        self._events.tell(RunFinished, 0, fields, failing=error is not None, span=self._span)
+
+
+class IterationWatch:
+    """Tells of the start and the end of a pass."""
+
+    def __init__(self, events: RunEvents, iteration: int) -> None:
+        self._events = events
+        self._iteration = iteration
+        self._tool_calls = 0
+
+    def __enter__(self) -> IterationWatch:
+        self._began, self._span = perf_counter(), current_span()
+        try:
+            self._events.tell(IterationStarted, self._iteration, {}, span=self._span)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)  # what was told to start is told to end
+            raise
+        return self
+
+    def requested(self, tool_calls: int) -> None:
+        """Note how many calls the model asked for."""
+        self._tool_calls = tool_calls
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        fields = {
+            "outcome": "error" if error is not None else "tool_calls" if self._tool_calls else "answer",
+            "error_type": None if error is None else error_type(error),
+            "tool_calls": self._tool_calls,
+            "duration": perf_counter() - self._began,
+        }
+        self._events.tell(IterationFinished, self._iteration, fields, failing=error is not None, span=self._span)
+
+
+class ModelWatch:
+    """Tells of a model's answer."""
+
+    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, iteration: int) -> None:
+        self._events = events
+        self._model = model
+        self._asked = asked
+        self._iteration = iteration
+        self._began = perf_counter()
+
+    def answered(self, response: ChatResponse) -> None:
+        """Tell of the answer."""
+        reason, said = response.finish_reason, (response.model, response.id)
+        fields = {
+            "provider": self._model.provider,
+            "model": identifier(said[0]) if said[0] else None,
+            "response_id": identifier(said[1]) if said[1] else None,
+            "finish_reason": None if reason is None else finish_reason(reason),
+            "tool_calls": len(response.tool_calls),
+            "usage": possible(response.usage),
+            "duration": perf_counter() - self._began,
+            "output_messages": self._events.told_of_exchange(self._asked, response, names.OUTPUT_MESSAGES),
+        }
+        self._events.tell(ModelResponded, self._iteration, fields)
+
+
+class _Unwatched:
+    """Stands for what tells of something that nobody watches."""
+
+    def __enter__(self) -> _Unwatched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def ignore(self, *_: object) -> None:
+        """Tell nobody."""
+
+    started = began = ended = requested = answered = ignore
+    approved = advised = ran = decided = left_out = ignore
+
+
+UNWATCHED: Any = _Unwatched()

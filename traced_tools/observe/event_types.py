@@ -1,0 +1,316 @@
+"""The typed events of a run: immutable, versioned, and JSON with `model_dump_json`.
+
+Contents (arguments, results, messages, reasons) are None unless the run captures them on events. Only what is being
+streamed is in a delta in any case, since an advisor in the process sees it anyway; `told()` is what may leave it.
+A `repr` shows which event it is and never what was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator
+
+from traced_tools.core.enums import Decision, IterationOutcome, StopReason, ToolOutcome
+from traced_tools.core.messages import Usage, Value, encodable
+from traced_tools.core.run_attributes import RunAttributes
+from traced_tools.observe import names
+
+SCHEMA_VERSION: Final = 1
+"""Grows when a field changes its meaning or goes; a new field alone is no new version."""
+
+Text = Annotated[str, AfterValidator(encodable)]
+"""A text from elsewhere, with `?` for what JSON cannot hold."""
+
+
+def _read_only(value: Any, validate: ValidatorFunctionWrapHandler) -> RunAttributes:
+    return value if type(value) is RunAttributes else RunAttributes(validate(value))
+
+
+_Scalar = bool | int | float | Text
+_Value = _Scalar | tuple[_Scalar, ...]
+Attributes = Annotated[
+    Mapping[str, _Value], WrapValidator(_read_only), PlainSerializer(dict, return_type=dict[str, _Value])
+]
+
+
+class Event(Value):
+    """Something that happened in a run.
+
+    Args:
+        schema_version: the version of the fields.
+        id: a UUID of version 7, so that ids sort by time, to a quarter of a microsecond.
+        time: when, in UTC.
+        run_id: the run it belongs to.
+        sequence: its number within the run, from 1 and without gaps. A delta has none of its own: it carries that of
+            the event before it.
+        trace_id: the run's trace in hex; None when nothing is traced.
+        span_id: the span it happened in, in hex.
+        agent: the client's name.
+        conversation_id: the caller's conversation, when it gave one.
+        iteration: the pass of the tool loop, from 1; 0 outside it.
+        parent_run_id: the run that this one began in, such as that of the tool that asks this agent.
+        attributes: what the application said of the run, and of those it is nested in.
+    """
+
+    model_config = ConfigDict(extra="ignore")  # a later release may have written it
+
+    type: str
+    schema_version: Literal[1] = SCHEMA_VERSION
+    id: str
+    time: datetime
+    run_id: str
+    sequence: int
+    trace_id: str | None = None
+    span_id: str | None = None
+    agent: Text
+    conversation_id: Text | None = None
+    iteration: int
+    parent_run_id: str | None = None
+    attributes: Attributes | None = None
+
+    def told(self) -> Self:
+        """Return what of the event may leave the process."""
+        return self
+
+
+class RunStarted(Event):
+    """A run begins.
+
+    Args:
+        model: the model it asks.
+        provider: whose model that is.
+        input_messages: the conversation, as JSON in the shape of the GenAI conventions; content. The tools are not
+            known yet, so of earlier calls it has no arguments and results.
+    """
+
+    type: Literal["run_started"] = "run_started"
+    model: Text
+    provider: Text
+    input_messages: Text | None = Field(default=None, repr=False)
+
+
+class IterationStarted(Event):
+    """A pass of the tool loop begins."""
+
+    type: Literal["iteration_started"] = "iteration_started"
+
+
+class ModelResponded(Event):
+    """A model has answered.
+
+    Args:
+        model: the model that says it answered; None where the provider does not tell.
+        provider: whose model that is.
+        response_id: the provider's id of the answer.
+        finish_reason: why the model stopped.
+        tool_calls: how many calls it asks for.
+        usage: what the provider reports.
+        duration: seconds from asking to the whole answer.
+        output_messages: the answer, as JSON in the shape of the GenAI conventions; content.
+    """
+
+    type: Literal["model_responded"] = "model_responded"
+    model: Text | None = None
+    provider: Text
+    response_id: Text | None = None
+    finish_reason: Text | None = None
+    tool_calls: int
+    usage: Usage | None = None
+    duration: float
+    output_messages: Text | None = Field(default=None, repr=False)
+
+
+class ToolEvent(Event):
+    """Something that happened to a requested call.
+
+    Args:
+        call_id: the call's id.
+        tool: the tool's name; `_unknown` for a name that the model made up.
+        source: where the tool comes from; `local`, or the configured name of an MCP server.
+        batch_index: its place among the calls of the same answer, from 0.
+        batch_size: how many those are.
+    """
+
+    __slots__ = ("_kept",)  # which pydantic knows nothing of: in no field, no copy, no JSON, no pickle
+
+    call_id: Text
+    tool: Text
+    source: Text
+    batch_index: int
+    batch_size: int
+
+    def keep(self, value: Any) -> None:
+        """Keep what the event is about, for advisors of this process."""
+        object.__setattr__(self, "_kept", value)
+
+    @property
+    def kept(self) -> Any:
+        """What the loop knows and the event does not tell, else None.
+
+        It is the call and its tool, what the tool is called with after advice, or what it said.
+        """
+        return getattr(self, "_kept", None)
+
+    def told(self) -> Self:
+        """Return the event without what it keeps."""
+        return self if self.kept is None else self.model_copy()
+
+
+class ToolIntended(ToolEvent):
+    """The model asks for a tool; nothing has been decided and nothing has run.
+
+    Args:
+        arguments_size: bytes of the arguments.
+        arguments: the arguments, JSON text; content.
+    """
+
+    type: Literal["tool_intended"] = "tool_intended"
+    arguments_size: int
+    arguments: Text | None = Field(default=None, repr=False)
+
+
+class ToolDecided(ToolEvent):
+    """What was decided about a call; a tool that is allowed or approved starts now.
+
+    Args:
+        decision: the decision.
+        advisor: the advisor that decided, when one did.
+        reason_code: why it was decided so, a word set in code, such as the limit that is broken.
+        by: the person or service that approved or refused the call, as the application names them.
+        error_type: a word for what is wrong with a call that is refused for being wrong.
+        intent: the reason the model gave, where one is known; content.
+    """
+
+    type: Literal["tool_decided"] = "tool_decided"
+    decision: Decision
+    advisor: Text | None = None
+    reason_code: Text | None = None
+    by: Text | None = None
+    error_type: Text | None = None
+    intent: Text | None = Field(default=None, repr=False)
+
+
+class ToolStarted(ToolEvent):
+    """A tool starts, its first attempt. There is one for each call that runs, unless an advisor has it run again."""
+
+    type: Literal["tool_started"] = "tool_started"
+
+
+class ToolFinished(ToolEvent):
+    """A tool that ran has ended; there is one for each that has started.
+
+    A tool that cannot be stopped when its run is interrupted has ended as `cancelled`, although its thread goes on.
+
+    Args:
+        outcome: how.
+        error_type: class of the error, when it failed.
+        attempts: how often it was tried.
+        duration: seconds from its start to its end, all attempts and pauses between them.
+        result_size: bytes of what the model reads; None when nobody waited for the end.
+        result: what the model reads; content.
+    """
+
+    type: Literal["tool_finished"] = "tool_finished"
+    outcome: ToolOutcome
+    error_type: Text | None = None
+    attempts: int
+    duration: float
+    result_size: int | None = None
+    result: Text | None = Field(default=None, repr=False)
+
+
+class IterationFinished(Event):
+    """A pass of the tool loop has ended.
+
+    Args:
+        outcome: whether the model asked for tools or answered, or the pass failed.
+        error_type: class of the error, when it failed.
+        tool_calls: how many calls the model asked for.
+        duration: seconds.
+    """
+
+    type: Literal["iteration_finished"] = "iteration_finished"
+    outcome: IterationOutcome
+    error_type: Text | None = None
+    tool_calls: int
+    duration: float
+
+
+class RunFinished(Event):
+    """A run has ended, whichever way.
+
+    Args:
+        stop_reason: why.
+        error_type: class of the error, when it failed.
+        iterations: how many passes it took.
+        tool_calls: how many calls the model asked for.
+        usage: tokens of the whole run, as far as providers report them.
+        duration: seconds.
+        output_messages: the answer, as JSON in the shape of the GenAI conventions; content.
+    """
+
+    type: Literal["run_finished"] = "run_finished"
+    stop_reason: StopReason
+    error_type: Text | None = None
+    iterations: int
+    tool_calls: int
+    usage: Usage | None = None
+    duration: float
+    output_messages: Text | None = Field(default=None, repr=False)
+
+
+class Delta(Event):
+    """A piece of an answer that is being streamed.
+
+    Args:
+        delta_index: numbers the pieces of a run from 0.
+        size: bytes of the piece.
+        may_be_told: whether the piece itself may leave the process.
+    """
+
+    delta_index: int
+    size: int = 0
+    may_be_told: bool = Field(default=False, exclude=True, repr=False)
+
+
+class TextDelta(Delta):
+    """A piece of the answer's text.
+
+    Args:
+        text: the piece.
+        restarts: whether the provider starts its answer again with this piece. The pieces of text and of arguments that
+            came before it in the same pass are then no part of the answer.
+    """
+
+    type: Literal["text_delta"] = "text_delta"
+    text: Text = Field(repr=False)
+    restarts: bool = False
+
+    def told(self) -> Self:
+        """Return the piece, without its text unless that may be told."""
+        return self if self.may_be_told else self.replace(text="")
+
+
+class ToolArgumentsDelta(Delta):
+    """A piece of a tool call's arguments, as the model writes them.
+
+    Args:
+        call_id: the call it belongs to: the id that results and spans of the call have.
+        tool_name: the tool, as the model wrote its name.
+        arguments: JSON text; the pieces of a call join to its arguments.
+        names_tool: whether `tool_name` is a tool's that the model was offered, and may be told as such.
+    """
+
+    type: Literal["tool_arguments_delta"] = "tool_arguments_delta"
+    call_id: Text
+    tool_name: Text = Field(repr=False)
+    arguments: Text = Field(repr=False)
+    names_tool: bool = Field(default=False, exclude=True, repr=False)
+
+    def told(self) -> Self:
+        """Return the piece, without its arguments unless they may be told, and without a name the model made up."""
+        name = self.tool_name if self.names_tool else names.UNKNOWN_TOOL
+        return self if self.may_be_told else self.replace(tool_name=name, arguments="")

@@ -1,0 +1,268 @@
+"""What became of the items of a pipeline: what waits, what was sent, what is lost and why; told once in the log.
+
+An item (a span, a metric point, a log record, an event) is admitted to a queue, taken from it, and then sent or lost.
+Metric points have no queue: they are collected when they are sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+from weakref import WeakSet
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from traced_tools.core.enums import DROP_REASONS, DropReason
+from traced_tools.core.fork import on_fork
+from traced_tools.observe import names
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Totals:
+    """What the metrics tell of an exporter: the sum over all ledgers that share it, also of those that are gone.
+
+    Args:
+        name: the exporter's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sent = 0
+        self.lost: Counter[DropReason] = Counter()
+        self._queues: WeakSet[Ledger] = WeakSet()
+        self._renew_lock()
+        on_fork(self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
+
+    @property
+    def reasons(self) -> list[DropReason]:
+        """For which reasons items can be lost."""
+        return [reason for reason in DROP_REASONS if reason != "queue_full" or self.queues]
+
+    @property
+    def queues(self) -> list[Ledger]:
+        """The ledgers with a queue."""
+        with self._lock:
+            return [*self._queues]
+
+    def join(self, ledger: Ledger) -> None:
+        """Have a ledger's queue count."""
+        with self._lock:
+            self._queues.add(ledger)
+
+    def add_sent(self, count: int) -> None:
+        """Count items that were sent."""
+        with self._lock:
+            self.sent += count
+
+    def add_lost(self, count: int, reason: DropReason) -> None:
+        """Count items that are lost."""
+        with self._lock:
+            self.lost[reason] += count
+
+
+_OF_EVENTS: dict[str, Totals] = {}
+
+
+def totals_of_events(name: str) -> Totals:
+    """Return what event exporters of one name share in this process; names are set in code, so there are few."""
+    return _OF_EVENTS.setdefault(name, Totals(name))
+
+
+class Ledger:
+    """The items of one exporter.
+
+    An outage begins in the log with the first loss, and ends with a batch that is sent whole when nothing has been lost
+    since the batch before it, or with a sum when the ledger is closed. In a forked child nothing waits: its queue
+    begins empty, and the counts go on.
+
+    Args:
+        name: the exporter's name, such as `otlp.traces`.
+        items: what it sends, in the plural.
+        capacity: how many items may wait; None when there is no queue.
+        totals: what the metrics tell; by default of this ledger alone.
+    """
+
+    def __init__(self, name: str, items: str, capacity: int | None = None, totals: Totals | None = None) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.totals = totals or Totals(name)
+        self._items = items
+        self._lost: Counter[DropReason] = Counter()
+        self._sent = 0
+        self._closed = False
+        self._problem: Callable[[], str | None] = lambda: None
+        self._begin_empty()
+        on_fork(self._begin_empty)
+        if capacity is not None:
+            self.totals.join(self)
+
+    def _begin_empty(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may come here while its thread is in here
+        self._waiting = 0
+        self._under_way = 0
+        self._in_outage = False
+        self._lost_since_sent = 0
+        self._has_untold = False
+
+    @property
+    def sent(self) -> int:
+        """How many items were sent."""
+        return self._sent
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait to be sent."""
+        return self._waiting
+
+    @property
+    def lost(self) -> dict[DropReason, int]:
+        """How many items are lost, for each reason there can be."""
+        return {reason: self._lost[reason] for reason in DROP_REASONS if reason != "queue_full" or self.capacity}
+
+    @property
+    def lost_in_all(self) -> int:
+        """How many items are lost."""
+        return sum(self.lost.values())
+
+    def admit(self, leaving: int = 0) -> bool:
+        """Return whether an item may wait to be sent; one that may not is lost.
+
+        Args:
+            leaving: how many places are kept for what counts more.
+        """
+        with self._lock:
+            if not self._closed and self._waiting < (self.capacity or 0) - leaving:
+                self._waiting += 1
+                return True
+            why = "it was closed" if self._closed else "more came than could be sent"
+            line = self._lose(1, "shutdown" if self._closed else "queue_full", why)
+        _warn(line)
+        return False
+
+    def take(self, count: int) -> bool:
+        """Note that a batch is about to be sent; False when it is too late and the batch is lost."""
+        with self._lock:
+            line = None
+            if not self._closed:
+                self._waiting = max(0, self._waiting - count)
+                self._under_way += count
+            elif self.capacity is None:  # what waited in a queue was counted when it was closed
+                line = self._lose(count, "shutdown", "it was closed")
+            may_send = not self._closed
+        _warn(line)
+        return may_send
+
+    def settle(self, sent: int, lost: int, why: str) -> None:
+        """Note what became of a batch that was taken.
+
+        Args:
+            sent: how many items arrived.
+            lost: how many did not.
+            why: the reason as people read it, for the log.
+        """
+        with self._lock:
+            if self._closed:  # they were counted when it was
+                return
+            self._under_way -= sent + lost
+            self._sent += sent
+            self.totals.add_sent(sent)
+            line = self._lose(lost, "export_failed", why) if lost else None
+            recovered = self._recover() if sent and not lost else None
+        _warn(line)
+        if recovered:
+            _LOG.warning("%s", recovered)  # as loud as the outage was
+
+    def ask(self, problem: Callable[[], str | None]) -> None:
+        """Take note of who knows why a batch that is under way has not been sent yet."""
+        self._problem = problem
+
+    def close(self) -> None:
+        """Count what has not been sent as lost; nothing is sent any more."""
+        problem = self._problem()
+        why = "time ran out when it was closed" + (f"; {problem}" if problem else "")
+        with self._lock:
+            if self._closed:
+                return
+            self._closed, self._in_outage = True, False  # the end is told even in an outage
+            left, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
+            line = self._lose(left, "shutdown", why) if left else self._sum_up()
+        _warn(line)
+
+    def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
+        """Count a loss and return what is to be said of it, if anything."""
+        self._lost[reason] += count
+        self.totals.add_lost(count, reason)
+        self._lost_since_sent += count
+        self._has_untold, self._in_outage = self._in_outage, True
+        if self._has_untold:
+            return None
+        items = self._items[:-1] if count == 1 else self._items
+        lost = f"{self.name}: {count} {items} lost, {self.lost_in_all} so far: {why}"
+        if self._closed:
+            return lost
+        return f"{lost}; losses are counted in {names.EXPORT_DROPPED.name}, and told here once until it works again"
+
+    def _recover(self) -> str | None:
+        recovered = self._in_outage and not self._lost_since_sent
+        self._lost_since_sent = 0
+        if not recovered:
+            return None
+        self._in_outage = self._has_untold = False
+        return f"{self.name}: works again; {self.lost_in_all} {self._items} lost so far"
+
+    def _sum_up(self) -> str | None:
+        return f"{self.name}: closed; {self.lost_in_all} {self._items} lost in all" if self._has_untold else None
+
+
+class Exports:
+    """The metrics of exporting, which read the totals; made once per meter provider.
+
+    Exporters of one name have one series each: the sum.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._shown: list[Totals] = []
+        items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
+        meter.create_observable_counter(items.name, [self._sent], items.unit, items.brief)
+        meter.create_observable_counter(dropped.name, [self._lost], dropped.unit, dropped.brief)
+        meter.create_observable_gauge(queue.name, [self._waiting], queue.unit, queue.brief)
+
+    def show(self, ledgers: Iterable[Ledger]) -> None:
+        """Tell of these from now on."""
+        for each in ledgers:
+            if each.totals not in self._shown:
+                self._shown.append(each.totals)
+
+    def _sent(self, _: CallbackOptions) -> Iterator[Observation]:
+        for name, count in _summed((each.name, each.sent) for each in [*self._shown]):
+            yield Observation(count, {names.EXPORTER_NAME: name})
+
+    def _lost(self, _: CallbackOptions) -> Iterator[Observation]:
+        lost = (((each.name, why), each.lost[why]) for each in [*self._shown] for why in each.reasons)
+        for (name, reason), count in _summed(lost):
+            yield Observation(count, {names.EXPORTER_NAME: name, names.DROP_REASON: reason})
+
+    def _waiting(self, _: CallbackOptions) -> Iterator[Observation]:
+        waiting = ((each.name, queue.waiting) for each in [*self._shown] for queue in each.queues)
+        for name, count in _summed(waiting):
+            yield Observation(count, {names.EXPORTER_NAME: name})
+
+
+def _summed(counts: Iterable[tuple[T, int]]) -> Iterable[tuple[T, int]]:
+    found: dict[T, int] = {}
+    for key, count in counts:
+        found[key] = found.get(key, 0) + count
+    return found.items()
+
+
+def _warn(line: str | None) -> None:
+    if line is not None:
+        _LOG.warning("%s", line)

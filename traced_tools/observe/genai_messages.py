@@ -1,0 +1,197 @@
+"""Messages and tools in the shapes of the OpenTelemetry GenAI conventions.
+
+The shapes: https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai (input and output
+messages, system instructions, tool definitions).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Protocol, overload
+
+from traced_tools.core.messages import (
+    AssistantMessage,
+    ImagePart,
+    Message,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolResultPart,
+    UserMessage,
+)
+from traced_tools.observe import names
+
+if TYPE_CHECKING:
+    from traced_tools.core.tool_definition import ToolDefinition
+    from traced_tools.observe.content import Makers, RunContent
+    from traced_tools.tools.toolset import ToolSet
+
+
+class Question(Protocol):
+    """What is asked: of a model in one pass, or of an agent."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The conversation."""
+
+    @property
+    def tools(self) -> ToolSet:
+        """The tools that may be called."""
+
+
+class Answer(Protocol):
+    """What is answered."""
+
+    @property
+    def message(self) -> AssistantMessage:
+        """The words, calls and thoughts."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the model stopped."""
+
+
+Shape = dict[str, Any]
+MayTell = Callable[[str], bool]
+"""Whether arguments and results of the tool of that name may be told."""
+_LONGEST_JSON = 1_000_000
+"""Characters; a longer text is told as a text, which takes less time than to read it as JSON."""
+
+
+def conversation_makers(asked: Question, answer: Answer | None, content: RunContent) -> Makers:
+    """Return what makes the contents of an exchange; what nobody asks for is not made."""
+    return {
+        names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(asked.messages) or None,
+        names.INPUT_MESSAGES: lambda: InputMessages(asked.messages, content.may_tell, content.capture.max_bytes),
+        names.OUTPUT_MESSAGES: lambda: (
+            None if answer is None else output_messages(answer.message, answer.finish_reason, content.may_tell)
+        ),
+        names.TOOL_DEFINITIONS: lambda: tool_definitions(asked.tools.definitions) or None,
+    }
+
+
+class InputMessages(Sequence[Shape]):
+    """A conversation without what stands above it, each message made when it is looked at: most never are.
+
+    Of a batch of results each is a message of its own, since some readers see but the last one of a message. Calls and
+    results that may not be told lack their content, and so does an answer that only repeats such results.
+
+    Args:
+        messages: the conversation.
+        may_tell: whose arguments and results may be told.
+        most: how many bytes of an image are worth telling.
+    """
+
+    def __init__(self, messages: Iterable[Message], may_tell: MayTell, most: int = 2**31) -> None:
+        self._parts = [part for each in messages for part in _spread(each)]
+        self._may_tell = may_tell
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @overload
+    def __getitem__(self, index: int) -> Shape: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Shape]: ...
+    def __getitem__(self, index: int | slice) -> Shape | list[Shape]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        message = self._parts[index]
+        if isinstance(message, ToolResultPart):
+            return {"role": "tool", "parts": [_result(message, self._may_tell)]}
+        silent = isinstance(message, AssistantMessage) and self._repeats(index % len(self), message.text)
+        parts = () if silent else message.parts
+        return {"role": message.role, "parts": [_part(each, self._may_tell, self._most) for each in parts]}
+
+    def _repeats(self, index: int, text: str) -> bool:
+        """Whether a text is what tools said before it that may not be told."""
+        said = takewhile(lambda part: isinstance(part, ToolResultPart), reversed(self._parts[:index]))
+        results = [part for part in said if isinstance(part, ToolResultPart)]
+        silent = [each for each in results if not self._may_tell(each.name)]
+        return bool(silent) and any(each.content in text for each in silent if each.content)
+
+
+def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolResultPart]:
+    if isinstance(message, SystemMessage):
+        return ()
+    return message.results if isinstance(message, ToolMessage) else (message,)
+
+
+def output_messages(message: AssistantMessage, finish_reason: str | None, may_tell: MayTell) -> list[Shape]:
+    """Return an answer: one message, as there is one choice."""
+    parts = [_part(each, may_tell) for each in message.parts]
+    return [{"role": message.role, "finish_reason": finish_reason or "stop", "parts": parts}]
+
+
+def system_instructions(messages: Iterable[Message]) -> list[Shape]:
+    """Return what stands above a conversation."""
+    return [_text(each.text) for each in messages if isinstance(each, SystemMessage)]
+
+
+def tool_definitions(tools: Iterable[ToolDefinition]) -> list[Shape]:
+    """Return what a model is told of its tools; copied, since a redactor may change what it gets."""
+    return [
+        {
+            "type": "function",
+            "name": each.name,
+            "description": each.description,
+            "parameters": deepcopy(each.input_schema),
+        }
+        for each in tools
+    ]
+
+
+def from_json(text: str) -> object:
+    """Return the value that a JSON text stands for; a text stands for itself if it is no JSON, or very long."""
+    if len(text) > _LONGEST_JSON:
+        return text
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+        is_exact = isinstance(value, dict | list) or json.dumps(value, ensure_ascii=False) == text
+        return value if is_exact else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _part(part: object, may_tell: MayTell, most: int = 2**31) -> Shape:
+    if isinstance(part, TextPart):
+        return _text(part.text)
+    if isinstance(part, ReasoningPart):
+        return {"type": "reasoning", "content": part.text}
+    if isinstance(part, ToolCall):
+        return _call(part, may_tell)
+    if isinstance(part, ImagePart):
+        return _image(part, most)
+    return {"type": "provider"}  # understood by its provider alone
+
+
+def _text(text: str) -> Shape:
+    return {"type": "text", "content": text}
+
+
+def _call(call: ToolCall, may_tell: MayTell) -> Shape:
+    shape = {"type": "tool_call", "id": call.id, "name": call.name}
+    return {**shape, "arguments": from_json(call.arguments)} if may_tell(call.name) else shape
+
+
+def _result(result: ToolResultPart, may_tell: MayTell) -> Shape:
+    response = from_json(result.content) if may_tell(result.name) else None
+    return {"type": "tool_call_response", "id": result.call_id, "response": response}
+
+
+def _image(image: ImagePart, most: int) -> Shape:
+    if image.data is None:
+        return {"type": "uri", "modality": "image", "uri": image.url}
+    content = base64.b64encode(image.data[:most]).decode()
+    return {"type": "blob", "modality": "image", "mime_type": image.media_type, "content": content}

@@ -1,0 +1,328 @@
+"""The scopes of calls to models: a chat, an embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from time import perf_counter_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+
+from opentelemetry.trace import SpanKind
+
+from traced_tools.core.messages import Usage, encodable
+from traced_tools.core.prices import checked_price
+from traced_tools.errors import ModelError, RateLimited
+from traced_tools.observe import names
+from traced_tools.observe.genai_messages import Question, conversation_makers
+from traced_tools.observe.log_events import emit
+from traced_tools.observe.run_telemetry import RunTelemetry
+from traced_tools.observe.sanitize import bounded, carried, finish_reason, identifier, is_impossible, possible
+from traced_tools.observe.scope import OFF, Attributes, Scope, copy_set, error_type, put
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+
+    from traced_tools.core.enums import Conventions
+    from traced_tools.core.options import ChatOptions
+    from traced_tools.core.prices import PriceTable
+    from traced_tools.models.base import ChatModel, ChatResponse
+    from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
+    from traced_tools.observe.content import Makers
+    from traced_tools.observe.metrics import Instruments
+
+_REQUEST = (
+    ("temperature", names.REQUEST_TEMPERATURE),
+    ("top_p", names.REQUEST_TOP_P),
+    ("max_tokens", names.REQUEST_MAX_TOKENS),
+    ("stop", names.REQUEST_STOP_SEQUENCES),
+    ("seed", names.REQUEST_SEED),
+    ("reasoning_effort", names.REQUEST_REASONING_LEVEL),
+)
+_INPUT_USAGE = (("input_tokens", names.USAGE_INPUT_TOKENS),)
+_USAGE = (
+    *_INPUT_USAGE,
+    ("output_tokens", names.USAGE_OUTPUT_TOKENS),
+    ("cache_read_tokens", names.USAGE_CACHE_READ_TOKENS),
+    ("reasoning_tokens", names.USAGE_REASONING_TOKENS),
+)
+_USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
+    "stable": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_CREATION_TOKENS)),
+    "latest": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
+}
+
+R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
+
+_OF_CALL: ContextVar[ModelScope[Any] | None] = ContextVar("traced_tools_model_call", default=None)
+
+
+class ModelScope(Scope, Generic[R]):
+    """One call of a model: `{operation} {model}`.
+
+    Args:
+        run: the telemetry of the run it belongs to.
+        model: the model that is called.
+        labels: what every metric of calls to it carries.
+
+    Attributes:
+        cost: US dollars, once the call is over and where its price was asked for and is known.
+    """
+
+    has_events = True
+    cost: float | None = None
+    _operation: str
+    _usage: tuple[tuple[str, str], ...]
+    _response: R | None = None
+    _usage_reported: Usage | None = None
+    _resent = 0
+
+    def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
+        self.run = run
+        self._model = model
+        self._labels = labels
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._around = _OF_CALL.get()
+        _OF_CALL.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if _OF_CALL.get() is self:  # not in a context of the garbage collector's
+            _OF_CALL.set(self._around)
+        super().__exit__(kind, error, traceback)
+
+    def failed(self, failure: ModelError, wait: float | None) -> None:
+        """Count a request to the provider that failed.
+
+        Args:
+            failure: what happened.
+            wait: seconds until the request is sent again; None if it is not.
+        """
+        if self.run.instruments is not None:
+            self.run.guarded(self._count_failure, self.run.instruments, failure, wait)
+
+    def sent_again(self) -> None:
+        """Note that a request that failed is sent again now."""
+        self._resent += 1
+
+    def _count_failure(self, instruments: Instruments, failure: ModelError, wait: float | None) -> None:
+        if isinstance(failure, RateLimited):
+            instruments.model_rate_limits.add(1, self._labels, self._context)
+        if wait is None:
+            return
+        labels = {**self._labels, names.ERROR_TYPE: bounded(names.ERROR_TYPE, self._owner(), error_type(failure))}
+        status = failure.status_code
+        if status is not None and bounded(names.RESPONSE_STATUS, self._owner(), str(status)) != names.OTHER:
+            labels[names.RESPONSE_STATUS] = status
+        instruments.model_retries.add(1, labels, self._context)
+        instruments.model_retry_wait.add(wait, labels, self._context)
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        kind = SpanKind.INTERNAL if self._model.server_address is None else SpanKind.CLIENT
+        attributes = self._labels.copy()
+        put(attributes, names.AGENT_NAME, self.run.agent)
+        return f"{self._operation} {encodable(self._model.model)}".rstrip(), kind, attributes
+
+    def answered(self, response: R) -> None:
+        """Note what the model answered."""
+        self._response = response
+        self._usage_reported = usage = response.usage
+        if usage is not None and is_impossible(usage):
+            self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
+            self._usage_reported = possible(usage)
+
+    def _final_attributes(self) -> Attributes:
+        attributes: Attributes = {}
+        if self._resent:
+            attributes[names.RESEND_COUNT] = self._resent
+        if self._response is not None:
+            self._describe(self._response, attributes)
+        return attributes
+
+    def _describe(self, response: R, attributes: Attributes) -> None:
+        put(attributes, names.RESPONSE_MODEL, self._answered_by(response.model or ""))
+        copy_set(self._reported(), self._usage, attributes)
+
+    def _record(self, instruments: Instruments) -> None:
+        labels, usage = self._ended_labels(), self._reported()
+        error = {} if self.error_type is None else {names.ERROR_TYPE: self.error_label()}
+        ended = {**labels, **error} if error else labels
+        instruments.models.duration(self._operation).record(self.duration, ended, self._context)
+        if usage is not None:
+            instruments.models.count(usage, labels, ended, self._context)
+            if self.run.options.prices is not None:
+                self._price(instruments, self.run.options.prices, usage)
+
+    def _reported(self) -> Usage | None:
+        """Return the usage the model reported, without counts that cannot be."""
+        return self._usage_reported
+
+    def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
+        """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
+        labels = {name: self._labels[name] for name in names.USAGE_COST.attributes if name in self._labels}
+        try:
+            dollars = self._dollars(prices, usage)
+        except Exception as error:
+            self.run.telemetry_failed(error, "the price table")
+            dollars = None
+        if dollars is None:
+            instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
+        else:
+            self.cost = dollars
+            instruments.usage_cost.add(dollars, labels, self._context)
+
+    def _dollars(self, prices: PriceTable, usage: Usage) -> float | None:
+        answered = self._response.model if self._response is not None else None
+        for model in dict.fromkeys((answered, self._model.model)):
+            price = None if not model else prices.price(self._model.provider, model, usage)
+            if price is not None:
+                return checked_price(price)
+        return None
+
+    def _emit(self, logger: Logger) -> None:
+        self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
+
+    def _answered_by(self, model: str) -> str:
+        return model if model == self._model.model else identifier(model)
+
+    def _answer_label(self, model: str) -> str:
+        if model == self._model.model:
+            return model
+        return bounded(names.RESPONSE_MODEL, self._owner(), identifier(model))
+
+    def _owner(self) -> str:
+        return f"{self._operation} {self._model.model}"
+
+    def _ended_labels(self) -> Attributes:
+        labels, response = self._labels.copy(), self._response
+        if response is not None and response.model:
+            labels[names.RESPONSE_MODEL] = self._answer_label(response.model)
+        return labels
+
+
+class Asked(Question, Protocol):
+    """What a chat model is asked in one pass."""
+
+    @property
+    def options(self) -> ChatOptions:
+        """How it is asked."""
+
+    @property
+    def iteration(self) -> int:
+        """The pass of the loop, 0 outside it."""
+
+
+class ChatScope(ModelScope["ChatResponse"]):
+    """One call of a chat model: `chat {model}`."""
+
+    content_names = names.CHAT_SPAN.content
+    openinference = names.CHAT_SPAN.openinference
+    _operation = names.CHAT
+    _streamed = False
+    _first_chunk: float | None = None
+    _last_chunk = 0
+
+    def __init__(self, run: RunTelemetry, model: ChatModel, asked: Asked) -> None:
+        super().__init__(run, model, run.chat_labels(model))
+        self.clock = run.clock
+        self._usage = _USAGE_BY[run.conventions]
+        self._asked = asked
+        if run.content is not None:
+            run.guarded(run.content.offer, asked.tools)
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        name, kind, attributes = super()._opening()
+        put(attributes, names.CONVERSATION_ID, self.run.conversation_id)
+        if self._asked.iteration:
+            attributes[names.ITERATION_INDEX] = self._asked.iteration
+        return name, kind, attributes
+
+    def streaming(self) -> None:
+        """Note that the answer is asked for in chunks."""
+        self._streamed = True
+
+    def chunk(self) -> None:
+        """Note that a chunk of a streamed answer arrived now."""
+        now = perf_counter_ns()
+        if self._first_chunk is None:
+            self._first_chunk = (now - self._began) / 1_000_000_000
+        elif self.run.instruments is not None:
+            seconds = (now - self._last_chunk) / 1_000_000_000
+            record = self.run.instruments.models.time_per_output_chunk.record
+            self.run.guarded(record, seconds, self._labels, self._context)
+        self._last_chunk = now
+
+    def _final_attributes(self) -> Attributes:
+        attributes = super()._final_attributes()
+        if self._streamed:
+            attributes[names.REQUEST_STREAM] = True
+        if self._first_chunk is not None:
+            attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
+        if self._asked.options.model_fields_set:
+            copy_set(self._asked.options, _REQUEST, attributes)
+            if self._asked.options.output_schema is not None:
+                attributes[names.OUTPUT_TYPE] = names.OUTPUT_JSON
+            attributes = carried(attributes)
+        return attributes
+
+    def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
+        super()._describe(response, attributes)
+        put(attributes, names.RESPONSE_ID, identifier(response.id or ""))
+        if response.finish_reason is not None:
+            attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(response.finish_reason),)
+
+    def _record(self, instruments: Instruments) -> None:
+        super()._record(instruments)
+        if self._first_chunk is not None:
+            instruments.models.time_to_first_chunk.record(self._first_chunk, self._ended_labels(), self._context)
+
+    def _makers(self) -> Makers:
+        assert self.run.content is not None
+        return {**super()._makers(), **conversation_makers(self._asked, self._response, self.run.content)}
+
+    def _emit(self, logger: Logger) -> None:
+        super()._emit(logger)
+        if self.run.content is not None and self.run.content.capture.on_events:
+            emit(logger, names.INFERENCE_DETAILS_EVENT, self._context, self._details)
+
+    def _details(self) -> Attributes:
+        error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
+        attributes = {**self._opening()[2], **self._final_attributes(), **error}
+        return {**attributes, **self.told_on(names.INFERENCE_DETAILS_EVENT)}
+
+
+class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
+    """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
+
+    content_names = names.EMBEDDINGS_SPAN.content
+    openinference = names.EMBEDDINGS_SPAN.openinference
+    _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
+
+    def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
+        super().__init__(run, model, run.model_labels(self._operation, model))
+
+    def _reported(self) -> Usage | None:
+        usage = super()._reported()
+        return None if usage is None else Usage(input_tokens=usage.input_tokens)
+
+    def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
+        super()._describe(response, attributes)
+        attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
+
+
+def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:
+    """Return the scope of a model call."""
+    return ChatScope(run, model, asked) if run.enabled else OFF
+
+
+def call_here() -> ModelScope[Any]:
+    """Return the scope of the model call in progress in this context; outside a call, a scope that does nothing."""
+    return _OF_CALL.get() or OFF
+
+
+def embeddings_scope(run: RunTelemetry, model: EmbeddingModel) -> EmbeddingsScope:
+    """Return the scope of one call of an embedding model."""
+    return EmbeddingsScope(run, model) if run.enabled else OFF

@@ -1,0 +1,325 @@
+"""The metrics, each with its labels and bucket boundaries."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from traced_tools.core.enums import Conventions
+from traced_tools.observe.names import attributes as at
+from traced_tools.observe.names.registry_types import Metric
+
+_STEP_SECONDS = tuple(round(0.01 * 2**n, 2) for n in range(14))
+_RUN_SECONDS = tuple(round(0.1 * 2**n, 1) for n in range(13))
+_ADVISOR_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_TOKENS = tuple(float(4**n) for n in range(14))
+_COUNTS = tuple(float(2**n) for n in range(8))
+_ANSWERED = (
+    at.OPERATION_NAME,
+    at.PROVIDER_NAME,
+    at.REQUEST_MODEL,
+    at.RESPONSE_MODEL,
+    at.SERVER_ADDRESS,
+    at.SERVER_PORT,
+    at.AGENT_NAME,
+)
+_MODEL_CALL = (*_ANSWERED, at.ERROR_TYPE)
+_UNDER_WAY = (
+    at.OPERATION_NAME,
+    at.PROVIDER_NAME,
+    at.REQUEST_MODEL,
+    at.SERVER_ADDRESS,
+    at.SERVER_PORT,
+    at.AGENT_NAME,
+)
+"""What is known of a model call before it has ended."""
+
+METRICS: Final[dict[str, Metric]] = {}
+
+
+def _metric(
+    name: str,
+    instrument: Literal["histogram", "counter", "updowncounter", "gauge"],
+    unit: str,
+    brief: str,
+    attributes: tuple[str, ...],
+    boundaries: tuple[float, ...] = (),
+    only: Conventions | None = None,
+) -> Metric:
+    METRICS[name] = Metric(name, instrument, unit, brief, attributes, boundaries, only)
+    return METRICS[name]
+
+
+INVOKE_AGENT_DURATION: Final = _metric(
+    "gen_ai.invoke_agent.duration",
+    "histogram",
+    "s",
+    "How long runs take.",
+    (at.AGENT_NAME, at.REQUEST_MODEL, at.ERROR_TYPE),
+    _RUN_SECONDS,
+)
+INVOKE_AGENT_INFERENCE_CALLS: Final = _metric(
+    "gen_ai.invoke_agent.inference_calls",
+    "histogram",
+    "{inference_call}",
+    "Model calls a run.",
+    (at.AGENT_NAME,),
+    _COUNTS,
+)
+INVOKE_AGENT_TOOL_CALLS: Final = _metric(
+    "gen_ai.invoke_agent.tool_calls", "histogram", "{tool_call}", "Tool calls a run.", (at.AGENT_NAME,), _COUNTS
+)
+EXECUTE_TOOL_DURATION: Final = _metric(
+    "gen_ai.execute_tool.duration",
+    "histogram",
+    "s",
+    "How long tools take.",
+    (at.TOOL_NAME, at.TOOL_TYPE, at.AGENT_NAME, at.ERROR_TYPE),
+    _STEP_SECONDS,
+)
+OPERATION_DURATION: Final = _metric(
+    "gen_ai.client.operation.duration",
+    "histogram",
+    "s",
+    "How long model calls take; with the latest conventions, those of embedding models alone.",
+    _MODEL_CALL,
+    _STEP_SECONDS,
+)
+TIME_TO_FIRST_CHUNK: Final = _metric(
+    "gen_ai.client.operation.time_to_first_chunk",
+    "histogram",
+    "s",
+    "From the request to the first chunk of a streamed answer.",
+    _ANSWERED,
+    _STEP_SECONDS,
+    "stable",
+)
+TIME_PER_OUTPUT_CHUNK: Final = _metric(
+    "gen_ai.client.operation.time_per_output_chunk",
+    "histogram",
+    "s",
+    "From one chunk of a streamed answer to the next.",
+    _UNDER_WAY,
+    _STEP_SECONDS,
+    "stable",
+)
+TOKEN_USAGE: Final = _metric(
+    "gen_ai.client.token.usage",
+    "histogram",
+    "{token}",
+    "Tokens a model call.",
+    (*_ANSWERED, at.TOKEN_TYPE),
+    _TOKENS,
+    "stable",
+)
+INFERENCE_DURATION: Final = _metric(
+    "gen_ai.client.inference.duration",
+    "histogram",
+    "s",
+    "How long calls of chat models take.",
+    _MODEL_CALL,
+    _STEP_SECONDS,
+    "latest",
+)
+INFERENCE_TIME_TO_FIRST_CHUNK: Final = _metric(
+    "gen_ai.client.inference.time_to_first_chunk",
+    "histogram",
+    "s",
+    TIME_TO_FIRST_CHUNK.brief,
+    _ANSWERED,
+    _STEP_SECONDS,
+    "latest",
+)
+INFERENCE_TIME_PER_OUTPUT_CHUNK: Final = _metric(
+    "gen_ai.client.inference.time_per_output_chunk",
+    "histogram",
+    "s",
+    TIME_PER_OUTPUT_CHUNK.brief,
+    _UNDER_WAY,
+    _STEP_SECONDS,
+    "latest",
+)
+
+
+def _tokens_used(kind: str, brief: str) -> Metric:
+    name = f"gen_ai.client.inference.usage.{kind}_tokens"
+    return _metric(name, "counter", "{token}", brief, (*_ANSWERED, at.TOKEN_MODALITY), (), "latest")
+
+
+def _tokens_a_call(kind: str, brief: str) -> Metric:
+    name = f"gen_ai.client.inference.operation.{kind}_tokens"
+    return _metric(name, "histogram", "{token}", brief, _MODEL_CALL, _TOKENS, "latest")
+
+
+INPUT_TOKENS_USED: Final = _tokens_used("input", "Tokens read, cached ones included.")
+OUTPUT_TOKENS_USED: Final = _tokens_used("output", "Tokens written, reasoning included.")
+CACHE_READ_TOKENS_USED: Final = _tokens_used("cache_read.input", "Tokens read from a cache.")
+CACHE_WRITE_TOKENS_USED: Final = _tokens_used("cache_write.input", "Tokens put in a cache.")
+REASONING_TOKENS_USED: Final = _tokens_used("reasoning.output", "Tokens spent on thinking.")
+INPUT_TOKENS_A_CALL: Final = _tokens_a_call("input", "Tokens a model call reads.")
+OUTPUT_TOKENS_A_CALL: Final = _tokens_a_call("output", "Tokens a model call writes.")
+MODEL_RETRIES: Final = _metric(
+    "traced_tools.model.retries",
+    "counter",
+    "{retry}",
+    "Requests to a provider that failed and are sent again, by why they failed.",
+    (*_UNDER_WAY, at.RESPONSE_STATUS, at.ERROR_TYPE),
+)
+MODEL_RETRY_WAIT: Final = _metric(
+    "traced_tools.model.retry_wait",
+    "counter",
+    "s",
+    "Time spent waiting before requests to a provider are sent again, by why they failed.",
+    (*_UNDER_WAY, at.RESPONSE_STATUS, at.ERROR_TYPE),
+)
+MODEL_RATE_LIMITS: Final = _metric(
+    "traced_tools.model.rate_limits",
+    "counter",
+    "{request}",
+    "Requests that a provider refused because there were too many, whether they are sent again or not.",
+    _UNDER_WAY,
+)
+LOOP_ITERATIONS_METRIC: Final = _metric(
+    "traced_tools.loop.iterations",
+    "histogram",
+    "{iteration}",
+    "Passes of the loop a run.",
+    (at.AGENT_NAME, at.LOOP_STOP_REASON),
+    _COUNTS,
+)
+ITERATION_DURATION: Final = _metric(
+    "traced_tools.iteration.duration",
+    "histogram",
+    "s",
+    "How long one pass of the loop takes.",
+    (at.AGENT_NAME, at.ITERATION_OUTCOME),
+    _STEP_SECONDS,
+)
+ADVISOR_DURATION: Final = _metric(
+    "traced_tools.advisor.duration",
+    "histogram",
+    "s",
+    "Own time of advisors' hooks, without what is downstream.",
+    (at.ADVISOR_NAME, at.ADVISOR_HOOK, at.AGENT_NAME, at.ERROR_TYPE),
+    _ADVISOR_SECONDS,
+)
+TOOL_DECISIONS: Final = _metric(
+    "traced_tools.tool.decisions",
+    "counter",
+    "{decision}",
+    "What was decided about requested calls.",
+    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
+)
+TOOL_RETRIES: Final = _metric(
+    "traced_tools.tool.retries",
+    "counter",
+    "{retry}",
+    "Further attempts at failed tools.",
+    (at.TOOL_NAME, at.AGENT_NAME, at.ERROR_TYPE),
+)
+TOOL_LATE_RESULTS: Final = _metric(
+    "traced_tools.tool.late_results",
+    "counter",
+    "{result}",
+    "Results that came after their call had been answered as timed out; they are dropped.",
+    (at.TOOL_NAME, at.AGENT_NAME),
+)
+TOOL_ACTIVE: Final = _metric(
+    "traced_tools.tool.active", "updowncounter", "{tool_call}", "Tools running now.", (at.AGENT_NAME,)
+)
+RUN_ACTIVE: Final = _metric(
+    "traced_tools.run.active", "updowncounter", "{run}", "Runs under way now.", (at.AGENT_NAME,)
+)
+TELEMETRY_FAILURES: Final = _metric(
+    "traced_tools.telemetry.failures",
+    "counter",
+    "{failure}",
+    "Spans, records and contents lost because what the application set up raised.",
+    (),
+)
+RUN_OLDEST_ACTIVE: Final = _metric(
+    "traced_tools.run.oldest_active",
+    "gauge",
+    "s",
+    "Age of the oldest run under way: grows while one is stuck.",
+    (at.AGENT_NAME,),
+)
+TOOL_OLDEST_ACTIVE: Final = _metric(
+    "traced_tools.tool.oldest_active",
+    "gauge",
+    "s",
+    "Age of the oldest call of a tool that runs: grows while one is stuck.",
+    (at.TOOL_NAME, at.AGENT_NAME),
+)
+USAGE_COST: Final = _metric(
+    "traced_tools.usage.cost",
+    "counter",
+    "{USD}",
+    "What model calls cost by the price table; only where there is one.",
+    (at.PROVIDER_NAME, at.REQUEST_MODEL, at.AGENT_NAME),
+)
+UNPRICED_TOKENS: Final = _metric(
+    "traced_tools.usage.unpriced_tokens",
+    "counter",
+    "{token}",
+    "Tokens, read and written, of calls that the price table has no price for; only where there is a table.",
+    (at.PROVIDER_NAME, at.REQUEST_MODEL, at.AGENT_NAME),
+)
+EXPORT_ITEMS: Final = _metric(
+    "traced_tools.export.items",
+    "counter",
+    "{item}",
+    "Spans, metric points, log records and events sent.",
+    (at.EXPORTER_NAME,),
+)
+EXPORT_DROPPED: Final = _metric(
+    "traced_tools.export.dropped",
+    "counter",
+    "{item}",
+    "Spans, metric points, log records and events that were not sent and are lost.",
+    (at.EXPORTER_NAME, at.DROP_REASON),
+)
+EXPORT_QUEUE_SIZE: Final = _metric(
+    "traced_tools.export.queue.size", "gauge", "{item}", "What waits to be sent.", (at.EXPORTER_NAME,)
+)
+AUDIT_RECORDS: Final = _metric(
+    "traced_tools.audit.records",
+    "counter",
+    "{record}",
+    "Records of the audit trail that are durable.",
+    (at.AUDIT_RECORD,),
+)
+AUDIT_LAG: Final = _metric(
+    "traced_tools.audit.lag",
+    "gauge",
+    "s",
+    "Age of the oldest audit record that is not durable yet; 0 when none waits.",
+    (),
+)
+AUDIT_VERIFIED: Final = _metric(
+    "traced_tools.audit.verified",
+    "gauge",
+    "{bool}",
+    "1 when the last verification of each audit store found nothing wrong, else 0; once there was one in the process.",
+    (),
+)
+AUDIT_LAST_VERIFIED: Final = _metric(
+    "traced_tools.audit.last_verified",
+    "gauge",
+    "s",
+    "When that was, in Unix time; of several stores, the one that was verified longest ago.",
+    (),
+)
+AUDIT_CHECKPOINTS_FAILED: Final = _metric(
+    "traced_tools.audit.checkpoints.failed",
+    "counter",
+    "{attempt}",
+    "Failed attempts to keep a checkpoint of the audit trail outside the store; each is followed by another.",
+    (at.ERROR_TYPE,),
+)
+AUDIT_CHECKPOINTS_LOST: Final = _metric(
+    "traced_tools.audit.checkpoints.lost",
+    "counter",
+    "{checkpoint}",
+    "Checkpoints that were never kept outside the store: too many were waiting, or the trail was closed.",
+    (),
+)

@@ -1,0 +1,178 @@
+"""The spans, each with the attributes it may carry."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traced_tools.observe.names import attributes as at
+from traced_tools.observe.names.registry_types import SpanType
+
+_HOOK = (
+    at.ADVISOR_NAME,
+    at.ADVISOR_HOOK,
+    at.ADVISOR_ORDER,
+    at.ITERATION_INDEX,
+    at.ERROR_TYPE,
+    at.OPENINFERENCE_KIND,
+)
+_ANY_TOOL = (
+    at.TOOL_NAME,
+    at.TOOL_TYPE,
+    at.TOOL_CALL_ID,
+    at.AGENT_NAME,
+    at.CONVERSATION_ID,
+    at.ITERATION_INDEX,
+    at.TOOL_DECISION,
+    at.ADVISOR_NAME,
+    at.REASON_CODE,
+    at.APPROVAL_BY,
+    at.TOOL_BATCH_SIZE,
+    at.TOOL_BATCH_INDEX,
+    at.TOOL_ARGUMENTS_SIZE,
+    at.TOOL_RESULT_SIZE,
+    at.TOOL_SOURCE,
+    at.ERROR_TYPE,
+    at.OPENINFERENCE_KIND,
+)
+_USAGE = (
+    at.USAGE_INPUT_TOKENS,
+    at.USAGE_OUTPUT_TOKENS,
+    at.USAGE_CACHE_READ_TOKENS,
+    at.USAGE_CACHE_CREATION_TOKENS,
+    at.USAGE_CACHE_WRITE_TOKENS,
+    at.USAGE_REASONING_TOKENS,
+)
+
+_CONVERSATION = (at.SYSTEM_INSTRUCTIONS, at.INPUT_MESSAGES, at.OUTPUT_MESSAGES, at.TOOL_DEFINITIONS)
+_EXCEPTION = (at.EXCEPTION_MESSAGE, at.CONTENT_TRUNCATED)
+_TOOL_CONTENT = (
+    at.TOOL_DESCRIPTION,
+    at.TOOL_CALL_ARGUMENTS,
+    at.TOOL_CALL_RESULT,
+    at.INTENT,
+)
+
+AGENT_SPAN: Final = SpanType(
+    "invoke_agent {agent}",
+    "internal",
+    "One run, from the request to the answer. It also carries the attributes that the application gave the run.",
+    (
+        at.OPERATION_NAME,
+        at.AGENT_NAME,
+        at.REQUEST_MODEL,
+        at.CONVERSATION_ID,
+        at.USAGE_INPUT_TOKENS,
+        at.USAGE_OUTPUT_TOKENS,
+        at.RESPONSE_FINISH_REASONS,
+        at.ERROR_TYPE,
+        at.FAILED_STEP,
+        at.RUN_ID,
+        at.LOOP_ITERATIONS,
+        at.LOOP_TOOL_CALLS,
+        at.LOOP_STOP_REASON,
+        at.LIMIT_MAX_ITERATIONS,
+        at.LIMIT_MAX_TOOL_CALLS,
+        at.LIMIT_MAX_TOKENS,
+        at.LIMIT_MAX_SECONDS,
+        at.OPENINFERENCE_KIND,
+    ),
+    (*_CONVERSATION, *_EXCEPTION),
+    "AGENT",
+)
+ITERATION_SPAN: Final = SpanType(
+    "iteration",
+    "internal",
+    "One pass of the loop: a model call and its tools.",
+    (at.ITERATION_INDEX, at.ITERATION_TOOL_CALLS, at.ERROR_TYPE, at.OPENINFERENCE_KIND),
+    _EXCEPTION,
+)
+HOOK_SPAN: Final = SpanType(
+    "{hook} {advisor}", "internal", "One hook of one advisor.", (*_HOOK, at.ADVISOR_SELF_TIME), _EXCEPTION
+)
+CHAT_SPAN: Final = SpanType(
+    "chat {model}",
+    "client",
+    "One model call; INTERNAL for a model in this process.",
+    (
+        at.OPERATION_NAME,
+        at.PROVIDER_NAME,
+        at.REQUEST_MODEL,
+        at.SERVER_ADDRESS,
+        at.SERVER_PORT,
+        at.RESEND_COUNT,
+        at.REQUEST_STREAM,
+        at.REQUEST_TEMPERATURE,
+        at.REQUEST_TOP_P,
+        at.REQUEST_MAX_TOKENS,
+        at.REQUEST_STOP_SEQUENCES,
+        at.REQUEST_SEED,
+        at.REQUEST_REASONING_LEVEL,
+        at.OUTPUT_TYPE,
+        at.RESPONSE_ID,
+        at.RESPONSE_MODEL,
+        at.RESPONSE_FINISH_REASONS,
+        at.RESPONSE_TIME_TO_FIRST_CHUNK,
+        *_USAGE,
+        at.CONVERSATION_ID,
+        at.AGENT_NAME,
+        at.ITERATION_INDEX,
+        at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
+    ),
+    (*_CONVERSATION, *_EXCEPTION),
+    "LLM",
+)
+EMBEDDINGS_SPAN: Final = SpanType(
+    "embeddings {model}",
+    "client",
+    "One call of an embedding model, however many texts it is given; INTERNAL for a model in this process.",
+    (
+        at.OPERATION_NAME,
+        at.PROVIDER_NAME,
+        at.REQUEST_MODEL,
+        at.SERVER_ADDRESS,
+        at.SERVER_PORT,
+        at.AGENT_NAME,
+        at.RESEND_COUNT,
+        at.RESPONSE_MODEL,
+        at.EMBEDDINGS_DIMENSION_COUNT,
+        at.USAGE_INPUT_TOKENS,
+        at.ERROR_TYPE,
+        at.OPENINFERENCE_KIND,
+    ),
+    _EXCEPTION,
+    "EMBEDDING",
+)
+EXECUTE_TOOL_SPAN: Final = SpanType(
+    "execute_tool {tool}",
+    "internal",
+    "One tool call that ran.",
+    (
+        at.OPERATION_NAME,
+        *_ANY_TOOL,
+        at.TOOL_OUTCOME,
+        at.TOOL_ATTEMPTS,
+        at.TOOL_QUEUE_TIME,
+        at.TOOL_ARGUMENTS_REPAIRS,
+        at.TOOL_RESULT_CUT,
+    ),
+    (*_TOOL_CONTENT, *_EXCEPTION),
+    "TOOL",
+)
+REFUSE_TOOL_SPAN: Final = SpanType(
+    "refuse_tool {tool}",
+    "internal",
+    "One tool call that was refused before it ran.",
+    (*_ANY_TOOL, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
+    (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
+    "TOOL",
+)
+SPANS: Final = (
+    AGENT_SPAN,
+    ITERATION_SPAN,
+    HOOK_SPAN,
+    CHAT_SPAN,
+    EMBEDDINGS_SPAN,
+    EXECUTE_TOOL_SPAN,
+    REFUSE_TOOL_SPAN,
+)

@@ -1,0 +1,354 @@
+"""The telemetry of one run: where its spans and records go, and the scopes it opens.
+
+Providers are looked up when a run begins and not when the package is imported, so an application may set them up in any
+order. With no SDK in place a run opens no scope at all: the shared `OFF` stands in for each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
+from weakref import ref
+
+from opentelemetry import _logs, metrics, trace
+
+from traced_tools._version import __version__
+from traced_tools.core.checks import expect, expect_positive
+from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
+from traced_tools.core.messages import encodable
+from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes
+from traced_tools.flow.deferred import catch_up
+from traced_tools.observe import names
+from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
+from traced_tools.observe.metrics import Instruments
+from traced_tools.observe.sanitize import bounded, person
+from traced_tools.observe.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, put, report_failure
+from traced_tools.observe.settings import conventions, detail_by_environment, openinference_by_environment, usable
+
+if TYPE_CHECKING:
+    from traced_tools.core.prices import PriceTable
+    from traced_tools.models.base import ChatModel
+    from traced_tools.models.embedding import EmbeddingModel
+    from traced_tools.observe.export_stats import Ledger
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SERVER = (("server_address", names.SERVER_ADDRESS), ("server_port", names.SERVER_PORT))
+_IDENTITY = (("run_id", names.RUN_ID), ("agent", names.AGENT_NAME), ("conversation_id", names.CONVERSATION_ID))
+
+
+@dataclass(frozen=True)
+class TelemetryOptions:
+    """What a client emits, and where to.
+
+    Args:
+        tracer_provider: where spans go; None for the global provider, looked up when a run begins.
+        meter_provider: where metrics go; None for the global provider.
+        logger_provider: where log-based events go; None for the global provider.
+        detail: which spans a run has: `run` for agent, model calls and tools, `steps` for iterations as well, `hooks`
+            for each hook of an advisor as well. None leaves it to the variable `TRACED_TOOLS_DETAIL`, and that to
+            `hooks`. Metrics, events and the spans of refused calls are the same with each.
+        slow_hook: seconds of its own time from which on a hook has a span with every detail; None for no such limit. A
+            hook that fails always has a span.
+        openinference: whether spans carry `openinference.span.kind`, which Phoenix and others draw spans by. None
+            leaves it to the variable `TRACED_TOOLS_OPENINFERENCE`, and that to False.
+        capture: which contents are told, as a `ContentCapture` or one of its modes; None leaves it to `configure` and
+            the environment. By default none is.
+        prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
+
+    Raises:
+        ConfigurationError: for a mode that does not exist.
+        ValueError: for a detail that does not exist, or a time that is not above zero.
+    """
+
+    tracer_provider: trace.TracerProvider | None = None
+    meter_provider: metrics.MeterProvider | None = None
+    logger_provider: _logs.LoggerProvider | None = None
+    detail: Detail | None = None
+    slow_hook: float | None = 0.1
+    openinference: bool | None = None
+    capture: ContentCapture | CaptureMode | None = None
+    prices: PriceTable | None = None
+
+    def __post_init__(self) -> None:
+        expect("tracer_provider", self.tracer_provider, (trace.TracerProvider, type(None)), "a TracerProvider or None")
+        expect("meter_provider", self.meter_provider, (metrics.MeterProvider, type(None)), "a MeterProvider or None")
+        expect("logger_provider", self.logger_provider, (_logs.LoggerProvider, type(None)), "a LoggerProvider or None")
+        object.__setattr__(self, "capture", as_capture(self.capture))
+        if self.prices is not None and not callable(getattr(self.prices, "price", None)):
+            raise TypeError(f"prices must be a PriceTable or None, not {type(self.prices).__name__}")
+        if self.detail not in (None, *DETAILS):
+            raise ValueError("detail must be 'run', 'steps', 'hooks' or None")
+        expect_positive("slow_hook", self.slow_hook)
+        expect("openinference", self.openinference, (bool, type(None)), "True, False or None")
+
+
+class RunTelemetry:
+    """Tracer, instruments and identity of one run.
+
+    Args:
+        options: what to emit, and where to.
+        agent: the client's name; empty outside a run.
+        run_id: the run's id.
+        conversation_id: the caller's conversation, when it gave one.
+        is_watched: whether events of the run go to advisors, which may tell contents as well.
+        attributes: what the application says of the run.
+
+    Attributes:
+        enabled: whether anything is emitted at all.
+        agent_in_metrics: the client's name, or `_OTHER` for a long one and once the process has shown too many.
+        agent_label: the label that every metric of the run carries.
+        traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
+        openinference: whether spans carry the kinds of OpenInference.
+        conventions: which names model calls are told by.
+        content: what may be told of contents; None for nothing.
+    """
+
+    __slots__ = (
+        "_chat_labels",
+        "_failed_steps",
+        "_identity",
+        "agent",
+        "agent_in_metrics",
+        "agent_label",
+        "attributes",
+        "clock",
+        "content",
+        "conventions",
+        "conversation_id",
+        "enabled",
+        "instruments",
+        "logger",
+        "openinference",
+        "options",
+        "run_id",
+        "tracer",
+        "traces_hooks",
+        "traces_iterations",
+    )
+
+    def __init__(
+        self,
+        options: TelemetryOptions,
+        agent: str,
+        run_id: str = "",
+        conversation_id: str | None = None,
+        *,
+        is_watched: bool = False,
+        attributes: RunAttributes = NO_ATTRIBUTES,
+    ) -> None:
+        self.options = options
+        self.attributes = attributes
+        self.agent = agent = encodable(agent)
+        self.run_id = run_id
+        self.conversation_id = conversation_id
+        tracing = _TRACINGS.of(_chosen(options.tracer_provider, trace.get_tracer_provider)) or _NO_TRACING
+        self.tracer, detail = tracing.tracer, options.detail or tracing.detail
+        self.openinference = tracing.openinference if options.openinference is None else options.openinference
+        self.instruments = _INSTRUMENTS.of(_chosen(options.meter_provider, metrics.get_meter_provider))
+        self.agent_in_metrics = bounded(names.AGENT_NAME, "", person(agent), names.MOST_AGENTS) if agent else ""
+        self.agent_label: Attributes = {}
+        put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
+        self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
+        self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
+        self.content = self._content() if self.enabled or is_watched else None
+        self.conventions: Conventions = conventions() if self.enabled else "stable"
+        self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
+        self.clock = SelfClock()
+        self._failed_steps: dict[int, tuple[BaseException, str]] = {}
+        catch_up()
+        self._chat_labels: dict[int, Attributes] = {}
+        self._identity: Attributes = {}
+
+    def _content(self) -> RunContent | None:
+        capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
+        return None if capture is None else RunContent(capture, self.telemetry_failed)
+
+    def failed_at(self, error: BaseException, scope: Scope) -> None:
+        """Record that an error leaves a step of the run; it arose in the first step that it leaves, the innermost.
+
+        A cancellation is no failure of a step.
+        """
+        if id(error) not in self._failed_steps and not isinstance(error, CANCELLATIONS):
+            scope.is_origin = True
+            self._failed_steps[id(error)] = (error, f"{scope.step()}: {scope.error_type or names.OTHER}")
+
+    def failed_step(self, error: BaseException | None) -> str | None:
+        """Return the step that an error arose in, with the type of the error; None if it arose in no step."""
+        found = self._failed_steps.get(id(error))
+        return None if found is None else found[1]
+
+    def forget_failures(self) -> None:
+        """Let go of errors that the run has survived, or that have left it: their tracebacks hold its frames."""
+        self._failed_steps.clear()
+
+    def chat_labels(self, model: ChatModel) -> Attributes:
+        """Return the labels every metric of the run's own calls to `model` carries; made once per run."""
+        labels = self._chat_labels.get(id(model))
+        if labels is None:
+            labels = self._chat_labels[id(model)] = self.model_labels(names.CHAT, model)
+        return labels
+
+    def model_labels(self, operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
+        """Return the labels that every metric of calls to `model` carries."""
+        labels: Attributes = {names.OPERATION_NAME: operation}
+        put(labels, names.PROVIDER_NAME, encodable(model.provider))
+        put(labels, names.REQUEST_MODEL, encodable(model.model))
+        copy_set(model, _SERVER, labels)
+        return {**labels, **self.agent_label}
+
+    def identity(self) -> Attributes:
+        """Return what tells the run apart on events; ids are never metric labels."""
+        if not self._identity:
+            identity: Attributes = {}
+            copy_set(self, _IDENTITY, identity)
+            self._identity = identity  # whole, since calls of a batch ask for it side by side
+        return self._identity.copy()
+
+    def make_current(self) -> None:
+        """Have `telemetry_here` return this from now on, in this context: to be called inside the run's own."""
+        _OF_RUN.set(self)
+
+    def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call what emits telemetry; what it raises is counted and goes no further."""
+        try:
+            emit(*args, **kwargs)
+        except Exception as error:
+            self.telemetry_failed(error)
+
+    def telemetry_failed(self, error: Exception, what: str = SDK) -> None:
+        """Count telemetry that was lost because something of the application's raised, and go on.
+
+        Args:
+            error: what it raised.
+            what: what raised, in words for the log.
+        """
+        report_failure(error, what)
+        if self.instruments is not None:
+            with suppress(Exception):
+                self.instruments.telemetry_failures.add(1)
+
+
+_OF_RUN: ContextVar[RunTelemetry | None] = ContextVar("traced_tools_telemetry_of_run", default=None)
+
+
+def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
+    """Return the telemetry of what is called by hand, in a run or outside one.
+
+    Args:
+        options: what to emit, and where to; None for that of the run this is called in, else the global providers.
+    """
+    expect("telemetry", options, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
+    of_run = _OF_RUN.get() if options is None else None
+    return of_run or RunTelemetry(options or TelemetryOptions(), agent="")
+
+
+def show_exports_here(ledgers: Iterable[Ledger]) -> None:
+    """Have the metrics of the run this is called in tell of exporters, by their ledgers."""
+    of_run = _OF_RUN.get()
+    if of_run is not None and of_run.instruments is not None:
+        of_run.instruments.exports.show(ledgers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tracing:
+    """A tracer, and what the environment says about its spans: read once, since each variable costs a run time."""
+
+    tracer: trace.Tracer | None
+    detail: Detail
+    openinference: bool
+
+
+_NO_TRACING: Final = _Tracing(None, "run", False)
+_making = threading.RLock()  # what is made may begin a run itself, as may a signal handler
+
+
+class _PerProvider(Generic[T]):
+    """What the package uses of each provider, made once.
+
+    Providers are told apart by identity: an application's may have no hash, or be equal to others.
+
+    Args:
+        make: makes it; returns None when the provider records nothing.
+    """
+
+    def __init__(self, make: Callable[[Any], T | None]) -> None:
+        self._make = make
+        self._made: dict[int, tuple[ref[object], T | None]] = {}
+
+    def of(self, provider: object) -> T | None:
+        """Return what was made of a provider; None when it records nothing or nothing can be made."""
+        if _is_of_the_api(provider):
+            return None
+        key = id(provider)
+        try:
+            if key not in self._made:  # asked without the lock: this is on the way of every run
+                with _making:
+                    if key not in self._made:
+                        # forgotten before the provider's id can be another object's
+                        self._made[key] = (ref(provider, lambda _: self._made.pop(key, None)), self._make(provider))
+            return self._made[key][1]
+        except Exception as error:
+            report_failure(error, SDK)
+            return None
+
+
+def is_stand_in(provider: object) -> bool:
+    """Whether a provider is what the API gives before one is set; the API has no public names for all of these."""
+    return _is_of_the_api(provider) and not isinstance(provider, _NO_OPS)
+
+
+_API = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
+_NO_OPS = (trace.NoOpTracerProvider, metrics.NoOpMeterProvider, _logs.NoOpLoggerProvider)
+
+
+def _is_of_the_api(part: object) -> bool:
+    """Whether a tracer, meter, logger or provider is of one of the API's own classes, which record nothing."""
+    return type(part).__module__.startswith(_API)
+
+
+def _unless_of_the_api(part: T) -> T | None:
+    return None if _is_of_the_api(part) else part
+
+
+def _chosen(provider: T | None, current: Callable[[], T]) -> T:
+    """Return a provider that was given, else the global one, which the API's stand-ins mean as well."""
+    return current() if provider is None or is_stand_in(provider) else provider
+
+
+def _tracing(provider: trace.TracerProvider) -> _Tracing | None:
+    tracer = _unless_of_the_api(provider.get_tracer(names.SCOPE, __version__))
+    if tracer is None:
+        return None
+    detail: Detail = usable(detail_by_environment, "every hook has its span") or "hooks"
+    return _Tracing(tracer, detail, bool(usable(openinference_by_environment, "it is left out")))
+
+
+def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
+    meter = _unless_of_the_api(provider.get_meter(names.SCOPE, __version__))
+    return None if meter is None else Instruments(meter, conventions())
+
+
+_TRACINGS = _PerProvider(_tracing)
+_LOGGERS = _PerProvider(lambda provider: _unless_of_the_api(provider.get_logger(names.SCOPE, __version__)))
+_INSTRUMENTS = _PerProvider(_instruments)
+
+
+def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
+    """Return the package's instruments of a meter provider; None when it records nothing."""
+    return _INSTRUMENTS.of(provider)
+
+
+def _forget_lock() -> None:
+    global _making
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)

@@ -1,0 +1,347 @@
+"""A span that is current while a block runs, and the clock that tells whose time is whose.
+
+A scope restores the OpenTelemetry context by value and not by token: whoever ends a block early (an abandoned stream,
+the garbage collector) may do so in another context, where a token would be refused with an error in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from time import perf_counter_ns, time_ns
+from traceback import format_exception
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from opentelemetry import context as otel_context
+from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
+from opentelemetry.trace.status import StatusCode
+
+from traced_tools.errors import Abandoned
+from traced_tools.flow.deferred import is_finalizing, put_off
+from traced_tools.observe import names
+from traced_tools.observe.content import Contents, Makers
+from traced_tools.observe.log_events import emit
+from traced_tools.observe.sanitize import bounded, identifier
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+    from opentelemetry.context import Context
+    from opentelemetry.util.types import AttributeValue
+
+    from traced_tools.core.enums import OpenInferenceKind
+    from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.names.registry_types import EventType
+    from traced_tools.observe.run_telemetry import RunTelemetry
+
+Attributes = dict[str, "AttributeValue"]
+
+_LOG = logging.getLogger(__name__)
+_FRAMES = -20  # the innermost ones
+CANCELLATIONS: Final = (asyncio.CancelledError, Abandoned, GeneratorExit)
+
+
+def error_type(error: BaseException) -> str:
+    """Return what `error.type` says of an error: the bare name of a built-in, else `module.QualName`."""
+    kind = type(error)
+    if issubclass(kind, CANCELLATIONS):
+        return names.CANCELLED
+    try:
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    except Exception:  # a class may do as it likes with its own name
+        return names.OTHER
+    return identifier(name)
+
+
+def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
+    """Return the outcome of a tool whose end the run did not wait for, by the error that ended the call."""
+    return "cancelled" if isinstance(error, (*CANCELLATIONS, KeyboardInterrupt)) else "error"
+
+
+class SelfClock:
+    """Tells advisors' own time from what is downstream of them; one for each flow of control.
+
+    Attributes:
+        elsewhere: nanoseconds that the innermost open scope has so far spent downstream.
+    """
+
+    __slots__ = ("elsewhere",)
+
+    def __init__(self) -> None:
+        self.elsewhere = 0
+
+
+class Scope:
+    """One span of a run, current while the block runs and ended exactly once.
+
+    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes` and, where it is asked for,
+    content), what to count (`_record`) and, if they say they have `has_events`, what to emit (`_emit`).
+    `duration` is the span's own duration, so both signals tell the same number. `failure` is the exception that
+    `error_type` is the type of, if there is one, and `is_origin` tells whether it arose here and not further in. A
+    scope that is not `traced` is counted all the same, and has no span unless it ends in a way that is worth one
+    (`_is_notable`). One that has a `clock` is downstream of the scope around it on that clock.
+    """
+
+    traced = True
+    recording = False
+    has_events = False
+    duration = 0.0
+    self_time = 0.0
+    error_type: str | None = None
+    failure: BaseException | None = None
+    is_origin = False
+    clock: SelfClock | None = None
+    content_names: tuple[str, ...] = ()
+    openinference: OpenInferenceKind
+    _contents: Contents | None = None
+    _span: Span | None = None
+    _context: Context | None = None
+
+    run: RunTelemetry
+
+    def pass_by(self) -> None:
+        """Emit a span that begins and ends here: nothing runs in it, so it is never made current."""
+        self._began = perf_counter_ns()
+        try:
+            if self.run.tracer is not None and self.traced:
+                self._started = time_ns()
+                self._context = otel_context.get_current()
+                span = self._new_span(self.run.tracer, self._context)
+                elapsed = perf_counter_ns() - self._began
+                span.end(self._started + elapsed)
+            else:
+                elapsed = perf_counter_ns() - self._began
+            self.duration = elapsed / 1_000_000_000
+            if self.run.instruments is not None:
+                self._count(self.run.instruments)
+        except Exception as error:
+            self.run.telemetry_failed(error)
+
+    def __enter__(self) -> Self:
+        if self.clock is not None:
+            self._elsewhere, self.clock.elsewhere = self.clock.elsewhere, 0
+        self._began = perf_counter_ns()
+        if self.run.tracer is not None:
+            try:
+                self._outer = self._context = otel_context.get_current()
+                if self.traced:
+                    self._started = time_ns()
+                    self._start(self.run.tracer)
+                    otel_context.attach(self._context)
+            except Exception as error:
+                self.run.telemetry_failed(error)
+        return self
+
+    def _start(self, tracer: Tracer) -> None:
+        self._span = span = self._new_span(tracer, self._outer)
+        self.recording = span.is_recording()
+        self._context = set_span_in_context(span, self._outer)
+
+    def _new_span(self, tracer: Tracer, context: Context) -> Span:
+        name, kind, attributes = self._opening()
+        if self.run.openinference:
+            attributes[names.OPENINFERENCE_KIND] = self.openinference
+        return tracer.start_span(name, context, kind, attributes, start_time=self._started)
+
+    def _opening(self) -> tuple[str, SpanKind, Attributes]:
+        """Return the span's name and kind, and the attributes a sampler may need."""
+        raise NotImplementedError("every scope names its span")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        elapsed = perf_counter_ns() - self._began
+        self.duration = elapsed / 1_000_000_000
+        if self.clock is not None:
+            self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
+            self.clock.elsewhere = self._elsewhere + elapsed
+        if error is not None:
+            if self.error_type is None:
+                self.error_type, self.failure = self._type_of(error), error
+            self.run.guarded(self.run.failed_at, error, self)
+        try:  # guarded here and not by `guarded`: every span of every run comes this way
+            if self._span is None and self.run.tracer is not None and self._is_notable():
+                self._started = time_ns() - elapsed
+                self._start(self.run.tracer)
+            if self._span is not None:
+                self._end(self._span, elapsed)
+        except Exception as problem:
+            self.run.telemetry_failed(problem)
+        if self.run.instruments is not None:
+            self._count(self.run.instruments)
+        if self.has_events and self.run.logger is not None:
+            self.run.guarded(self._emit, self.run.logger)
+        self.failure = None  # its traceback holds this scope
+
+    def _count(self, instruments: Instruments) -> None:
+        """Record the metrics; later, where the garbage collector is at work: this thread may hold the SDK's locks."""
+        if is_finalizing():
+            put_off(partial(self.run.guarded, self._record, instruments), is_measurement=True)
+            return
+        try:
+            self._record(instruments)
+        except Exception as problem:
+            self.run.telemetry_failed(problem)
+
+    def _type_of(self, error: BaseException) -> str:
+        """Return what `error.type` says of an error that leaves the scope."""
+        return error_type(error)
+
+    def _is_notable(self) -> bool:
+        """Whether a scope that is not `traced` gets a span after all, made when it ends; it has no children."""
+        return False
+
+    def step(self) -> str:
+        """Return the name of the step for `traced_tools.failed_step`."""
+        return self._owner()
+
+    def error_label(self) -> str:
+        """Return `error_type` as a metric may carry it: one owner shows so many kinds of errors, and no more."""
+        return bounded(names.ERROR_TYPE, self._owner(), self.error_type or names.OTHER)
+
+    def _owner(self) -> str:
+        """Return whose errors these are."""
+        return self.run.agent_in_metrics
+
+    def _end(self, span: Span, elapsed: int) -> None:
+        current = otel_context.get_current()
+        if current is self._context:
+            otel_context.attach(self._outer)
+        elif get_current_span(current) is span:  # something else, such as baggage, was attached meanwhile: it stays
+            otel_context.attach(set_span_in_context(get_current_span(self._outer), current))
+        try:
+            if self.recording:
+                attributes = self._final_attributes()
+                if self.run.content is not None and self.tells_on_spans:
+                    attributes.update(self.contents.on_span(self.content_names))
+                if self.error_type is not None:
+                    attributes[names.ERROR_TYPE] = self.error_type
+                    span.set_status(StatusCode.ERROR, self.error_type)
+                if attributes:
+                    span.set_attributes(attributes)
+        finally:
+            span.end(self._started + elapsed)
+
+    def _final_attributes(self) -> Attributes:
+        """Return what is known only at the end; asked for when the span records, and not otherwise."""
+        return {}
+
+    def _record(self, instruments: Instruments) -> None:
+        """Record this scope's metrics."""
+
+    def _emit(self, logger: Logger) -> None:
+        """Emit the events of this scope's end."""
+
+    def _emit_exception(self, logger: Logger, event: EventType) -> None:
+        if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
+            kind = error_type(self.failure)
+            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.told_on(event)})
+
+    @property
+    def tells_on_spans(self) -> bool:
+        """Whether spans of this run carry content."""
+        return self.run.content is not None and self.run.content.capture.on_spans
+
+    def told_on(self, event: EventType) -> Attributes:
+        """Return the content that an event carries: none, unless events of this run do."""
+        if self.run.content is None or not self.run.content.capture.on_events:
+            return {}
+        return self.contents.on_event(event.content)
+
+    @property
+    def contents(self) -> Contents:
+        """The contents of this scope; asked for where they are told, and not otherwise."""
+        if self._contents is None:
+            assert self.run.content is not None
+            self._contents = Contents(self.run.content, self._makers())
+        return self._contents
+
+    def _makers(self) -> Makers:
+        """Return what makes the contents."""
+        return {names.EXCEPTION_MESSAGE: self._message, names.EXCEPTION_STACKTRACE: self._stacktrace}
+
+    def _message(self) -> str | None:
+        return None if self._is_silent() else str(self.failure) or None
+
+    def _stacktrace(self) -> str | None:
+        return None if self._is_silent() else "".join(format_exception(self.failure, limit=_FRAMES))
+
+    def _is_silent(self) -> bool:
+        """Whether the text of the failure stays untold: it may quote a tool that is to be kept out."""
+        if self.failure is None or isinstance(self.failure, CANCELLATIONS):
+            return True
+        return self.run.content is None or self.run.content.has_silent_tools
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} recording={self.recording}>"
+
+
+class Place:
+    """The OpenTelemetry context at creation; a `with` block makes it current again.
+
+    Coroutines that the garbage collector closes run in a context that is not theirs, and in any order.
+    """
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self) -> None:
+        self._context = otel_context.get_current()
+
+    def __enter__(self) -> Self:
+        self._before = otel_context.get_current()
+        if self._before is not self._context:
+            otel_context.attach(self._context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not self._context:
+            otel_context.attach(self._before)
+
+
+class NoScope:
+    """Stands for every scope while nothing listens: notes nothing, costs nothing."""
+
+    __slots__ = ()
+    trace_id = cost = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def ignore(self, *_: object) -> None:
+        """Take a note and forget it."""
+
+    chunk = streaming = answered = failed = sent_again = requested = ended = fails_run = ignore
+    started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
+    captured_traceback = ignore
+
+
+OFF: Any = NoScope()
+
+
+SDK: Final = "the OpenTelemetry set-up"
+_reported: set[tuple[str, str]] = set()
+
+
+def report_failure(error: Exception, what: str) -> None:
+    """Tell the log that telemetry was lost, once for what raised and each type of error; its text may quote content."""
+    kind = error_type(error)
+    if (what, kind) not in _reported:
+        _reported.add((what, kind))
+        _LOG.warning("telemetry was lost: %s raised %s; this is said once, and counted", what, kind)
+
+
+def put(attributes: Attributes, name: str, value: AttributeValue | None) -> None:
+    """Add an attribute, unless its value is None, an empty text or an empty sequence; 0 and False are values."""
+    if value is not None and value != "" and value != ():
+        attributes[name] = value
+
+
+def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
+    """Put those of `fields` (attribute of `source`, telemetry name) that are set."""
+    for field, name in fields:
+        if (value := getattr(source, field, None)) is not None:
+            put(attributes, name, value)

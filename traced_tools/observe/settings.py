@@ -1,0 +1,92 @@
+"""What the environment says about telemetry that the OpenTelemetry SDK does not read itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from os import environ
+from typing import Final, TypeVar
+
+from traced_tools.core.enums import CAPTURE_MODES, DETAILS, CaptureMode, Conventions, Detail
+from traced_tools.core.tracebacks import ON
+from traced_tools.errors import ConfigurationError
+
+_LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+STABILITY_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+LATEST_GEN_AI: Final = "gen_ai_latest_experimental"
+DETAIL: Final = "TRACED_TOOLS_DETAIL"
+OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
+CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+def conventions() -> Conventions:
+    """Return which names model calls are told by: `latest` if the environment opts in.
+
+    The variable holds words for many conventions, separated by commas; see
+    https://opentelemetry.io/docs/specs/semconv/gen-ai/
+    """
+    words = {word.strip() for word in environ.get(STABILITY_OPT_IN, "").split(",")}
+    return "latest" if LATEST_GEN_AI in words else "stable"
+
+
+def captured_by_environment() -> CaptureMode | None:
+    """Return what the environment wants to be captured of contents; None when it says nothing.
+
+    Raises:
+        ConfigurationError: for another word than those of `CaptureMode`.
+    """
+    word = environ.get(CAPTURE_CONTENT, "").strip().upper()
+    for mode in CAPTURE_MODES:
+        if word == mode:
+            return mode
+    if word in ("", "FALSE"):
+        return None
+    raise ConfigurationError(f"{CAPTURE_CONTENT} must be one of {', '.join(CAPTURE_MODES)}")
+
+
+def detail_by_environment() -> Detail | None:
+    """Return which spans the environment wants; None when it says nothing.
+
+    Raises:
+        ConfigurationError: for another word than those of `Detail`.
+    """
+    word = environ.get(DETAIL, "").strip().lower()
+    for detail in DETAILS:
+        if word == detail:
+            return detail
+    if not word:
+        return None
+    raise ConfigurationError(f"{DETAIL} must be one of {', '.join(DETAILS)}")
+
+
+def openinference_by_environment() -> bool | None:
+    """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
+
+    Raises:
+        ConfigurationError: for another word than `true` or `1`, `false` or `0`.
+    """
+    word = environ.get(OPENINFERENCE, "").strip().lower()
+    if word not in ("", *ON, "false", "0"):
+        raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
+    return word in ON if word else None
+
+
+def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
+    """Return the value of an environment variable; if it is invalid, log that once and return None.
+
+    Args:
+        read: reads the variable.
+        otherwise: what happens without the variable, for the log.
+    """
+    try:
+        return read()
+    except ConfigurationError as error:
+        text = f"{error}; {otherwise}"
+        if text not in _warned:
+            _warned.add(text)
+            _LOG.warning("%s", text)
+        return None
+
+
+_warned: set[str] = set()

@@ -1,0 +1,144 @@
+"""The exporters of OTLP, made as the environment says, and what is known of a batch they have sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from os import environ
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from opentelemetry.sdk._logs.export import LogRecordExporter
+from opentelemetry.sdk.metrics.export import MetricExporter
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from traced_tools.otel.otlp import GRPC, Signal
+
+if TYPE_CHECKING:
+    from traced_tools.otel.session import CollectorSession
+
+Exporter = SpanExporter | LogRecordExporter | MetricExporter
+ExporterT = TypeVar("ExporterT", bound=Exporter)
+
+_PROTO = "opentelemetry.exporter.otlp.proto"
+_SERVICES = "opentelemetry.proto.collector"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Where a signal's classes are."""
+
+    module: str
+    exporter: str
+    messages: str
+    response: str
+    rejected: str
+
+
+_PARTS = {
+    "TRACES": _Parts(
+        "trace_exporter",
+        "OTLPSpanExporter",
+        "trace.v1.trace_service_pb2",
+        "ExportTraceServiceResponse",
+        "rejected_spans",
+    ),
+    "METRICS": _Parts(
+        "metric_exporter",
+        "OTLPMetricExporter",
+        "metrics.v1.metrics_service_pb2",
+        "ExportMetricsServiceResponse",
+        "rejected_data_points",
+    ),
+    "LOGS": _Parts(
+        "_log_exporter",
+        "OTLPLogExporter",
+        "logs.v1.logs_service_pb2",
+        "ExportLogsServiceResponse",
+        "rejected_log_records",
+    ),
+}
+
+
+class OtlpExporter(Generic[ExporterT]):
+    """An exporter of OTLP and, over HTTP, the session that tells what the collector answered.
+
+    Over gRPC, and with a session of a credential provider, only what the exporter says is known.
+
+    Args:
+        exporter: sends.
+        session: what it sends with, if it is ours.
+        rejected: reads from an answer's body how many items the collector rejected.
+    """
+
+    def __init__(
+        self,
+        exporter: ExporterT,
+        session: CollectorSession | None = None,
+        rejected: Callable[[bytes], int] | None = None,
+    ) -> None:
+        self.exporter = exporter
+        self._session = session
+        self._rejected = rejected
+
+    def send(self, count: int, export: Callable[[ExporterT], bool]) -> tuple[int, str]:
+        """Send a batch of `count` items; return how many of them are lost, and why in words for the log."""
+        if self._session is None or self._rejected is None:
+            return (0, "") if export(self.exporter) else (count, "the collector was not reached or refused them")
+        self._session.forget()
+        said_sent = export(self.exporter)
+        status = self._session.status
+        if said_sent and status is not None and 200 <= status < 300:  # the exporters take a redirect for success
+            return min(count, self._rejected(self._session.body)), "the collector rejected a part of them"
+        return count, _reason(status, self._session.error)
+
+    def problem(self) -> str | None:
+        """Return what was wrong with the last attempt of a batch that is being sent; None when that is not known."""
+        if self._session is None or (self._session.status is None and self._session.error is None):
+            return None
+        return _reason(self._session.status, self._session.error)
+
+
+def make_exporter(signal: Signal, otlp: bool | str | None) -> OtlpExporter[Any]:
+    """Return an exporter for a signal, as the `OTEL_EXPORTER_OTLP_*` variables say.
+
+    Args:
+        signal: what is sent.
+        otlp: the argument of `configure`.
+    """
+    # The exporters are imported when they are wanted: gRPC alone takes a tenth of a second.
+    parts, endpoint = _PARTS[signal.name], signal.endpoint(otlp)
+    protocol = "grpc" if signal.protocol() == GRPC else "http"
+    kind = getattr(import_module(f"{_PROTO}.{protocol}.{parts.module}"), parts.exporter)
+    if protocol == "grpc" or _has_credential_provider(signal):
+        return OtlpExporter(kind(endpoint))
+    from traced_tools.otel.session import CollectorSession
+
+    session = CollectorSession()
+    return OtlpExporter(kind(endpoint, session=session), session, _rejected(signal))
+
+
+def _has_credential_provider(signal: Signal) -> bool:
+    """Whether the environment names a plug-in that makes the session, which ours would replace."""
+    prefix = "OTEL_PYTHON_EXPORTER_OTLP_HTTP"
+    names = (f"{prefix}_CREDENTIAL_PROVIDER", f"{prefix}_{signal.name}_CREDENTIAL_PROVIDER")
+    return any(environ.get(name) for name in names)
+
+
+def _rejected(signal: Signal) -> Callable[[bytes], int]:
+    parts = _PARTS[signal.name]
+    response = getattr(import_module(f"{_SERVICES}.{parts.messages}"), parts.response)
+
+    def read(body: bytes) -> int:
+        try:
+            return max(0, int(getattr(response.FromString(body).partial_success, parts.rejected)))
+        except Exception:  # no OTLP: some collectors answer in JSON, or with a word
+            return 0
+
+    return read
+
+
+def _reason(status: int | None, error: str | None) -> str:
+    if status is not None:
+        return f"the collector answered HTTP {status}"
+    return f"the collector was not reached, or did not answer ({error or 'nothing was sent'})"

@@ -1,0 +1,269 @@
+"""The handle of what `configure` set up: it flushes and stops, within a time, whatever a collector does."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from queue import SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from prometheus_client import CollectorRegistry, make_asgi_app, make_wsgi_app
+
+from traced_tools.core.checks import expect
+from traced_tools.core.fork import on_fork
+from traced_tools.flow.deferred import catch_up
+from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.scope import error_type
+from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, registry_of
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from traced_tools.otel.targets import TargetsFile
+
+ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
+"""What the specification of ASGI calls an application."""
+
+_LOG = logging.getLogger(__name__)
+
+_LONGEST = 1_000_000.0
+PATIENCE = 5.0
+"""Seconds that a flush, a shutdown and the end of the process wait for collectors, all in all."""
+
+
+class Provider(Protocol):
+    """What the SDK's providers of all signals can do."""
+
+    def force_flush(self, timeout_millis: int = ...) -> bool:
+        """Send what waits."""
+
+    def shutdown(self) -> None:
+        """Send what waits and stop."""
+
+
+class Telemetry:
+    """What `configure` set up; leaving its `with` block, `shutdown` and the end of the process flush and stop it.
+
+    Args:
+        providers: what to flush and stop; none when others are in charge of it.
+        server: the Prometheus server, when there is one.
+        collector: the metrics for Prometheus, when they are collected.
+        ledgers: know what was not sent.
+    """
+
+    def __init__(
+        self,
+        providers: Sequence[Provider] = (),
+        server: PrometheusServer | None = None,
+        ledgers: Sequence[Ledger] = (),
+        collector: PrometheusCollector | None = None,
+    ) -> None:
+        # The threads are there before they are needed: Python 3.12 starts none while the interpreter ends.
+        self._providers = [(provider, _Helper()) for provider in providers]
+        self._server = server
+        self._ledgers = ledgers
+        self._address = None if server is None else server.address
+        self._collector = collector
+        self._stopper = 0
+        self._stopped = False
+        self._done = threading.Event()
+        self._lock = threading.RLock()  # a signal handler may stop what its thread is stopping
+        self._inherited = False
+        on_fork(self._leave_to_parent)
+        if providers:
+            atexit.register(self.shutdown)
+
+    @property
+    def prometheus_address(self) -> str | None:
+        """Where scrapers find the metrics, as `host:port`; None when they are not served, as in a forked child."""
+        return self._address
+
+    def asgi_app(self) -> ASGIApp:
+        """Return an ASGI application that serves the metrics of this process, to be mounted in one of your own.
+
+        It serves nothing unless `configure` was given `prometheus=`.
+        """
+        return make_asgi_app(self._registry("asgi_app"))
+
+    def wsgi_app(self) -> WSGIApplication:
+        """Return a WSGI application that serves the metrics of this process; as `asgi_app`."""
+        return make_wsgi_app(self._registry("wsgi_app"))
+
+    def _registry(self, name: str) -> CollectorRegistry:
+        if self._collector is None:
+            _LOG.warning(
+                "%s() serves no metrics, because configure() collects none: it needs prometheus=True, no "
+                "OTEL_SDK_DISABLED, and no meter provider of the application's own",
+                name,
+            )
+        return registry_of(self._collector)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether providers of this handle were shut down; never true of a handle that has none."""
+        return self._stopped and bool(self._providers)
+
+    def force_flush(self, timeout: float = PATIENCE) -> bool:
+        """Send what is waiting, and return whether nothing was lost over it.
+
+        Args:
+            timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
+        """
+        deadline = _deadline(timeout)
+        catch_up()
+        lost = sum(ledger.lost_in_all for ledger in self._ledgers)
+        flushes = [
+            helper.do(_flush, provider, deadline, expires=deadline)
+            for provider, helper in self._providers
+            if not self._stopped
+        ]
+        flushed = [_went_well(flush, deadline) for flush in flushes]
+        return all(flushed) and lost == sum(ledger.lost_in_all for ledger in self._ledgers)
+
+    def shutdown(self, timeout: float = PATIENCE) -> None:
+        """Send what is waiting and stop; a second call does nothing.
+
+        Args:
+            timeout: seconds to wait, for all signals together; what has not been sent by then is lost, which is counted
+                and told in the log.
+        """
+        deadline = _deadline(timeout)
+        with self._lock:
+            is_first, self._stopped = not self._stopped, True
+        if not is_first:  # wait for who came first, but not in a signal handler that interrupted it
+            self._done.wait(0 if self._stopper == threading.get_ident() else _seconds_until(deadline))
+            return
+        self._stopper = threading.get_ident()
+        try:
+            self._stop(deadline)
+        finally:  # also when an interrupt ends the waiting
+            for ledger in self._ledgers:
+                ledger.close()
+            self._done.set()
+            atexit.unregister(self.shutdown)
+
+    def _stop(self, deadline: float) -> None:
+        catch_up()
+        if self._server is not None:
+            _quietly(self._server.stop)
+        for done in [helper.do(_quietly, provider.shutdown) for provider, helper in self._providers]:
+            _went_well(done, deadline)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child of the process that was set up."""
+        return self._inherited
+
+    def serve(self, host: str, ports: Sequence[int], targets: TargetsFile | None) -> bool:
+        """Serve the metrics in a forked child, which cannot share its parent's socket; False if none are set up."""
+        if self._collector is None or self._server is not None:
+            return False
+        self._server = PrometheusServer(self._collector, host, ports, targets)
+        self._address = self._server.address
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"<Telemetry prometheus={self._address} stopped={self._stopped}>"
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: close the socket, on which the parent goes on serving."""
+        self._lock = threading.RLock()
+        self._inherited = True
+        if self._server is not None:
+            _quietly(self._server.stop)
+        self._server = self._address = None
+
+
+class _Task:
+    """Something to be done elsewhere."""
+
+    def __init__(self, action: Callable[[], bool], expires: float) -> None:
+        self.done = threading.Event()
+        self.went_well = False
+        self._action = action
+        self._expires = expires
+
+    def run(self) -> None:
+        """Do it, unless nobody waits for it any more."""
+        if time.monotonic() < self._expires:
+            self.went_well = self._action()
+        self.done.set()
+
+
+class _Helper:
+    """A thread, which keeps no process alive, that does what it is given, one after the other."""
+
+    def __init__(self) -> None:
+        self._begin()
+        on_fork(self._begin)
+
+    def do(self, action: Callable[..., bool], *arguments: object, expires: float = math.inf) -> _Task:
+        """Have something done, soon; by `expires`, on the clock of `time.monotonic()`, or not at all."""
+        task = _Task(lambda: action(*arguments), expires)
+        self._tasks.put(task)
+        return task
+
+    def _begin(self) -> None:
+        self._tasks: SimpleQueue[_Task] = SimpleQueue()
+        threading.Thread(target=self._work, args=(self._tasks,), name="traced_tools-telemetry", daemon=True).start()
+
+    @staticmethod
+    def _work(tasks: SimpleQueue[_Task]) -> None:
+        while True:
+            tasks.get().run()
+
+
+def _deadline(timeout: float) -> float:
+    accepted = () if isinstance(timeout, bool) else (int, float)
+    expect("timeout", timeout, accepted, "a number of seconds")
+    return time.monotonic() + (min(max(timeout, 0.0), _LONGEST) if timeout == timeout else 0.0)  # nan is no time at all
+
+
+def _went_well(task: _Task, deadline: float) -> bool:
+    """Wait for a task until the deadline, and return whether it was done and went well."""
+    return task.done.wait(_seconds_until(deadline)) and task.went_well
+
+
+def _flush(provider: Provider, deadline: float) -> bool:
+    """Flush a provider and return whether it went well; what it raises when time has run out says no more than that."""
+    try:
+        return provider.force_flush(_milliseconds_until(deadline)) is not False
+    except Exception as error:
+        if time.monotonic() < deadline:
+            _tell(provider.force_flush, error)
+        return False
+
+
+def _quietly(action: Callable[[], object]) -> bool:
+    """Do something, return whether it went well, and tell the log of what it raised."""
+    try:
+        return action() is not False
+    except Exception as error:
+        _tell(action, error)
+        return False
+
+
+def _tell(action: Callable[..., object], error: Exception) -> None:
+    """Log the type of an error; its text may quote content."""
+    _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))
+
+
+def _milliseconds_until(deadline: float) -> int:
+    return int(_seconds_until(deadline) * 1000)
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

@@ -1,0 +1,141 @@
+"""Telemetry that is kept in memory, for tests."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    DataPointT,
+    DataT,
+    Gauge,
+    InMemoryMetricReader,
+    Metric,
+    NumberDataPoint,
+)
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.util.types import AnyValue
+
+from traced_tools.observe.metric_point import MetricPoint
+from traced_tools.observe.scope import error_type
+from traced_tools.otel.prometheus import metrics_of
+
+_LOG = logging.getLogger(__name__)
+
+FinishedSpans = tuple[ReadableSpan, ...]
+
+
+@dataclass(frozen=True)
+class FinishedEvent:
+    """A log-based event.
+
+    Args:
+        name: the event's name.
+        attributes: what it tells.
+        severity: its severity as a word, such as `INFO`; None for none.
+        trace_id: of the span it happened in, 32 hexadecimal digits; None outside of one.
+        span_id: of that span, 16 hexadecimal digits.
+    """
+
+    name: str
+    attributes: Mapping[str, AnyValue]
+    severity: str | None
+    trace_id: str | None
+    span_id: str | None
+
+
+class InMemoryTelemetry:
+    """Providers, not the process's own, that keep what they are given in memory.
+
+    Attributes:
+        tracer_provider: for `TelemetryOptions`.
+        meter_provider: for `TelemetryOptions`.
+        logger_provider: for `TelemetryOptions`.
+    """
+
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        self.tracer_provider = TracerProvider(ALWAYS_ON, shutdown_on_exit=False)
+        self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        self._records = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
+        self.logger_provider = LoggerProvider(shutdown_on_exit=False)
+        self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self._records))
+        # Sums are read as what was added since the last time, so that `clear` can start them from nothing.
+        delta: dict[type, AggregationTemporality] = dict.fromkeys(
+            (Counter, Histogram, ObservableCounter), AggregationTemporality.DELTA
+        )
+        self._reader = InMemoryMetricReader(delta)
+        self.meter_provider = MeterProvider([self._reader], shutdown_on_exit=False)
+        self._lock = threading.Lock()
+        self._points: dict[tuple[str, str], MetricPoint] = {}
+
+    def spans(self) -> FinishedSpans:
+        """Return the spans that have ended, in the order they did."""
+        return self._spans.get_finished_spans()
+
+    def events(self) -> list[FinishedEvent]:
+        """Return the log-based events, in the order they happened."""
+        return [_event(each) for each in self._records.get_finished_logs()]
+
+    def metrics(self) -> list[MetricPoint]:
+        """Return what was recorded, summed up for each metric and set of attributes."""
+        with self._lock:
+            self._collect()
+            return list(self._points.values())
+
+    def clear(self) -> None:
+        """Forget spans, events and what was counted; how many of something there are now is no count, and stays."""
+        with self._lock:
+            self._spans.clear()
+            self._records.clear()
+            self._collect()
+            self._points.clear()
+
+    def shutdown(self) -> None:
+        """Stop the providers; what they kept can still be read."""
+        for provider in (self.tracer_provider, self.logger_provider, self.meter_provider):
+            try:
+                provider.shutdown()
+            except Exception as error:
+                _LOG.warning("telemetry in memory could not be stopped: %s", error_type(error))
+
+    def _collect(self) -> None:
+        for metric in metrics_of(self._reader.get_metrics_data()):
+            for point in metric.data.data_points:
+                self._add(_point(metric, point), is_delta=_is_delta(metric.data))
+
+    def _add(self, point: MetricPoint, *, is_delta: bool) -> None:
+        key = (point.name, repr(sorted(point.attributes.items())))
+        known = self._points.get(key)
+        self._points[key] = point if known is None or not is_delta else known.plus(point)
+
+
+def _event(finished: ReadableLogRecord) -> FinishedEvent:
+    record = finished.log_record
+    return FinishedEvent(
+        name=record.event_name or "",
+        attributes=dict(record.attributes or {}),
+        severity=record.severity_text,
+        trace_id=f"{record.trace_id:032x}" if record.trace_id else None,
+        span_id=f"{record.span_id:016x}" if record.span_id else None,
+    )
+
+
+def _is_delta(data: DataT) -> bool:
+    return not isinstance(data, Gauge) and data.aggregation_temporality is AggregationTemporality.DELTA
+
+
+def _point(metric: Metric, point: DataPointT) -> MetricPoint:
+    plain = MetricPoint(metric.name, dict(point.attributes or {}), metric.unit or "")
+    if isinstance(point, NumberDataPoint):
+        return replace(plain, value=point.value)
+    return replace(plain, count=point.count, sum=point.sum)

@@ -1,0 +1,302 @@
+"""The dialects of JSON Schema that models' servers read: without references, with one object, and OpenAI's strict mode.
+
+All are made of a tool's input schema, which is not changed. What a dialect cannot say raises `ToolDefinitionError`,
+whose text names the place: the fields that lead there (`order.lines[].price`), from the definition that it is in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from traced_tools.errors import ToolDefinitionError
+from traced_tools.tools.schema.references import References, fit_together, without
+
+
+def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `schema` with each reference replaced by what it leads to, for servers that follow none.
+
+    A definition that contains itself cannot be written out: it stays under `$defs`, and references to it stay.
+
+    Raises:
+        ToolDefinitionError: for a reference that leads nowhere in the schema, and for a schema that grows too large.
+    """
+    with _refusing_great_depth():
+        return References(schema, inline=True).rewritten()
+
+
+def one_object(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `schema` with a root as OpenAI and Anthropic take it: an object with fields, not one of several.
+
+    Where it is one of several, all their fields are named; which of them go together is told in the description, and
+    left to the check of the arguments.
+
+    Raises:
+        ToolDefinitionError: for a root that leads nowhere, and for a schema that grows too large.
+    """
+    resolved = schema if _CHOOSING.isdisjoint(schema) else inlined(schema)
+    whole = {"type": "object", "properties": {}, **resolved}
+    choices = {key: whole[key] for key in sorted(_CHOOSING & whole.keys())}
+    if not choices:
+        return whole
+    branches = [each for value in choices.values() if isinstance(value, list) for each in value]
+    fields = _fields_of_any([whole, *branches])
+    return {**without(whole, _CHOOSING), "properties": fields, **_description(whole, choices)}
+
+
+def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, list[Any]] = {}
+    for schema in schemas:
+        match schema:
+            case {"properties": dict() as fields}:
+                for name, field in fields.items():
+                    known = found.setdefault(name, [])
+                    known += [] if field in known else [field]
+    return {name: known[0] if len(known) == 1 else {"anyOf": known} for name, known in found.items()}
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `schema` as OpenAI's strict mode takes it: objects are closed, and each of their fields is required.
+
+    What was optional may be null instead. Constraints that strict mode refuses are told in the description, and left
+    to the check of the arguments. Rules: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas.
+
+    Raises:
+        ToolDefinitionError: for what strict mode cannot say, such as a map with free keys or a value without a type.
+    """
+    with _refusing_great_depth():
+        made = _arguments(References(schema, inline=False).rewritten())
+        _check_size(made)
+    return made
+
+
+@contextmanager
+def _refusing_great_depth() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        raise ToolDefinitionError("the input schema is nested too deeply") from None
+
+
+# Strict mode: one schema after the other.
+
+_KEPT = frozenset(
+    {"enum", "const", "pattern", "format", "minLength", "maxLength", "minItems", "maxItems"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
+_TOLD = ("uniqueItems", "minProperties", "maxProperties")
+_ASKING = _KEPT.union(_TOLD, ("type", "properties", "required", "items"))
+_REFUSED = frozenset(
+    {"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"}
+    | {"patternProperties", "unevaluatedProperties", "propertyNames"}
+    | {"prefixItems", "additionalItems", "unevaluatedItems", "contains", "minContains", "maxContains"}
+)
+_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+_LOOKAROUND = re.compile(r"\(\?<?[=!]")
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_ALL_TYPES = (*_TYPES.values(), "object", "array")
+_NULL = {"type": "null"}
+_DEEPEST = 10
+_CHOOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"})
+"""What may not stand at the root of a tool's schema, strict or not."""
+
+
+def _arguments(root: dict[str, Any]) -> dict[str, Any]:
+    made = _schema(without(root, ("$defs",)), "", 1)
+    if made.get("type") != "object":
+        raise _refused("", "must be one object with fields; put anything else, such as a union, into a field of it")
+    definitions = {name: _schema(each, name, 1) for name, each in root.get("$defs", {}).items()}
+    return {**made, "$defs": definitions} if definitions else made
+
+
+def _schema(schema: Any, where: str, level: int) -> dict[str, Any]:
+    """Return one schema in strict mode.
+
+    Args:
+        schema: the schema.
+        where: the fields that lead to it; empty for the root.
+        level: how many objects it is in, counting itself.
+    """
+    if not isinstance(schema, dict):
+        raise _refused(where, "may be anything or nothing; give it a type")
+    schema = _simplified(schema, where)
+    if refused := _REFUSED & schema.keys():
+        raise _refused(where, f"uses {', '.join(sorted(refused))}; say it in the description instead")
+    if "$ref" in schema:
+        return _reference(schema, where)
+    return _union(schema, where, level) if "anyOf" in schema else _typed(schema, where, level)
+
+
+def _simplified(schema: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the schema in words that strict mode has, as far as there are some that mean the same."""
+    match schema:
+        case {"allOf": [entry], **rest}:
+            if not isinstance(entry, dict) or not fit_together(entry, rest):
+                raise _refused(where, "is made of two schemas by allOf; write them as one")
+            return _simplified({**entry, **rest}, where)
+        case {"oneOf": branches, **rest} if "anyOf" not in rest:
+            return _simplified({**rest, "anyOf": branches}, where)
+        case {"anyOf": [*branches], "type": kind, **rest} if all(_may_say(each, kind) for each in branches):
+            return _simplified({**rest, "anyOf": [{**each, "type": kind} for each in branches]}, where)
+        case {"unevaluatedProperties": False, **rest}:
+            return _simplified({**rest, "additionalProperties": False}, where)
+    return schema
+
+
+def _may_say(branch: Any, kind: Any) -> bool:
+    """Whether the type that stands beside a union may stand in this branch of it instead."""
+    return isinstance(branch, dict) and "$ref" not in branch and branch.get("type", kind) == kind
+
+
+def _reference(schema: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a reference; strict mode allows a description beside a union, and nothing beside a reference."""
+    _check_alone(schema, "$ref", where)
+    ref, described = {"$ref": schema["$ref"]}, _description(schema)
+    return {**described, "anyOf": [ref]} if described else ref
+
+
+def _union(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
+    _check_alone(schema, "anyOf", where)
+    return {**_description(schema), "anyOf": [_schema(each, where, level) for each in _part(schema, "anyOf", where)]}
+
+
+def _check_alone(schema: dict[str, Any], keyword: str, where: str) -> None:
+    if beside := _ASKING & schema.keys():
+        raise _refused(where, f"has {', '.join(sorted(beside))} beside {keyword}; write it into what {keyword} names")
+
+
+def _typed(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
+    types, told = _types(schema, where), _told(schema)
+    kept = {key: value for key, value in schema.items() if key in _KEPT and key not in told}
+    made = {"type": types[0] if len(types) == 1 else types, **_description(schema, told), **kept}
+    _check_values(_part(schema, "enum", where), where)
+    if "object" in types:
+        made |= _fields(schema, where, level)
+    if "array" in types:
+        made["items"] = _schema(schema.get("items"), f"{where}[]", level)
+    return made
+
+
+def _fields(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
+    fields, required = _part(schema, "properties", where), _part(schema, "required", where)
+    if schema.get("additionalProperties", bool(where) and not fields) is not False:
+        raise _refused(where, "takes fields of any name; name its fields, or make it a list of keys and values")
+    if unknown := [str(name) for name in required if name not in list(fields)]:
+        raise _refused(where, f"requires {', '.join(unknown)}, which is not among its properties")
+    if level > _DEEPEST:
+        raise _refused(where, f"is nested deeper than the {_DEEPEST} objects that are allowed; flatten it")
+    made = {name: _schema(each, f"{where}.{name}" if where else name, level + 1) for name, each in fields.items()}
+    inner = {name: each if name in required else _nullable(each) for name, each in made.items()}
+    return {"properties": inner, "required": list(inner), "additionalProperties": False}
+
+
+def _types(schema: dict[str, Any], where: str) -> list[str]:
+    """Return the types a value may have, in whichever way the schema says so; an empty root is an object."""
+    found = schema.get("type") or _implied_types(schema)
+    types = [found] if isinstance(found, str) else found
+    if not types and where:
+        raise _refused(where, "may be anything; give it a type")
+    if not isinstance(types, list) or not all(each in _ALL_TYPES for each in types):
+        raise _refused(where, f"has a type that is none of {', '.join(_ALL_TYPES)}")
+    return types or ["object"]
+
+
+def _implied_types(schema: dict[str, Any]) -> list[str]:
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if isinstance(values, list):
+        return list(dict.fromkeys(_TYPES.get(type(value), "object") for value in values))
+    return [kind for keyword, kind in (("properties", "object"), ("items", "array")) if keyword in schema]
+
+
+_PARTS = {"properties": dict, "required": list, "enum": list, "anyOf": list}
+
+
+def _part(schema: dict[str, Any], keyword: str, where: str) -> Any:
+    """Return a keyword's value, an empty one where it is not there."""
+    kind = _PARTS[keyword]
+    value = schema.get(keyword, kind())
+    if not isinstance(value, kind):
+        raise _refused(where, f"has a wrong value of {keyword}; it must be {'an object' if kind is dict else 'a list'}")
+    return value
+
+
+def _told(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the constraints to tell in words: strict mode lacks the keyword, or does not take this value of it."""
+    told = {key: schema[key] for key in _TOLD if schema.get(key)}
+    if "format" in schema and schema["format"] not in _FORMATS:
+        told["format"] = schema["format"]
+    if _LOOKAROUND.search(str(schema.get("pattern"))):
+        told["pattern"] = schema["pattern"]
+    return told
+
+
+def _description(schema: dict[str, Any], told: Mapping[str, Any] | None = None) -> dict[str, str]:
+    extra = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in (told or {}).items())
+    words = schema.get("description") or ""
+    text = f"{words} ({extra})" if words and extra else words or extra
+    return {"description": text} if text else {}
+
+
+def _nullable(made: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of strict mode that takes null, too."""
+    if _takes_null(made):
+        return made
+    match made:
+        case {"anyOf": branches}:
+            return {**made, "anyOf": [*branches, _NULL]}
+        case {"$ref": _} | {"const": _}:
+            return {"anyOf": [made, _NULL]}
+    types = made["type"] if isinstance(made["type"], list) else [made["type"]]
+    values = {"enum": [*made["enum"], None]} if "enum" in made else {}
+    return {**made, "type": list(dict.fromkeys([*types, "null"])), **values}
+
+
+def _takes_null(made: dict[str, Any]) -> bool:
+    if "anyOf" in made:
+        return any(_takes_null(each) for each in made["anyOf"])
+    return "null" in made.get("type", ()) and None in made.get("enum", [None]) and made.get("const") is None
+
+
+def _refused(where: str, problem: str) -> ToolDefinitionError:
+    return ToolDefinitionError(f"strict mode refuses {where or 'the input schema'}: it {problem}")
+
+
+# Strict mode: how much of it.
+
+_MOST_FIELDS = 5_000
+_MOST_VALUES = 1_000
+_MOST_CHARACTERS = 120_000
+_MANY_VALUES = 250
+_MOST_CHARACTERS_OF_MANY = 15_000
+
+
+def _check_values(values: list[Any], where: str) -> None:
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) > _MANY_VALUES and sum(map(len, texts)) > _MOST_CHARACTERS_OF_MANY:
+        raise _refused(where, f"has {len(texts)} values that are too long together; shorten or describe them")
+
+
+def _check_size(made: dict[str, Any]) -> None:
+    schemas = list(_schemas(made))
+    names = [name for each in schemas for key in ("properties", "$defs") for name in each.get(key, ())]
+    values = [value for each in schemas for value in each.get("enum", ())]
+    texts = [text for text in [*names, *values, *(each.get("const") for each in schemas)] if isinstance(text, str)]
+    sizes = (
+        (sum(len(each.get("properties", ())) for each in schemas), _MOST_FIELDS, "fields"),
+        (len(values), _MOST_VALUES, "values of enums"),
+        (sum(map(len, texts)), _MOST_CHARACTERS, "characters in its names and values"),
+    )
+    for size, most, what in sizes:
+        if size > most:
+            raise _refused("", f"has {size} {what}, more than {most}; split the tool into several")
+
+
+def _schemas(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield made
+    items = [made["items"]] if "items" in made else []
+    inner = [*made.get("properties", {}).values(), *items, *made.get("anyOf", ()), *made.get("$defs", {}).values()]
+    for each in inner:
+        yield from _schemas(each)

@@ -1,0 +1,267 @@
+"""Says what pydantic found wrong with arguments: which field, and what was expected, in words for a model.
+
+Pydantic's own words are Python's, and some quote the value. What a validator of the developer's says stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, Problem
+
+_MOST_LOOKED_AT = 1_000
+_MOST_WAYS = 32
+_MOST_NAMED = 20
+_MOST_FORMS = 3
+
+_DATE_TIME = "must be a date and time in ISO 8601, such as 2025-01-31T09:30:00Z"
+_DATE = "must be a date in ISO 8601, such as 2025-01-31"
+_TIME = "must be a time in ISO 8601, such as 09:30:00"
+_DURATION = "must be a duration in ISO 8601, such as PT1H30M"
+_URL = "must be a URL with a scheme, such as https://example.com"
+
+_WORDS = {
+    **dict.fromkeys(("missing", "missing_argument", "missing_keyword_only_argument"), "is required"),
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), UNKNOWN_FIELD),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "mapping_type"), "must be an object"),
+    **dict.fromkeys(("dict_type", "frozen_dict_type", "ordered_dict_type", "counter_type"), "must be an object"),
+    **dict.fromkeys(("named_tuple_type", "arguments_type"), "must be an array or an object"),
+    **dict.fromkeys(("list_type", "tuple_type", "deque_type", "iterable_type"), "must be an array"),
+    **dict.fromkeys(("set_type", "frozen_set_type"), "must be an array"),
+    **dict.fromkeys(("string_type", "string_unicode", "bytes_type"), "must be a string"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be an integer"),
+    "int_parsing_size": "must be an integer of fewer digits",
+    **dict.fromkeys(("float_type", "float_parsing", "decimal_type", "decimal_parsing"), "must be a number"),
+    "finite_number": "must be a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "none_required": "must be null",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    **dict.fromkeys(("string_too_short", "bytes_too_short"), "must not be shorter than {min_length}"),
+    **dict.fromkeys(("string_too_long", "bytes_too_long"), "must not be longer than {max_length}"),
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    "too_short": "must not have fewer items than {min_length}",
+    "too_long": "must not have more items than {max_length}",
+    "datetime_type": _DATE_TIME,
+    **dict.fromkeys(
+        ("datetime_parsing", "datetime_from_date_parsing", "datetime_object_invalid"), f"{_DATE_TIME} ({{error}})"
+    ),
+    "date_type": _DATE,
+    **dict.fromkeys(("date_parsing", "date_from_datetime_parsing"), f"{_DATE} ({{error}})"),
+    "date_from_datetime_inexact": "must be a date without a time",
+    "time_type": _TIME,
+    "time_parsing": f"{_TIME} ({{error}})",
+    "time_delta_type": _DURATION,
+    "time_delta_parsing": f"{_DURATION} ({{error}})",
+    "timezone_naive": "must have no time zone",
+    "timezone_aware": "must have a time zone",
+    **dict.fromkeys(("uuid_type", "uuid_parsing"), "must be a UUID"),
+    **dict.fromkeys(("url_type", "url_parsing", "url_syntax_violation"), _URL),
+    **dict.fromkeys(("is_instance_of", "is_subclass_of", "callable_type"), "is of a form that is not allowed"),
+    "recursion_loop": "is nested in itself",
+    "json_type": "must be a string of JSON",
+    "json_invalid": "not valid JSON: {error}",
+}
+"""What was expected, by pydantic's type of error."""
+
+_OF_VALUES = ("literal_error", "enum")
+_OF_DEVELOPERS = ("Value error, ", "Assertion failed, ")
+_OWN_WORDS = ("value_error", "assertion_error")
+_OF_PYTHON = re.compile(r"<class|https?://|`|[Pp]ython")
+_OF_PYDANTIC = re.compile(r"(?:Input|Decimal input|String|Bytes) should ")
+_NO_FORM = "fits none of the allowed forms"
+_NAME = "[key]"
+"""What pydantic adds to the location of a field whose name is wrong."""
+_QUOTED = re.compile(r"'[^']+'")
+_LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,]+""")
+
+
+FieldPath = tuple[str | int, ...]
+_Way = tuple[tuple[str | int, bool], ...]
+
+
+class _Found(NamedTuple):
+    """A problem, its type, and where on its path pydantic names the form of a union: (length of the path, form)."""
+
+    problem: Problem
+    kind: str
+    forms: tuple[tuple[int, str | int], ...] = ()
+
+
+def problems_of(error: ValidationError, data: Any) -> tuple[list[Problem], list[FieldPath]]:
+    """Return what is wrong with `data`, and the paths of all that is null and must not be.
+
+    Unless too much is wrong to look at it all, nulls are those of each form of a union, and not only of the one that
+    is told of.
+    """
+    errors = error.errors(include_url=False)
+    found = [_found(each, data) for each in errors[:_MOST_LOOKED_AT]]
+    return _told(found), nulls_of(each.problem for each in found) if len(errors) == len(found) else []
+
+
+def nulls_of(problems: Iterable[Problem]) -> list[FieldPath]:
+    """Return the paths of what is null and must not be."""
+    return [each.path for each in problems if each.value is None and each.path]
+
+
+def _found(error: Mapping[str, Any], data: Any) -> _Found:
+    kind, location, value = error["type"], error["loc"], error["input"]
+    missing = location[-1:] if _WORDS.get(kind) == "is required" else ()
+    path: FieldPath = ()
+    forms = []
+    for key, is_in_data in _way(location[: len(location) - len(missing)], data, value):
+        if is_in_data:
+            path = (*path, key)
+        else:
+            forms.append((len(path), key))
+    field, text = _field_and_text(error)
+    return _Found(Problem((*path, *missing, *field), text, value), kind, tuple(forms))
+
+
+# The way to a field. Pydantic's own leads through names of its own, such as those of the forms of a union.
+
+
+def _way(location: Sequence[str | int], data: Any, value: Any) -> _Way:
+    """Return the keys of pydantic's location of `value`, and whether each is one of the data's."""
+    if _NAME in location:
+        return next(_ways(location[: location.index(_NAME)], data))[0]
+    for way, end in islice(_ways(location, data), _MOST_WAYS):
+        if type(end) is type(value) and end == value:
+            return way
+    # a validator of the developer's has made something else of the data, and its fields are as good as the data's
+    return tuple((key, True) for key in location if "[" not in str(key))
+
+
+def _ways(location: Sequence[str | int], data: Any) -> Iterator[tuple[_Way, Any]]:
+    """Yield the ways that a location may stand for, and what they lead to."""
+    if not location:
+        yield (), data
+        return
+    key, rest = location[0], location[1:]
+    if _holds(data, key):
+        for way, end in _ways(rest, data[key]):
+            yield ((key, True), *way), end
+    for way, end in _ways(rest, data):
+        yield ((key, False), *way), end
+
+
+def _holds(data: Any, key: str | int) -> bool:
+    if isinstance(data, list):
+        return isinstance(key, int) and 0 <= key < len(data)
+    return isinstance(data, dict) and key in data
+
+
+# Unions: pydantic says of each form why the value is not of it.
+
+
+def _told(found: Sequence[_Found]) -> list[Problem]:
+    groups: dict[Any, list[_Found]] = {}
+    for index, each in enumerate(found):
+        groups.setdefault(each.problem.path[: each.forms[0][0]] if each.forms else index, []).append(each)
+    return [problem for group in groups.values() for problem in _of_group(group)]
+
+
+def _of_group(found: Sequence[_Found]) -> list[Problem]:
+    if not found[0].forms:
+        return [found[0].problem]
+    forms: dict[str | int, list[_Found]] = {}
+    for each in found:
+        forms.setdefault(each.forms[0][1], []).append(each._replace(forms=each.forms[1:]))
+    return _of_union(found[0].problem.path[: found[0].forms[0][0]], list(forms.values()))
+
+
+def _of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[Problem]:
+    """Return what all forms ask for, or what is wrong with the one that was most likely meant."""
+    if all(len(form) == 1 and form[0].problem.path == path for form in forms):
+        alike = forms
+    else:
+        alike = [form for form in forms if not _is_of_another_type(path, form)] or forms
+    told = [_told(form) for form in alike]
+    if shared := _shared(told):
+        return shared
+    distances = [_distance(form) for form in alike]
+    nearest = [each for each, distance in zip(told, distances, strict=True) if distance == min(distances)]
+    return nearest[0] if len(nearest) == 1 else [Problem(path, f"{_NO_FORM}: {_alternatives(path, nearest)}", None)]
+
+
+def _is_of_another_type(path: FieldPath, form: Sequence[_Found]) -> bool:
+    return any(each.problem.path == path and each.kind.endswith("_type") for each in form)
+
+
+def _distance(form: Sequence[_Found]) -> tuple[int, int]:
+    """Rank a form by how far the value is from it: of another kind, or wrong in details."""
+    return sum(each.kind in _OF_VALUES for each in form), len(form)
+
+
+def _shared(told: Sequence[Sequence[Problem]]) -> list[Problem]:
+    """Return what is wrong with the fields that are wrong in each form, one sentence for all of them."""
+    by_path = [{problem.path: problem for problem in problems} for problems in told]
+    everywhere = [[each.get(path) for each in by_path] for path in by_path[0]]
+    return [one for problems in everywhere if (one := _one_of(problems)) is not None]
+
+
+def _one_of(problems: Sequence[Problem | None]) -> Problem | None:
+    given = [each for each in problems if each is not None]
+    texts = list(dict.fromkeys(each.text for each in given))
+    if len(given) < len(problems):
+        return None
+    if len(texts) > 1 and not all(text.startswith("must be ") for text in texts):
+        return None
+    asked = [text.removeprefix("must be ") for text in texts[1:]]
+    return given[0]._replace(text=" or ".join([texts[0], *asked]))
+
+
+def _alternatives(path: FieldPath, told: Sequence[Sequence[Problem]]) -> str:
+    forms = [
+        " and ".join(f"{'.'.join(map(str, each.path[len(path) :])) or 'it'} {each.text}" for each in form[:_MOST_FORMS])
+        for form in told[:_MOST_FORMS]
+    ]
+    return ", or else ".join(forms)
+
+
+# The words.
+
+
+def _field_and_text(error: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Return what was expected, and the field in the value that it is said of, if it is one."""
+    kind, known = error["type"], error.get("ctx", {})
+    if not kind.startswith("union_tag_"):
+        text = _text(kind, known, error["msg"])
+        return (), f"is no allowed field name: it {text}" if _NAME in error["loc"] else text
+    name = known.get("discriminator", "")
+    if not _QUOTED.fullmatch(name):
+        return (), _NO_FORM
+    return (name[1:-1],), "is required" if kind == "union_tag_not_found" else _allowed(known["expected_tags"])
+
+
+def _text(kind: str, known: Mapping[str, Any], message: str) -> str:
+    with suppress(KeyError):  # a developer's own error may have the name of one of pydantic's
+        return _allowed(known["expected"]) if kind in _OF_VALUES else _WORDS[kind].format_map(known)
+    if kind not in _OWN_WORDS and _OF_PYTHON.search(message):
+        return "is not valid"
+    for prefix in _OF_DEVELOPERS:
+        message = message.removeprefix(prefix)
+    return _OF_PYDANTIC.sub("must ", message, count=1).strip() or "is not valid"
+
+
+def _allowed(expected: str) -> str:
+    """Return as JSON what pydantic lists as Python: `'a', 'b' or None`."""
+    values = []
+    for each in _LITERAL.findall(expected):
+        with suppress(ValueError, SyntaxError, TypeError):
+            values.append(json.dumps(ast.literal_eval(each), ensure_ascii=False))
+    if len(values) == 1:
+        return f"must be {values[0]}"
+    shown = [*values[:_MOST_NAMED], *(["..."] if len(values) > _MOST_NAMED else [])]
+    return f"must be one of: {', '.join(shown)}" if shown else "is none of the allowed values"

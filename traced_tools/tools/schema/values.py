@@ -1,0 +1,165 @@
+"""The JSON form of validated arguments: what advisors and the audit trail see of what a tool is called with.
+
+The form depends on the validated values alone and never on how the model wrote them: `"9000"` and `9000` for an `int`
+look the same to a policy. Serializers of the developer's own are not asked, because one that rounds or hides a value
+would show a policy something else than the tool gets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, TypeAdapter
+from pydantic_core import SchemaValidator, core_schema, to_jsonable_python
+
+from traced_tools.core.canonical import canonical_text
+
+_PLAIN = frozenset({str, int, bool, type(None)})
+_ARRAYS = (list, tuple, deque)
+_SETS = (set, frozenset)
+_LARGEST_EXPONENT = 300
+ValidatorIterator: Any = type(SchemaValidator(core_schema.generator_schema()).validate_python([]))
+"""What pydantic makes of an iterable in a model: it reads and validates its items only when the tool does."""
+_UNKNOWN = object()
+_ABSENT = object()
+
+
+def json_value(value: Any, written: Any = _UNKNOWN) -> Any:
+    """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
+
+    Models and dataclasses become objects with the names that the schema gives their fields, sets become sorted lists,
+    a `Decimal` becomes the nearest number, a secret becomes what it holds.
+
+    Args:
+        value: the validated value.
+        written: the JSON value that it was validated from. A part without a JSON form of its own, such as an object of
+            a class that pydantic does not know, is taken from there. The value is then one for this purpose alone:
+            iterables in it are read.
+
+    Raises:
+        ValueError: for such a part, without `written`.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {name: json_value(each, _part(written, name)) for name, each in _named(value)}
+    if isinstance(value, _ARRAYS):
+        return [json_value(each, _part(written, index)) for index, each in enumerate(value)]
+    if isinstance(value, _SETS):
+        return sorted((json_value(each, _part(written, None)) for each in value), key=canonical_text)
+    if isinstance(value, Enum):
+        return json_value(value.value, written)
+    if isinstance(value, RootModel):
+        return json_value(value.root, written)
+    if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        return {name: json_value(each, _part(written, name)) for name, each in _fields(value)}
+    if isinstance(value, Decimal):
+        return _number(value)
+    if hasattr(value, "get_secret_value"):
+        return json_value(value.get_secret_value(), written)
+    return _leaf(value, written)
+
+
+def _leaf(value: Any, written: Any) -> Any:
+    if written is not _UNKNOWN and isinstance(value, ValidatorIterator):
+        with suppress(ValueError):  # an item does not fit, as the tool will find as well
+            return [json_value(each, written) for each in value]
+    elif not hasattr(value, "__next__"):  # reading an iterator would use it up
+        with suppress(Exception):  # a serializer of the developer's own may raise anything
+            serializer = _serializer(type(value))  # type: ignore[arg-type]  # mypy: a class has no hash
+            return to_jsonable_python(value) if serializer is None else serializer.dump_python(value, mode="json")
+    if written is _UNKNOWN:
+        raise ValueError(f"{type(value).__name__} has no JSON form")
+    return f"<{type(value).__name__}>" if written is _ABSENT else written
+
+
+@lru_cache(maxsize=1024)
+def _serializer(kind: type) -> TypeAdapter[Any] | None:
+    """Return what writes objects of a class that says itself how pydantic reads and writes them."""
+    return TypeAdapter(kind) if hasattr(kind, "__get_pydantic_core_schema__") else None
+
+
+def _part(written: Any, key: str | int | None) -> Any:
+    """Return the part of a JSON value that a part of the validated value was made from."""
+    if written is _UNKNOWN:
+        return _UNKNOWN
+    try:
+        return _ABSENT if key is None else written[key]
+    except (TypeError, LookupError):
+        return _ABSENT
+
+
+def _named(value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for key, each in value.items():
+        yield key if type(key) is str else next(iter(to_jsonable_python({key: None}))), each
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a model or dataclass under the names that the model writes."""
+    described: Mapping[str, Any] = getattr(type(value), "__pydantic_fields__", {})
+    yield from (getattr(value, "__pydantic_extra__", None) or {}).items()  # first: no field is hidden by one of them
+    names = described if isinstance(value, BaseModel) else [field.name for field in dataclasses.fields(value)]
+    for name in names:
+        if hasattr(value, name):
+            yield name_in_schema(name, getattr(described.get(name), "validation_alias", None)), getattr(value, name)
+
+
+def name_in_schema(name: str, alias: str | AliasPath | AliasChoices | None) -> str:
+    """Return what the JSON Schema calls a field; of one that stands deeper in the JSON, its own name."""
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    return first if isinstance(first, str) else name
+
+
+def _number(value: Decimal) -> int | float | str:
+    """Return a `Decimal` as a number, the nearest there is; as text if it is beyond all of them."""
+    if not value.is_finite() or value.adjusted() > _LARGEST_EXPONENT:
+        return str(value)
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError("the arguments of a call are read-only: pass on call.replace(arguments={**call.args, ...})")
+
+
+class ReadOnlyObject(dict[str, Any]):
+    """A read-only JSON object; a `dict` otherwise."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as a plain `dict`."""
+        return dict, (dict(self),)
+
+
+class ReadOnlyArray(list[Any]):
+    """A read-only JSON array; a `list` otherwise."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle as a plain `list`."""
+        return list, (list(self),)
+
+
+def read_only(value: Any) -> Any:
+    """Return a read-only copy of a JSON value."""
+    if isinstance(value, dict):
+        return ReadOnlyObject({name: read_only(each) for name, each in value.items()})
+    if isinstance(value, list):
+        return ReadOnlyArray([read_only(each) for each in value])
+    return value

@@ -1,0 +1,81 @@
+"""What a function marked `@tool` says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import getattr_static
+from typing import Any
+
+from traced_tools.core.conversion import ResultConverter
+from traced_tools.core.tool_definition import ToolMetadata
+
+_ATTRIBUTE = "__traced_tool__"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The options of `@tool`; None for what it leaves to the function."""
+
+    name: str | None = None
+    description: str | None = None
+    input_schema: Mapping[str, Any] | None = None
+    metadata: ToolMetadata | None = None
+    result_converter: ResultConverter | None = None
+
+
+_NO_MARK = Mark()
+
+
+def mark(function: Callable[..., Any], said: Mark) -> None:
+    """Mark `function`, which stays callable as before.
+
+    Raises:
+        TypeError: for what cannot be marked, or is marked already.
+    """
+    target: Any = _underlying(function)
+    if _ATTRIBUTE in getattr(target, "__dict__", ()) and not hasattr(target, "__wrapped__"):
+        raise TypeError(
+            f"{getattr(target, '__name__', type(target).__name__)} is marked @tool already; for two tools of one "
+            "function, or another name for one, use FunctionToolCallback(function, name=...)"
+        )
+    try:
+        setattr(target, _ATTRIBUTE, said)
+    except AttributeError:
+        kind = type(function).__name__
+        raise TypeError(f"@tool cannot mark a {kind}: wrap it in a function or a FunctionToolCallback") from None
+
+
+def mark_of(function: object) -> Mark:
+    """Return what `function` says of itself or, as a method, what the one says that it overrides."""
+    return _found(function) or _inherited(function) or _NO_MARK
+
+
+def marked_methods(kind: type) -> dict[str, Mark]:
+    """Return the methods of a class that are tools, and what they say of themselves.
+
+    A method that overrides a tool is one, too, with the same options unless it is marked itself; None in its place
+    takes the tool away.
+    """
+    found: dict[str, Mark] = {}
+    members: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        members |= vars(base)
+        found |= {name: said for name, member in vars(base).items() if (said := _found(member))}
+    return {name: said for name, said in found.items() if members[name] is not None}
+
+
+def _inherited(method: object) -> Mark | None:
+    function, owner = getattr(method, "__func__", None), getattr(method, "__self__", None)
+    kind = owner if isinstance(owner, type) else type(owner)
+    of_kind = {} if function is None else marked_methods(kind)
+    return next((said for name, said in of_kind.items() if _underlying(getattr_static(kind, name)) is function), None)
+
+
+def _underlying(member: object) -> object:
+    return getattr(member, "__func__", member)
+
+
+def _found(member: object) -> Mark | None:
+    said = getattr(_underlying(member), _ATTRIBUTE, None)
+    return said if isinstance(said, Mark) else None
