@@ -6,7 +6,6 @@ import pytest
 
 from tests.helpers import Telemetry
 from tests.observe.closed_list import assert_consistent
-from tests.otel.scraped import Exposed
 
 
 @pytest.fixture
@@ -15,11 +14,3 @@ def telemetry() -> Iterator[Telemetry]:
     exported = Telemetry()
     yield exported
     assert_consistent(exported)
-
-
-@pytest.fixture
-def exposed() -> Iterator[Exposed]:
-    """Providers whose metrics are exposed to Prometheus."""
-    exposed = Exposed()
-    yield exposed
-    exposed.close()
