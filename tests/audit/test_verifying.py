@@ -12,6 +12,7 @@ import pytest
 
 from tests.audit.made import NOON, Chain, row_of, write
 from tests.audit.tampered import by_hand, filled, found
+from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.records import body_of, hash_of
 from traced_tools.audit.schema import REPEATED
 from traced_tools.audit.verifying.walk import Verification, verify
@@ -133,6 +134,15 @@ def test_bytes_that_are_not_utf8_do_not_pass_for_a_replacement_character(tmp_pat
     assert found(store) is None
     by_hand(store, "UPDATE audit_records SET agent = CAST(x'61ff62' AS TEXT) WHERE sequence = 2")
     assert found(store) == ("changed", "chain-a", 2)
+
+
+@pytest.mark.parametrize("sequence", [1, 1500, 2100])
+def test_bytes_that_are_not_utf8_hide_no_record_beside_them(tmp_path: Path, sequence: int) -> None:
+    store = write(tmp_path / "audit.db", filled(Chain(), 700))
+    by_hand(store, f"UPDATE audit_records SET body = CAST(x'ff' AS TEXT) WHERE sequence = {sequence}")
+    read = [(record.sequence, record.body == b"\xff") for record in AuditReader(store).records()]
+    assert read == [(number, number == sequence) for number in range(1, 2101)]
+    assert found(store) == ("changed", "chain-a", sequence)
 
 
 def test_a_record_of_no_kind_or_version_is_named(tmp_path: Path) -> None:

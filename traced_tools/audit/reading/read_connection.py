@@ -6,7 +6,8 @@ import json
 import os
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -51,11 +52,44 @@ class OpenStore:
 
     def rows(self, statement: Select[Any] | CompoundSelect[Any], at_once: int = _AT_ONCE) -> Generator[Any]:
         """Give the rows that a statement finds, however many there are; so many are looked for at once."""
-        with (
-            _errors_of(self.name),
-            self._connection.execute(statement, execution_options={"yield_per": at_once}) as found,
-        ):
-            yield from found
+        with closing(self.batches(statement, at_once)) as batches:
+            for batch in batches:
+                yield from batch
+
+    def batches(
+        self, statement: Select[Any] | CompoundSelect[Any], at_once: int = _AT_ONCE
+    ) -> Generator[Sequence[Any]]:
+        """Give the rows that a statement finds, so many at a time."""
+        with _errors_of(self.name):
+            if self.embedded:
+                yield from self._batches_of_file(statement, at_once)
+                return
+            with self._connection.execute(statement, execution_options={"yield_per": at_once}) as found:
+                yield from found.partitions()
+
+    def _batches_of_file(self, statement: Select[Any] | CompoundSelect[Any], at_once: int) -> Generator[Sequence[Any]]:
+        """Give the rows as the driver's tuples, which cost less than SQLAlchemy's rows.
+
+        The driver decodes texts itself until one is not UTF-8. From there on `_text` decodes them, and the statement,
+        which finds the same rows again within the transaction, goes on behind the batches that were given.
+        """
+        given = 0
+        try:
+            for batch in self._fetched(statement, at_once):
+                yield batch
+                given += 1
+            return
+        except sqlite3.OperationalError as error:
+            if hasattr(error, "sqlite_errorcode"):  # SQLite's own; that of decoding is the driver's
+                raise
+            _driver(self._connection).text_factory = _text
+        yield from islice(self._fetched(statement, at_once), given, None)
+
+    def _fetched(self, statement: Select[Any] | CompoundSelect[Any], at_once: int) -> Iterator[Sequence[Any]]:
+        with self._connection.execute(statement) as found:
+            cursor: Any = found.cursor
+            while batch := cursor.fetchmany(at_once):
+                yield batch
 
     def difference(self) -> str | None:
         """Return the first difference between the store's structure and what this version makes."""
@@ -117,11 +151,14 @@ def embedded_path(store: StorePath) -> Path | None:
 
 def parsed(body: object) -> dict[str, Any] | None:
     """Return what a record's body says; None for what no trail has written."""
+    if not isinstance(body, str):
+        return None
+    body = body.strip(_BLANKS)
     try:
-        fields = _DECODER.decode(body) if isinstance(body, str) else None
+        fields, end = _DECODER.raw_decode(body)
     except (ValueError, RecursionError):
         return None
-    return fields if isinstance(fields, dict) else None
+    return fields if isinstance(fields, dict) and end == len(body) else None
 
 
 def _no_number(_: str) -> NoReturn:
@@ -130,6 +167,8 @@ def _no_number(_: str) -> NoReturn:
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_number)
 """Made once, which `json.loads` would do for each record."""
+_BLANKS: Final = " \t\n\r"
+"""What JSON allows around a value: `decode` would look for it with two regular expressions."""
 
 
 def _connected(place: Store) -> Connection:
@@ -139,7 +178,6 @@ def _connected(place: Store) -> Connection:
             return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         driver = _driver(connection)
         driver.isolation_level = None
-        driver.text_factory = _text
         for setting in _SETTINGS:
             driver.execute(setting)
         return connection
@@ -200,10 +238,13 @@ def _opened(place: Store, connection: Connection) -> OpenStore:
         if place.path is None:
             found = structure_postgresql.pin_schema(connection)
         else:
-            objects = structure.sqlite_objects(_driver(connection))
+            driver = _driver(connection)
+            driver.text_factory = _text
+            objects = structure.sqlite_objects(driver)
+            driver.text_factory = str
             found = structure.holds_records(objects)
             with suppress(sqlite3.Error):  # of a malformed schema, which the first question meets again
-                _driver(connection).execute(_MUCH_CACHE)
+                driver.execute(_MUCH_CACHE)
     if not found:
         raise AuditError(f"{place.name} holds no audit trail: it has no table {RECORDS.name}; is it the right one?")
     return OpenStore(place.name, connection, objects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from sqlalchemy import Integer
@@ -78,25 +79,26 @@ def misnumbered(chain_id: str, place: int, sequence: object) -> Problem:
 
 def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: tuple[object, ...]) -> str | None:
     """Return what of a record's columns its body does not say, or what of its body no trail says."""
-    is_usual = fields.get("schema_version") == SCHEMA_VERSION and kind != "erasure"
+    get = fields.get
+    is_usual = get("schema_version") == SCHEMA_VERSION and kind != "erasure"
     if not is_usual and not is_erasable(kind, fields):
         return "its schema_version does not fit its kind or its contents"
-    if fields.get("kind") != kind:
+    if get("kind") != kind:
         return "its column kind says other than its body"
     if kind not in RECORD_KINDS:
         return "it is of no kind that there is"
-    if not isinstance(time, int) or fields.get("time") != timestamp(time):
+    if not isinstance(time, int) or get("time") != timestamp(time):
         return "its column time says other than its body"
-    get = fields.get
-    if (*map(get, REPEATED),) == repeated and all(type(repeated[place]) in _OF_NUMBERS for place in _NUMBERS):
+    if tuple(map(get, REPEATED)) == repeated and _OF_NUMBERS.issuperset(map(type, _numbers(repeated))):
         return None
     pairs = ((name, get(name), value) for name, value in zip(REPEATED, repeated, strict=True))
     column = next(name for name, told, value in pairs if told != value or type(told) is not type(value))
     return f"its column {column} says other than its body"
 
 
-_NUMBERS: Final = tuple(place for place, name in enumerate(REPEATED) if isinstance(RECORDS.c[name].type, Integer))
-_OF_NUMBERS: Final = (int, type(None))
+_numbers: Final = itemgetter(*(n for n, name in enumerate(REPEATED) if isinstance(RECORDS.c[name].type, Integer)))
+"""Takes the values of the numeric columns, of which there are several, out of those of all."""
+_OF_NUMBERS: Final = frozenset((int, type(None)))
 """Allowed Python types of a numeric column; 1.0 == 1, but readers treat them differently."""
 
 

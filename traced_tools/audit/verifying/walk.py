@@ -9,8 +9,10 @@ first record that fails is named.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -48,8 +50,10 @@ from traced_tools.audit.verifying.findings import (
 )
 from traced_tools.audit.writing.checkpoints import checkpoints_beside
 
-COLUMNS: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body", *REPEATED))
-"""All columns of a record."""
+_NAMES: Final = ("chain_id", "sequence", "time", "kind", "hash", "body")
+_OWN: Final = len(_NAMES)
+COLUMNS: Final = tuple(RECORDS.c[name] for name in (*_NAMES, *REPEATED))
+"""All columns of a record; from `_OWN` on those that its body repeats under the same name."""
 _MOST_TOLD: Final = 400
 
 
@@ -210,16 +214,19 @@ class _Walk:
     def walk(self) -> None:
         """Look at all records, up to the first that is bad in itself."""
         chain: _Chain | None = None
-        for row in self.store.rows(select(*COLUMNS).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)):
-            if chain is None or chain.chain_id != row[0]:
-                if chain is not None:
-                    self._end(chain)
-                chain = self.chains[row[0]] = _Chain(row[0], self.claims.of(row[0]))
-            self.problem = self._look(chain, *row)
-            if self.problem is not None:
-                return
-            if self.keep is not None:
-                self.keep(row)
+        keep = self.keep
+        in_order = select(*COLUMNS).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)
+        with closing(self.store.batches(in_order)) as batches:
+            for row in itertools.chain.from_iterable(batches):
+                if chain is None or chain.chain_id != row[0]:
+                    if chain is not None:
+                        self._end(chain)
+                    chain = self.chains[row[0]] = _Chain(row[0], self.claims.of(row[0]))
+                if (problem := self._look(chain, row)) is not None:
+                    self.problem = problem
+                    return
+                if keep is not None:
+                    keep(row)
         if chain is not None:
             self._end(chain)
 
@@ -275,18 +282,9 @@ class _Walk:
             else:
                 self.refuted.append(gone(chain_id, self.claims.of(chain_id)))
 
-    def _look(
-        self,
-        chain: _Chain,
-        chain_id: str,
-        sequence: int,
-        time: int,
-        kind: str,
-        hash: str,
-        body: str,
-        *repeated: object,
-    ) -> Problem | None:
+    def _look(self, chain: _Chain, row: Any) -> Problem | None:
         """Look at the next record of a chain: return what is wrong with it, else take it as seen."""
+        chain_id, sequence, time, kind, hash_, body = row[:_OWN]
         place = chain.length + 1
         if chain.closed:
             return behind(chain_id, chain.closed, f"checkpoint {chain.closed}")
@@ -300,23 +298,23 @@ class _Walk:
             return Problem("changed", chain_id, place, "its body is no record")
         if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
             return self._misplaced(chain_id, place, fields)
-        digest = hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()
-        if digest != hash and not is_hash_of_erasable(hash, fields, body):
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        if digest != hash_ and not is_hash_of_erasable(hash_, fields, body):
             return Problem("changed", chain_id, place, "its hash is not that of its body")
         if fields.get("previous") != chain.head:
-            return self._unlinked(chain_id, place, hash)
-        if (text := disagreement(fields, time, kind, repeated)) is not None:
+            return self._unlinked(chain_id, place, hash_)
+        if (text := disagreement(fields, time, kind, row[_OWN:])) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "checkpoint" and (problem := self._look_at_checkpoint(chain, fields)) is not None:
             return problem
         erasable = fields["schema_version"] == ERASABLE_VERSION
-        if erasable and (text := self.erasures.look_at(chain_id, place, hash, fields)) is not None:
+        if erasable and (text := self.erasures.look_at(chain_id, place, hash_, fields)) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "gap":
             self._hear_gap(chain_id, place, fields)
         if kind == "erasure":
             self.erasures.add_erasure(chain_id, place, fields)
-        chain.length, chain.head = place, hash
+        chain.length, chain.head = place, hash_
         self.records += 1
         if place in chain.claims:
             self._compare(chain, chain.claims[place])
