@@ -2,19 +2,19 @@
 --
 --   psql --single-transaction --set ON_ERROR_STOP=1 --file postgresql.sql "postgresql://owner@host/audit"
 --
--- Run it as the role that is to own the table, which must be allowed to create tables here and roles. It may be run
--- again at any time: it makes what is missing, and sets the privileges of PUBLIC and of the two roles again. Everything is
--- made in the first schema of the search_path.
+-- Run this file as the role that will own the table. This role must be allowed to create roles, and tables in this
+-- database. You can run the file again at any time: it creates what is missing, and resets the privileges of PUBLIC and of
+-- the two roles. Everything is created in the first schema of the search_path.
 --
--- A login role gets its rights by membership, and must not be a member of the owner:
+-- A login role gets its privileges by membership. It must not be a member of the owner:
 --
 --   CREATE ROLE my_agents LOGIN PASSWORD '...' IN ROLE traced_tools_audit_writer;
 --   CREATE ROLE my_auditor LOGIN PASSWORD '...' IN ROLE traced_tools_audit_reader;
 --
 -- Before version 15, PostgreSQL lets every role create objects in the schema public. A writer could add a function there
--- that the owner calls by mistake, since PostgreSQL prefers the one whose argument types fit best. So this file takes
--- that right away, and fails where it cannot. It names the schema pg_catalog of every function that it calls, and its
--- own functions see no other schema.
+-- that the owner calls by mistake, because PostgreSQL prefers the function whose argument types match best. This file
+-- therefore revokes that right, and fails if it can't. It calls every function with the schema pg_catalog, and the
+-- functions that it creates see no other schema.
 
 DO $$
 BEGIN
@@ -45,8 +45,8 @@ BEGIN
 END
 $$;
 
--- Refuses what another role made before under a name of the trail's. "IF NOT EXISTS" would take it for a part of the
--- trail, and a trigger of such a table would run with the owner's rights.
+-- Fails if another role has created an object with a name that the trail uses. "IF NOT EXISTS" would treat the object as
+-- part of the trail, and a trigger of such a table would run with the owner's privileges.
 DO $$
 DECLARE
     of_the_trail CONSTANT text := '^(audit_records(_.*)?|audit_(make|detach)_partitions'
@@ -69,11 +69,11 @@ BEGIN
 END
 $$;
 
--- Columns are those of traced_tools.audit.schema. PostgreSQL wants the partition key in every unique index, so that the
--- primary key is wider than (chain_id, sequence), which is what makes a record unique. What excludes doubles is the
--- writer: each has a chain of its own, numbered by one thread. A batch whose commit was in doubt is sent again as it
--- was, times included, so that the key refuses it if it did arrive. Should there be a double all the same,
--- `traced-tools audit verify` names it.
+-- The columns are those of traced_tools.audit.schema. PostgreSQL requires the partition key in every unique index, so the
+-- primary key is wider than (chain_id, sequence), which identifies a record. The writer prevents duplicates: each writer
+-- has its own chain, numbered by one thread. If the result of a commit is unknown, the writer sends the same batch again
+-- with the same times, so the key refuses it if the first commit succeeded. `traced-tools audit verify` reports any
+-- duplicate.
 CREATE TABLE IF NOT EXISTS audit_records (
     chain_id text NOT NULL,
     sequence bigint NOT NULL,
@@ -104,10 +104,10 @@ CREATE INDEX IF NOT EXISTS audit_conversations ON audit_records (conversation_id
     WHERE kind = 'intent' AND conversation_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS audit_checkpoints ON audit_records (chain_id, sequence) WHERE kind = 'checkpoint';
 
--- Takes what no month's partition takes, so that no record is ever refused for lack of one.
+-- Takes the records of months without a partition, so that no record is refused.
 CREATE TABLE IF NOT EXISTS audit_records_default PARTITION OF audit_records DEFAULT;
 
--- Refuses what "IF NOT EXISTS" took for a part of the trail and is none, and partitions that belong to another role.
+-- Fails if "IF NOT EXISTS" found an object that isn't part of the trail, or if a partition belongs to another role.
 DO $$
 DECLARE
     trail CONSTANT oid := 'audit_records'::pg_catalog.regclass;
@@ -141,10 +141,11 @@ BEGIN
 END
 $$;
 
--- Makes the partitions of this month (UTC) and of so many after it, and of any earlier month since 2000 that has records
--- in the default partition, which it moves: of 36 such months in a run at most, the latest first. Returns how many it
--- made, and warns of the records that stay in the default partition. Run it monthly, as the owner: cron, pg_cron. While
--- it moves records, readers wait; writers wait only where they write into the default partition.
+-- Creates the partitions of the current month (UTC) and of the next `months_ahead` months. For earlier months since 2000
+-- that have records in the default partition, creates partitions and moves the records: at most 36 such months in a run,
+-- latest first. Returns the number of new partitions, and warns of records that stay in the default partition. Run it
+-- every month, as the owner, with cron or pg_cron. While it moves records, readers wait, and writers wait only if they
+-- write to the default partition.
 DO $install$
 BEGIN
 EXECUTE pg_catalog.replace($source$
@@ -164,7 +165,7 @@ DECLARE
     staying record;
 BEGIN
     EXECUTE format('LOCK TABLE ONLY %I.audit_records IN SHARE UPDATE EXCLUSIVE MODE', trail);  -- one at a time
-    IF NOT EXISTS (  -- a trigger of another role's table would run with the rights of whoever moves its records
+    IF NOT EXISTS (  -- a trigger of another role's table would run with the privileges of the role that moves its records
         SELECT FROM pg_inherits
             JOIN pg_class AS part ON part.oid = inhrelid JOIN pg_class AS whole ON whole.oid = inhparent
         WHERE inhparent = format('%I.audit_records', trail)::regclass
@@ -242,9 +243,9 @@ $source$, '{trail}', pg_catalog.quote_literal(pg_catalog.current_schema()));
 END
 $install$;
 
--- Takes the partitions of all months that ended by then out of the trail, and returns their names. They become tables
--- of the owner's that nobody else may read: archive them (pg_dump --table), then DROP TABLE. Only the owner may run it.
--- It does not wait for long queries to end, since writers would wait as well, but fails; run it again then.
+-- Detaches the partitions of all months that had ended by `ended_by`, and returns their names. They become tables that
+-- only the owner may read: archive them (pg_dump --table), then run DROP TABLE. Only the owner may run this function. It
+-- doesn't wait for long queries, because writers would have to wait as well: it fails. Run it again in that case.
 DO $install$
 BEGIN
 EXECUTE pg_catalog.replace($source$
@@ -275,8 +276,8 @@ BEGIN
 END
 $$;
 
--- The writer adds records, and reads no more than where chains ended. The reader reads. Neither changes or removes a
--- record, and partitions are reached through the table alone.
+-- The writer adds records, and reads only where chains ended. The reader reads records. Neither may change or remove a
+-- record. Both access partitions only through the table.
 REVOKE ALL ON FUNCTION audit_make_partitions(integer), audit_detach_partitions(timestamptz)
     FROM PUBLIC, traced_tools_audit_writer, traced_tools_audit_reader;
 DO $$
