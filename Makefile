@@ -6,24 +6,24 @@ AIMOCK := tests/npm/node_modules/.package-lock.json
 
 .PHONY: demo test test-all test-environment bench picture reference lint format types clean
 
-demo: $(READY)  ## run the demo agent and show its trace
+demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
 
-test: test-environment  ## run the tests but for the slow ones, on all processors
+test: test-environment  ## run the tests on all processors, without the slow ones
 	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
 
-test-all: test-environment  ## run all tests
+test-all: test-environment  ## run all tests on all processors
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 test-environment: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))
 
-bench: $(READY)  ## measure, beside the bare OpenTelemetry SDK
+bench: $(READY)  ## measure the overhead against the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)
 
-picture: $(READY)  ## draw the README's picture anew
+picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py
 
-reference: $(READY)  ## write the reference pages and the registry of telemetry names anew
+reference: $(READY)  ## regenerate the reference pages, the events' schema and the registry of telemetry names
 	$(BIN)/python docs/reference.py
 
 lint: $(READY)
@@ -39,11 +39,11 @@ types: $(READY)
 
 $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing traced_tools and what its tests need into $(VENV) ..."
+	@echo "installing traced_tools and its development dependencies into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(AIMOCK): tests/npm/package-lock.json  # the tests that drive it are skipped without it
+$(AIMOCK): tests/npm/package-lock.json  # without it, the tests of aimock are skipped
 	-@npm ci --prefix tests/npm --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@
 
 clean:
