@@ -10,7 +10,7 @@ from typing import Any
 from traced_tools.core.messages import AssistantMessage, ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.tools.schema.arguments import unwrapped
+from traced_tools.tools.unwrapping import unwrap_arguments
 
 Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
 """What makes of a JSON Schema one that a provider reads; raises `ToolDefinitionError` for one it cannot."""
@@ -27,7 +27,7 @@ def arguments_object(call: ToolCall) -> dict[str, Any]:
     They are taken out of what they are wrapped in, as for the tool. Arguments that are no JSON object stand in one as
     text, so that the model sees its own mistake.
     """
-    text, _ = unwrapped(call.arguments)
+    text, _ = unwrap_arguments(call.arguments)
     try:
         found = json.loads(text)
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # numbers and text that JSON cannot hold

@@ -38,8 +38,8 @@ from traced_tools.observe.spans import hook_scope
 from traced_tools.observe.tool_calls import ToolScope
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
-from traced_tools.tools.schema.arguments import unwrapped
 from traced_tools.tools.schema.values import read_only
+from traced_tools.tools.unwrapping import unwrap_arguments
 
 if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
@@ -317,7 +317,7 @@ class ToolExecution:
         if self._bound is not None:
             text = canonical_text(self._tools.invocable(self._call.name).as_json(self._bound))
         else:
-            text, _ = unwrapped(source)
+            text, _ = unwrap_arguments(source)
             with suppress(ValueError, RecursionError):
                 text = canonical_text(json.loads(text))
         # a further attempt binds the source again: validating what a validator returned might change it once more

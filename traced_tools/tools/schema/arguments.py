@@ -34,12 +34,10 @@ from traced_tools.errors import InvalidArguments
 from traced_tools.tools.schema.fields import field_names, is_optional, types_at
 from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
 from traced_tools.tools.schema.problems import FieldPath, nulls_of, problems_of
+from traced_tools.tools.unwrapping import unwrap_arguments
 
-_FENCE = "```"
-_FENCE_OPENING = re.compile(r"``` *[\w-]*")
 _DUMMY_NAME = re.compile(r"_*(?:dummy\w*|no_?op|none|null|nothing|empty|placeholder|unused|random_string)?_*")
 _MOST_PROBLEMS = 10
-_MOST_WRAPPINGS = 3
 _MOST_PASSES = 10
 _LONGEST_PATH = 200
 
@@ -86,7 +84,7 @@ def bound(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]
     repairs: tuple[Repair, ...] = ()
     text, found = arguments, _tried(check, arguments)
     if isinstance(found, Misfit):
-        text, repairs = unwrapped(arguments)
+        text, repairs = unwrap_arguments(arguments)
         found = _tried(check, text) if repairs else found
     unrepaired = found
     for _ in range(_MOST_PASSES):  # a check may not report all problems at once
@@ -154,39 +152,6 @@ def misfit(error: ValidationError, text: str) -> Misfit:
     except Misfit as unreadable:
         return unreadable
     return Misfit(*problems_of(error, data))
-
-
-def unwrapped(text: str) -> tuple[str, tuple[Repair, ...]]:
-    """Return arguments taken out of whatever they are wrapped in, and the repairs that this takes."""
-    repairs: list[Repair] = []
-    for _ in range(_MOST_WRAPPINGS):
-        text, repair = _unwrapped_once(text.strip())
-        if repair is None:
-            break
-        repairs.append(repair)
-    return text, tuple(repairs)
-
-
-def _unwrapped_once(text: str) -> tuple[str, Repair | None]:
-    if not text:
-        return "{}", "blank"
-    if text == "null":
-        return "{}", "null"
-    if text.startswith('"'):
-        inner = _string(text)
-        return (text, None) if inner is None else (inner, "string")
-    opening = _FENCE_OPENING.match(text)
-    if opening and text.endswith(_FENCE, opening.end()):
-        return text[opening.end() : -len(_FENCE)], "code_fence"
-    return text, None
-
-
-def _string(text: str) -> str | None:
-    try:
-        inner = read_json(text)
-    except Misfit:
-        return None
-    return inner if isinstance(inner, str) else None
 
 
 def _with_fields_repaired(text: str, misfit: Misfit, schema: Mapping[str, Any]) -> tuple[str, list[Repair]]:
