@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from traced_tools.core.prices import GenaiPrices as GenaiPrices
     from traced_tools.core.prices import PriceTable as PriceTable
     from traced_tools.core.tool_context import ToolContext as ToolContext
+    from traced_tools.core.tool_definition import ToolCallback as ToolCallback
+    from traced_tools.core.tool_definition import ToolCallbackResolver as ToolCallbackResolver
     from traced_tools.core.tool_definition import ToolDefinition as ToolDefinition
     from traced_tools.core.tool_definition import ToolMetadata as ToolMetadata
     from traced_tools.core.tool_errors import ToolErrors as ToolErrors
@@ -81,7 +83,6 @@ if TYPE_CHECKING:
     from traced_tools.running import ChatRun as ChatRun
     from traced_tools.running import ChatStream as ChatStream
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
-    from traced_tools.tools.callback import ToolCallback as ToolCallback
     from traced_tools.tools.decorator import tool as tool
     from traced_tools.tools.execution import ToolInvocation as ToolInvocation
     from traced_tools.tools.manager import ExecuteTools as ExecuteTools
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
     from traced_tools.tools.resolver import StaticToolCallbackResolver as StaticToolCallbackResolver
     from traced_tools.tools.schema.signature import ToolParam as ToolParam
     from traced_tools.tools.selection import ToolCallbackProvider as ToolCallbackProvider
-    from traced_tools.tools.selection import ToolCallbackResolver as ToolCallbackResolver
     from traced_tools.tools.selection import tool_callbacks as tool_callbacks
 
 _EXPORTS = {
@@ -145,9 +145,9 @@ _EXPORTS = {
     "TelemetryOptions": "traced_tools.observe.run_telemetry",
     "TextPart": "traced_tools.core.messages",
     "ToolCall": "traced_tools.core.messages",
-    "ToolCallback": "traced_tools.tools.callback",
+    "ToolCallback": "traced_tools.core.tool_definition",
     "ToolCallbackProvider": "traced_tools.tools.selection",
-    "ToolCallbackResolver": "traced_tools.tools.selection",
+    "ToolCallbackResolver": "traced_tools.core.tool_definition",
     "ToolCallingAdvisor": "traced_tools.advisors.tool_calling",
     "ToolCallingManager": "traced_tools.tools.manager",
     "ToolContent": "traced_tools.core.conversion",

@@ -26,6 +26,7 @@ from traced_tools.core.messages import (
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.run_attributes import checked_attributes, merged
+from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
@@ -34,7 +35,7 @@ from traced_tools.observe.spans import agent_scope
 from traced_tools.run.context import RunContext
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
-from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
+from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS
 
 if TYPE_CHECKING:

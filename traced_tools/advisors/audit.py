@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 
     from traced_tools.audit.trail import AuditTrail
     from traced_tools.core.messages import ToolCall
-    from traced_tools.core.tool_definition import ToolDefinition
+    from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
     from traced_tools.flow.flow import Step
-    from traced_tools.tools.callback import ToolCallback
 
 _LOG = logging.getLogger(__name__)
 _INVALID: Final = "invalid_arguments"

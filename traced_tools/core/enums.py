@@ -63,6 +63,9 @@ REASON_CODES: Final = (
 )
 """The reason codes that this package sets; advisors and drivers set others."""
 
+LOCAL: Final = "local"
+"""The source of a tool that no MCP server provides."""
+
 Repair = Literal[
     "blank", "null", "string", "code_fence", "null_fields", "number_as_string", "json_string", "dummy_argument"
 ]

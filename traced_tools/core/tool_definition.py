@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 from weakref import ref
 
 from pydantic import ConfigDict, Field, field_validator
 
+from traced_tools.core.enums import LOCAL
 from traced_tools.core.messages import Value
-from traced_tools.observe import names
+from traced_tools.core.tool_context import ToolContext
 
 
 class ToolDefinition(Value):
@@ -93,7 +94,7 @@ class ToolMetadata(Value):
     model_config = ConfigDict(strict=True)
 
     return_direct: bool = False
-    source: str = names.LOCAL
+    source: str = LOCAL
     timeout: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     retries: int = Field(default=0, ge=0)
     retry_on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
@@ -106,3 +107,31 @@ class ToolMetadata(Value):
     @classmethod
     def _are_classes(cls, retry_on: Any) -> Any:
         return (retry_on,) if isinstance(retry_on, type) else retry_on
+
+
+@runtime_checkable
+class ToolCallback(Protocol):
+    """What the loop needs of a tool.
+
+    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. If a class
+    overrides one of the two and the other is still the original, every mode runs the override.
+    """
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the model is told."""
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What the loop is told."""
+
+    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
+        """Run the tool on JSON text and return what the model reads."""
+
+
+@runtime_checkable
+class ToolCallbackResolver(Protocol):
+    """Finds tools by name."""
+
+    def resolve(self, name: str) -> ToolCallback | None:
+        """Return the tool of that name, None if it is not known here."""

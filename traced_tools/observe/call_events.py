@@ -16,9 +16,9 @@ from traced_tools.observe.scope import error_type, unfinished
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
     from traced_tools.core.messages import ToolCall
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.dispatch import RunEvents
-    from traced_tools.tools.callback import ToolCallback
 
 
 class CallWatch:

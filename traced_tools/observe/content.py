@@ -20,8 +20,8 @@ from traced_tools.observe.settings import captured_by_environment, usable
 from traced_tools.observe.truncation import Fitted, fitted, shortened
 
 if TYPE_CHECKING:
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.observe.scope import Attributes
-    from traced_tools.tools.callback import ToolCallback
 
 Redactor = Callable[[str, Any], Any]
 """Given the name of the attribute and its value as plain JSON; returns what may be told of it, None for nothing."""

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from traced_tools.core.messages import ToolCall
+    from traced_tools.core.tool_definition import ToolCallback
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.tools.callback import ToolCallback
 
 
 class ToolScope(Scope):

@@ -19,8 +19,8 @@ from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
     from traced_tools.advisors.delivery import Delivery
+    from traced_tools.core.tool_definition import ToolCallbackResolver
     from traced_tools.core.tool_result import ToolResult
-    from traced_tools.tools.selection import ToolCallbackResolver
 
 
 @dataclass(frozen=True, slots=True)

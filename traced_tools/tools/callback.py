@@ -7,14 +7,21 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
 from traced_tools.core.checks import expect, expect_callable
 from traced_tools.core.conversion import ResultConverter, ToolContent, content_of, converted
 from traced_tools.core.tool_context import ToolContext
-from traced_tools.core.tool_definition import ArgumentReader, ToolDefinition, ToolMetadata, reader_of, remember_reader
+from traced_tools.core.tool_definition import (
+    ArgumentReader,
+    ToolCallback,
+    ToolDefinition,
+    ToolMetadata,
+    reader_of,
+    remember_reader,
+)
 from traced_tools.errors import ToolDefinitionError
 from traced_tools.flow.attempt import Attemptable
 from traced_tools.flow.flow import Step
@@ -36,26 +43,6 @@ Entry = Callable[..., Any]
 """Calls a tool with JSON text and a context."""
 
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
-
-
-@runtime_checkable
-class ToolCallback(Protocol):
-    """What the loop needs of a tool.
-
-    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. If a class
-    overrides one of the two and the other is still the original, every mode runs the override.
-    """
-
-    @property
-    def definition(self) -> ToolDefinition:
-        """What the model is told."""
-
-    @property
-    def metadata(self) -> ToolMetadata:
-        """What the loop is told."""
-
-    def call(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text and return what the model reads."""
 
 
 class Invocable(Protocol):

@@ -23,6 +23,7 @@ from traced_tools.core.messages import (
     Usage,
     UsageSum,
 )
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -35,10 +36,9 @@ from traced_tools.observe.dispatch import Watchers
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import advising_tools, check_advisors, watching
-from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.schema.values import read_only
-from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
+from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
 from traced_tools.core.checks import expect, expect_each
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import ToolCallback
-from traced_tools.tools.selection import ToolCallbackResolver, tool_callbacks
+from traced_tools.tools.selection import tool_callbacks
 
 GROUP = "traced_tools.tools"
 

@@ -8,10 +8,11 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from traced_tools.core.checks import expect
+from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.flow.flow import call
 from traced_tools.flow.steps import perform
-from traced_tools.tools.callback import FunctionToolCallback, ToolCallback, invocable
+from traced_tools.tools.callback import FunctionToolCallback, invocable
 from traced_tools.tools.tool_options import Mark, marked_methods
 from traced_tools.tools.toolset import ToolSet
 
@@ -24,14 +25,6 @@ class ToolCallbackProvider(Protocol):
 
     def tool_callbacks(self) -> Any:
         """Return the tools: anything that may stand in `tools=`. A plain or an async method, which may wait."""
-
-
-@runtime_checkable
-class ToolCallbackResolver(Protocol):
-    """Finds tools by name."""
-
-    def resolve(self, name: str) -> ToolCallback | None:
-        """Return the tool of that name, None if it is not known here."""
 
 
 class ToolSelection:

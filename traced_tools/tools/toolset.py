@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import Invocable, ToolCallback, invocable
+from traced_tools.tools.callback import Invocable, invocable
 
 
 class ToolSet(tuple[ToolCallback, ...]):

@@ -18,6 +18,7 @@ from traced_tools.core.enums import (
     TOOL_OUTCOMES,
     Conventions,
 )
+from traced_tools.core.enums import LOCAL as LOCAL
 from traced_tools.observe.names.registry_types import Attribute, AttributeType
 
 SCOPE: Final = "traced_tools"
@@ -47,7 +48,6 @@ EXECUTE_TOOL: Final = "execute_tool"
 REFUSE_TOOL: Final = "refuse_tool"
 INVOKE_AGENT: Final = "invoke_agent"
 FUNCTION: Final = "function"
-LOCAL: Final = "local"
 TOKEN_INPUT: Final = "input"
 TOKEN_OUTPUT: Final = "output"
 MODALITY_UNKNOWN: Final = "unknown"
