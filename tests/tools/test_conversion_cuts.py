@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.returned import IMAGE, text_of
-from traced_tools.core.conversion import MOST_ITEMS, Collected, ToolContent, acollect, collect, content_of, shortened
+from traced_tools.core.conversion import (
+    MOST_ITEMS,
+    Collected,
+    ToolContent,
+    acollect,
+    collect,
+    content_of,
+    truncate_content,
+)
 from traced_tools.core.messages import TextPart
 
 # Iterators.
@@ -115,11 +123,11 @@ def test_an_exception_of_an_iterator_passes_through(way: str) -> None:
 
 def test_a_text_that_fits_is_the_same_object() -> None:
     content = ToolContent("x" * 50, (IMAGE,))
-    assert shortened(content, 50) is content
+    assert truncate_content(content, 50) is content
 
 
 def test_a_cut_text_ends_in_a_line_that_says_so_and_keeps_its_images() -> None:
-    short, images = shortened(ToolContent("x" * 2_345_678, (IMAGE,)), 100_000)
+    short, images = truncate_content(ToolContent("x" * 2_345_678, (IMAGE,)), 100_000)
     text, mark = short.split("\n")
     assert mark == f"[cut: {len(text):,} of 2,345,678 characters are shown]"
     assert 99_990 <= len(short) <= 100_000
@@ -128,10 +136,10 @@ def test_a_cut_text_ends_in_a_line_that_says_so_and_keeps_its_images() -> None:
 
 @given(st.text(max_size=300), st.integers(0, 300))
 def test_a_shortened_text_keeps_the_limit_and_is_a_beginning(text: str, most: int) -> None:
-    short = shortened(ToolContent(text), most)
+    short = truncate_content(ToolContent(text), most)
     beginning, found, mark = short.text.rpartition("\n[cut: ")
     assert len(short.text) <= most
-    assert shortened(short, most) is short
+    assert truncate_content(short, most) is short
     if short.text != text and found:
         assert text.startswith(beginning)
         assert mark == f"{len(beginning):,} of {len(text):,} characters are shown]"

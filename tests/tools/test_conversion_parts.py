@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.tools.returned import IMAGE, MARKER, Modern, Stranger, text_of
-from traced_tools.core.conversion import Collected, ToolContent, content_of, converted
+from traced_tools.core.conversion import Collected, ToolContent, content_from_converter, content_of
 from traced_tools.core.messages import ImagePart, TextPart
 
 OTHER = ImagePart(url="https://example.org/a.png")
@@ -139,7 +139,7 @@ def test_the_repr_of_content_shows_its_shape_only() -> None:
     ],
 )
 def test_a_converter_may_return_text_parts_and_lists_of_them(value: Any, expected: ToolContent) -> None:
-    assert converted(value, "draw") == expected
+    assert content_from_converter(value, "draw") == expected
 
 
 @pytest.mark.parametrize(
@@ -155,5 +155,5 @@ def test_a_converter_may_return_text_parts_and_lists_of_them(value: Any, expecte
 )
 def test_what_else_a_converter_returns_is_an_error_that_names_the_tool_and_the_type(value: Any, says: str) -> None:
     with pytest.raises(TypeError) as caught:
-        converted(value, "draw")
+        content_from_converter(value, "draw")
     assert str(caught.value) == f"what the result_converter of draw returns{says}"

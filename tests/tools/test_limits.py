@@ -81,7 +81,7 @@ def test_calls_of_one_tool_are_counted_apart_from_those_of_another() -> None:
 def test_a_limit_that_is_off_never_breaks() -> None:
     tally = LimitTally(LoopLimits(**OFF))
     assert {tally.admit(call()) for _ in range(1000)} == {None}
-    assert tally.begin(10_000, used(Usage(input_tokens=10**9))) is None
+    assert tally.limit_before(10_000, used(Usage(input_tokens=10**9))) is None
     assert tally.deadline is None
 
 
@@ -242,30 +242,30 @@ def test_any_text_can_be_counted(text: str) -> None:
 
 def test_a_token_budget_is_used_up_when_it_is_reached() -> None:
     tally = LimitTally(LoopLimits(max_tokens=10))
-    assert tally.spend(used()) is None
-    assert tally.spend(used(Usage())) is None
-    assert tally.spend(used(Usage(input_tokens=9))) is None
-    assert tally.spend(used(Usage(input_tokens=9), Usage(output_tokens=1))) == "token_budget"
+    assert tally.exhausted_budget(used()) is None
+    assert tally.exhausted_budget(used(Usage())) is None
+    assert tally.exhausted_budget(used(Usage(input_tokens=9))) is None
+    assert tally.exhausted_budget(used(Usage(input_tokens=9), Usage(output_tokens=1))) == "token_budget"
 
 
 def test_the_time_is_over_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: clock.now))
     tally = LimitTally(LoopLimits(max_seconds=5))
-    assert (tally.deadline, tally.spend(used())) == (105.0, None)
+    assert (tally.deadline, tally.exhausted_budget(used())) == (105.0, None)
     clock.now = 104.9
-    assert tally.spend(used()) is None
+    assert tally.exhausted_budget(used()) is None
     clock.now = 105.0
-    assert tally.spend(used()) == "deadline"
+    assert tally.exhausted_budget(used()) == "deadline"
 
 
 def test_the_first_limit_that_broke_is_the_one_remembered() -> None:
     tally = LimitTally(LoopLimits(max_iterations=1, max_tool_calls=1, max_tokens=1))
     tally.admit(call())
     tally.admit(call("b"))
-    assert tally.begin(2, used(Usage(input_tokens=5))) == "max_tool_calls"
+    assert tally.limit_before(2, used(Usage(input_tokens=5))) == "max_tool_calls"
 
 
 def test_a_pass_over_the_limit_does_not_begin() -> None:
     tally = LimitTally(LoopLimits(max_iterations=2))
-    assert [tally.begin(index, used()) for index in (1, 2, 3)] == [None, None, "max_iterations"]
+    assert [tally.limit_before(index, used()) for index in (1, 2, 3)] == [None, None, "max_iterations"]

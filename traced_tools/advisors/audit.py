@@ -21,7 +21,7 @@ from traced_tools.audit.records import (
     nanoseconds,
 )
 from traced_tools.core.checks import expect, expect_whole
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
 from traced_tools.observe.content import may_capture
@@ -364,7 +364,7 @@ def _digest_and_names(definition: ToolDefinition) -> tuple[str, frozenset[str]]:
     return definition_digest(definition), field_names(definition.input_schema)
 
 
-_known = MadeOnce(_digest_and_names)
+_known = IdentityCache(_digest_and_names)
 
 
 def _told_of(definition: ToolDefinition, arguments: str) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class _Loop:
         self._history = self._messages = self._request.messages
         while True:
             iteration = self._run.totals.iterations + 1
-            if limit := self._run.tally.begin(iteration, self._run.totals.spent):
+            if limit := self._run.tally.limit_before(iteration, self._run.totals.spent):
                 return await self._limited(limit, iteration, call_next)
             result = await self._pass(iteration, call_next)
             if result is None:
@@ -173,7 +173,7 @@ class _Loop:
                 response,
                 tools if broken else response.offered or self._request.tools,
                 iteration=iteration,
-                spent=broken or run.tally.spend(run.totals.spent),
+                spent=broken or run.tally.exhausted_budget(run.totals.spent),
             )
             self._history = result.conversation_history
             run.results.extend(result.results)

@@ -73,7 +73,7 @@ def content_of(value: Any, *, returns_nothing: bool = False) -> ToolContent:
     return content
 
 
-def converted(value: Any, tool: str) -> ToolContent:
+def content_from_converter(value: Any, tool: str) -> ToolContent:
     """Return what a user's `result_converter` returned as content.
 
     Args:
@@ -117,7 +117,7 @@ async def acollect(items: AsyncIterator[Any]) -> Collected:
     return found
 
 
-def shortened(content: ToolContent, most: int) -> ToolContent:
+def truncate_content(content: ToolContent, most: int) -> ToolContent:
     """Return `content` with a text of at most `most` characters, the line that says so included."""
     text = content.text
     if len(text) <= most:

@@ -11,7 +11,7 @@ V = TypeVar("V")
 _MOST_KEPT = 4096
 
 
-class MadeOnce(Generic[T, V]):
+class IdentityCache(Generic[T, V]):
     """Makes something of each object once and keeps it, for objects that have no hash, such as tool definitions.
 
     Args:

@@ -79,7 +79,7 @@ def _expect_count(argument: str, value: object) -> None:
 DEFAULT_LIMITS = LoopLimits()
 
 
-class Seen(Protocol):
+class VisibleResult(Protocol):
     """A result as the model sees it."""
 
     @property
@@ -161,7 +161,7 @@ class LimitTally:
             found.calls += 1
         return found.calls
 
-    def returned(self, call: ToolCall, result: Seen) -> None:
+    def record_result(self, call: ToolCall, result: VisibleResult) -> None:
         """Record the result of a call that ran. If it differs from the last, identical calls are counted anew.
 
         Of the result only a digest is kept.
@@ -174,11 +174,11 @@ class LimitTally:
             found.calls = 1
         found.digest = digest
 
-    def passed(self, failed: bool) -> None:
+    def record_iteration(self, failed: bool) -> None:
         """Record the end of a pass, and whether all its calls failed or were refused."""
         self._errors = self._errors + 1 if failed else 0
 
-    def count(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
+    def record_conversation(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
         """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
 
         Args:
@@ -192,12 +192,12 @@ class LimitTally:
                 self.admit(call, answer=calls, repeatable=call.name in repeatable)
             for call, result in zip(calls, results, strict=True):
                 if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
-                    self.returned(call, result)
-            self.passed(all(result is not None and result.is_error for result in results))
+                    self.record_result(call, result)
+            self.record_iteration(all(result is not None and result.is_error for result in results))
         self.broken = self.broken_by = None  # those calls are over
         return passes
 
-    def spend(self, used: UsageSum) -> StopReason | None:
+    def exhausted_budget(self, used: UsageSum) -> StopReason | None:
         """Return the budget (tokens used so far, time) that is used up, or None."""
         limits = self.limits
         if limits.max_tokens is not None and _tokens(used.total) >= limits.max_tokens:
@@ -206,7 +206,7 @@ class LimitTally:
             return self._break("deadline")
         return None
 
-    def begin(self, iteration: int, used: UsageSum) -> StopReason | None:
+    def limit_before(self, iteration: int, used: UsageSum) -> StopReason | None:
         """Return the limit that keeps the pass `iteration` (from 1) from beginning, or None."""
         limit = self.limits.max_iterations
         if limit is not None and iteration > limit:
@@ -214,7 +214,7 @@ class LimitTally:
         most_errors = self.limits.max_consecutive_errors
         if most_errors is not None and self._errors >= most_errors:
             self._break("consecutive_errors")
-        return self.broken or self.spend(used)
+        return self.broken or self.exhausted_budget(used)
 
     def _break(self, limit: StopReason, tool: str | None = None) -> StopReason:
         if self.broken is None:
@@ -226,7 +226,7 @@ def _tokens(usage: Usage | None) -> int:
     return 0 if usage is None else usage.total_tokens or 0
 
 
-def _digest(result: Seen) -> int:
+def _digest(result: VisibleResult) -> int:
     """Return a 64-bit hash of a result; `hash()` is keyed and cheap."""
     if not result.images:
         return hash(result.content)

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from traced_tools.core.conversion import ToolContent, shortened
+from traced_tools.core.conversion import ToolContent, truncate_content
 from traced_tools.core.enums import Decision, ToolOutcome
 from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable
 from traced_tools.core.quick_init import quick_init
@@ -79,7 +79,7 @@ class ToolResult:
         """Return this result with a content of so many characters at most, marked when it is cut."""
         if len(self.content) <= characters:
             return self
-        content = shortened(ToolContent(self.content), characters).text
+        content = truncate_content(ToolContent(self.content), characters).text
         return replace(self, content=content, cut=True)
 
     def part(self) -> ToolResultPart:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import AssistantMessage, AssistantPart, Message, ToolCall, ToolMessage, ToolResultPart
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_naming import wire_name
@@ -91,4 +91,4 @@ def _named(item: N, name: str) -> N:
     return item if item.name == name else item.replace(name=name)
 
 
-_sent_tool = MadeOnce[ToolDefinition, ToolDefinition](_renamed)
+_sent_tool = IdentityCache[ToolDefinition, ToolDefinition](_renamed)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import ValidationError
 
 from traced_tools.core.checks import expect, expect_callable
-from traced_tools.core.conversion import ResultConverter, ToolContent, content_of, converted
+from traced_tools.core.conversion import ResultConverter, ToolContent, content_from_converter, content_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import (
     ArgumentReader,
@@ -26,18 +26,24 @@ from traced_tools.errors import ToolDefinitionError
 from traced_tools.flow.attempt import Attemptable
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import Call
-from traced_tools.tools.schema.arguments import Bound, SchemaArguments, bound, schema_arguments, with_each_key_once
+from traced_tools.tools.schema.arguments import (
+    BoundArguments,
+    SchemaArguments,
+    bind_arguments,
+    deduplicate_keys,
+    schema_arguments,
+)
 from traced_tools.tools.schema.callable_schema import (
     ArgumentSchema,
     StrictArguments,
     check_input_schema,
-    check_usable,
+    check_valid_schema,
     schema_of,
     signature_of,
 )
-from traced_tools.tools.schema.function import CallFunction, Convert, Returned, returned
+from traced_tools.tools.schema.function import CallFunction, Convert, ConvertedValue, convert_value
 from traced_tools.tools.schema.signature import Signature
-from traced_tools.tools.tool_options import Mark, mark_of
+from traced_tools.tools.tool_options import ToolOptions, tool_options_of
 
 Entry = Callable[..., Any]
 """Calls a tool with JSON text and a context."""
@@ -46,12 +52,12 @@ _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 
 
 class Invocable(Protocol):
-    """How the loop runs a tool: bind the arguments, then perform the step, which gives a `Returned`."""
+    """How the loop runs a tool: bind the arguments, then perform the step, which gives a `ConvertedValue`."""
 
-    def bind(self, arguments: str) -> Bound:
+    def bind(self, arguments: str) -> BoundArguments:
         """Return what `step` needs of the arguments; raises `InvalidArguments`."""
 
-    def as_json(self, bound: Bound) -> dict[str, Any]:
+    def as_json(self, bound: BoundArguments) -> dict[str, Any]:
         """Return the JSON form of bound arguments: what the tool is called with, defaults included."""
 
     def step(self, bound: Any, context: ToolContext) -> Attemptable:
@@ -104,7 +110,7 @@ class FunctionToolCallback:
         expect_callable("result_converter", result_converter)
         if definition is not None and (name, description, input_schema) != (None, None, None):
             raise ToolDefinitionError("definition= says it all: leave out name=, description= and input_schema=")
-        signature, said = signature_of(function), mark_of(function)
+        signature, said = signature_of(function), tool_options_of(function)
         if input_schema is None and input_type is definition is None:
             input_schema = said.input_schema
         self._function = function
@@ -120,7 +126,7 @@ class FunctionToolCallback:
         if "input_schema" in definition.model_fields_set:
             self._arguments = _arguments_by(definition.input_schema, signature, input_type)
         elif input_schema is not None:
-            check_usable(signature, input_schema)
+            check_valid_schema(signature, input_schema)
             self._arguments = _arguments_by(input_schema, signature, input_type)
             definition = definition.replace(input_schema=dict(input_schema))
         else:
@@ -132,13 +138,13 @@ class FunctionToolCallback:
         self.definition = definition if reader_of(definition) is None else definition.model_copy()
         remember_reader(self.definition, self._arguments)
         if type(self) is not FunctionToolCallback:
-            invocable(self)  # raises for an override that cannot be called
+            as_invocable(self)  # raises for an override that cannot be called
 
-    def bind(self, arguments: str) -> Bound:
+    def bind(self, arguments: str) -> BoundArguments:
         """Return the function's keyword arguments; raises `InvalidArguments`."""
-        return bound(self._arguments.check, arguments, self.definition.input_schema)
+        return bind_arguments(self._arguments.check, arguments, self.definition.input_schema)
 
-    def as_json(self, bound: Bound) -> dict[str, Any]:
+    def as_json(self, bound: BoundArguments) -> dict[str, Any]:
         """Return the JSON form of bound arguments, under the names that the schema gives them."""
         return self._arguments.as_json(bound.value, bound.text)
 
@@ -152,7 +158,7 @@ class FunctionToolCallback:
         """Return what the model reads of the function's value; raises `TypeError` for what it cannot read."""
         if self._convert is None:
             return content_of(value, returns_nothing=self._returns_nothing)
-        return converted(self._convert(value), self.definition.name)
+        return content_from_converter(self._convert(value), self.definition.name)
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Run the tool on JSON text, blocking, and return the text the model reads.
@@ -193,17 +199,17 @@ class CustomTool:
         self._call = _entry(tool, "call") if runs_by.call else None
         self._acall = _entry(tool, "acall") if runs_by.acall else None
 
-    def bind(self, arguments: str) -> Bound:
+    def bind(self, arguments: str) -> BoundArguments:
         """Return the JSON text to call the tool with; raises `InvalidArguments`."""
-        return bound(self._checked, arguments, self._tool.definition.input_schema)
+        return bind_arguments(self._checked, arguments, self._tool.definition.input_schema)
 
-    def as_json(self, bound: Bound) -> dict[str, Any]:
+    def as_json(self, bound: BoundArguments) -> dict[str, Any]:
         """Return the JSON form of bound arguments."""
         return self._arguments.as_json(self._arguments.check(bound.value), bound.value)
 
     def _checked(self, text: str) -> str:
         self._arguments.check(text)
-        return with_each_key_once(text)
+        return deduplicate_keys(text)
 
     def step(self, bound: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""
@@ -217,7 +223,7 @@ class CustomTool:
         return ToolContent(value)
 
 
-class _CallCustom(Step[Returned]):
+class _CallCustom(Step[ConvertedValue]):
     """Call a custom tool: `call`, or `acall` under asyncio; if only one exists, that one."""
 
     __slots__ = ("_acall", "_call", "_convert", "began")
@@ -233,14 +239,14 @@ class _CallCustom(Step[Returned]):
         """Whether the tool has an `acall`."""
         return self._acall is not None
 
-    def run(self) -> Returned:
-        return returned(Call[Any](self._begin, self._call or self._acall).run(), self._convert)
+    def run(self) -> ConvertedValue:
+        return convert_value(Call[Any](self._begin, self._call or self._acall).run(), self._convert)
 
-    async def arun(self) -> Returned:
+    async def arun(self) -> ConvertedValue:
         if self._acall is None:
-            return returned(await Call[Any](self._begin, self._call).arun(), self._convert)
+            return convert_value(await Call[Any](self._begin, self._call).arun(), self._convert)
         self.began = perf_counter()
-        return returned(await Call[Any](self._acall).arun(), self._convert)
+        return convert_value(await Call[Any](self._acall).arun(), self._convert)
 
     def _begin(self, function: Callable[[], Any]) -> Any:
         self.began = perf_counter()
@@ -298,7 +304,7 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def invocable(tool: ToolCallback) -> Invocable:
+def as_invocable(tool: ToolCallback) -> Invocable:
     """Return how the loop runs `tool`; raises `ToolDefinitionError` for one that cannot be called."""
     return tool if isinstance(tool, FunctionToolCallback) and _overrides_nothing(tool) else CustomTool(tool)
 
@@ -317,11 +323,11 @@ def _arguments_by(schema: Mapping[str, Any], signature: Signature, input_type: A
     return given if typed is None else StrictArguments(given, typed)
 
 
-def _metadata(metadata: ToolMetadata, function: Callable[..., Any], said: Mark) -> ToolMetadata:
+def _metadata(metadata: ToolMetadata, function: Callable[..., Any], said: ToolOptions) -> ToolMetadata:
     """Return what the loop is told; a function that says it is to be kept out of telemetry is, whatever else is."""
     while isinstance(function, partial):
         function = function.func
-        said = mark_of(function)
+        said = tool_options_of(function)
     is_silent = said.metadata is not None and not said.metadata.capture
     return metadata.replace(capture=False) if is_silent and metadata.capture else metadata
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from traced_tools.core.checks import expect, expect_callable
 from traced_tools.core.conversion import ResultConverter
 from traced_tools.core.tool_definition import ToolMetadata
-from traced_tools.tools.tool_options import Mark, mark
+from traced_tools.tools.tool_options import ToolOptions, set_tool_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,14 +89,14 @@ def tool(
         repeatable=repeatable,
         capture=capture,
     )
-    said = Mark(name, description, input_schema, metadata, result_converter)
+    said = ToolOptions(name, description, input_schema, metadata, result_converter)
 
     def marked(target: F) -> F:
         if isinstance(target, type):
             raise TypeError(f"@tool marks functions and methods: mark the methods of {target.__name__}, not the class")
         if not callable(target) and not isinstance(target, staticmethod | classmethod):
             raise TypeError(f"@tool marks functions and methods, not {type(target).__name__}")
-        mark(target, said)
+        set_tool_options(target, said)
         return target
 
     return marked if function is None else marked(function)

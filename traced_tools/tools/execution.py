@@ -44,8 +44,8 @@ from traced_tools.tools.unwrapping import unwrap_arguments
 if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
     from traced_tools.tools.callback import Invocable
-    from traced_tools.tools.schema.arguments import Bound
-    from traced_tools.tools.schema.function import Returned
+    from traced_tools.tools.schema.arguments import BoundArguments
+    from traced_tools.tools.schema.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
 
 
@@ -199,7 +199,7 @@ class ToolExecution:
         self._approved = approved
         self._most_characters = most_characters
         self._tool = tools.by_name.get(call.name)
-        self._bound: Bound | None = None
+        self._bound: BoundArguments | None = None
         self._bound_for = call.arguments
         self._sources: dict[str, str] = {}
         self._unbound: Exception | None = None
@@ -435,7 +435,7 @@ class ToolExecution:
         shorten_traceback(failure)
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
-    def _bound_to(self, tool: Invocable, arguments: str, scope: ToolScope) -> Bound:
+    def _bound_to(self, tool: Invocable, arguments: str, scope: ToolScope) -> BoundArguments:
         """Return the arguments as the tool takes them; made anew for each attempt, as a tool may change them."""
         bound, self._bound = self._bound, None
         if bound is not None and arguments == self._bound_for:
@@ -449,7 +449,7 @@ class ToolExecution:
             return bound
         raise self._unbound or RuntimeError("validating the arguments again gives other values than the advisors saw")
 
-    def _succeeded(self, ran: Returned) -> ToolResult:
+    def _succeeded(self, ran: ConvertedValue) -> ToolResult:
         cut = isinstance(ran.value, Collected) and ran.value.cut
         text, images = ran.content
         return ToolResult(self._id, self._call.name, text, images, cut, ran.value, outcome="ok")
@@ -462,13 +462,13 @@ class ToolExecution:
             raise Abandoned
         return self._context
 
-    async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> Returned:
+    async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> ConvertedValue:
         assert self._tool is not None
         timeout, asked = self._tool.metadata.timeout, perf_counter()
         step = tool.step(bound, context)
         attempt = step if timeout is None else Attempt(step, context, timeout, scope.late)
         try:
-            ran: Returned = await attempt
+            ran: ConvertedValue = await attempt
             return ran
         finally:
             scope.waited(max(0.0, getattr(step, "began", asked) - asked))

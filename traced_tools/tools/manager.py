@@ -309,12 +309,12 @@ class ToolCallingManager:
         ended_by: ToolResult | None = None
         for asked, result in zip(calls, results, strict=False):  # a driver may resume the step with any list
             if result.outcome is not None or result.decision == "answered":
-                run.tally.returned(asked, result)
+                run.tally.record_result(asked, result)
             if result.ends_run and ended_by is None:
                 ended_by = result
         parts = [result.part() for result in results]
         if run.limits.max_consecutive_errors is not None:
-            run.tally.passed(all(part.is_error for part in parts))
+            run.tally.record_iteration(all(part.is_error for part in parts))
         history = (*messages, message, ToolMessage(parts))
         if messages is run.complete:  # so the history isn't scanned again
             run.complete = history
@@ -449,11 +449,11 @@ class ToolCallingManager:
         with run:
             tools = await selection.tool_set()
             repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
-            run.totals.iterations = run.tally.count(messages, repeatable) + 1
+            run.totals.iterations = run.tally.record_conversation(messages, repeatable) + 1
             usage, used = getattr(response, "usage", None), UsageSum()
             used.add(usage if isinstance(usage, Usage) else None)  # not to the totals: who asked has counted it
             answer = ChatResponse(response.message).with_call_ids()
-            spent = run.tally.begin(run.totals.iterations, used)
+            spent = run.tally.limit_before(run.totals.iterations, used)
             with run.events.of_iteration(0) as watch:
                 watch.requested(len(answer.tool_calls))
                 result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)

@@ -12,8 +12,8 @@ from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
 from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.flow.flow import call
 from traced_tools.flow.steps import perform
-from traced_tools.tools.callback import FunctionToolCallback, invocable
-from traced_tools.tools.tool_options import Mark, marked_methods
+from traced_tools.tools.callback import FunctionToolCallback, as_invocable
+from traced_tools.tools.tool_options import ToolOptions, tool_methods_of
 from traced_tools.tools.toolset import ToolSet
 
 _LONGEST_NAME = 200
@@ -84,7 +84,7 @@ def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Itera
             raise _no_tool(item)
         elif isinstance(item, ToolCallback | ToolCallbackProvider):
             if isinstance(item, ToolCallback):
-                invocable(item)  # raises for one that cannot be called
+                as_invocable(item)  # raises for one that cannot be called
             yield item
             yield from _methods(item)
         elif inspect.isroutine(item):
@@ -121,10 +121,10 @@ def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
 
 def _methods(item: Any) -> list[FunctionToolCallback]:
     """Return the tools among the methods of an object."""
-    return [_method(getattr(item, name), said) for name, said in marked_methods(type(item)).items()]
+    return [_method(getattr(item, name), said) for name, said in tool_methods_of(type(item)).items()]
 
 
-def _method(function: Callable[..., Any], said: Mark) -> FunctionToolCallback:
+def _method(function: Callable[..., Any], said: ToolOptions) -> FunctionToolCallback:
     return FunctionToolCallback(
         function,
         name=said.name,
@@ -146,7 +146,7 @@ def _no_tool(item: Any) -> ToolDefinitionError:
 def _hint(item: Any) -> str:
     parts = [part for part in ("definition", "metadata", "call") if hasattr(item, part)]
     if isinstance(item, type):
-        is_one = marked_methods(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
+        is_one = tool_methods_of(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
         return "; this is the class, pass an instance of it" if is_one else ""
     missing = {"definition", "metadata", "call"} - {*parts}
     return f"; as a ToolCallback it lacks {', '.join(sorted(missing))}" if parts else ""

@@ -14,7 +14,7 @@ _ATTRIBUTE = "__traced_tool__"
 
 
 @dataclass(frozen=True)
-class Mark:
+class ToolOptions:
     """The options of `@tool`; None for what it leaves to the function."""
 
     name: str | None = None
@@ -24,10 +24,10 @@ class Mark:
     result_converter: ResultConverter | None = None
 
 
-_NO_MARK = Mark()
+_NO_OPTIONS = ToolOptions()
 
 
-def mark(function: Callable[..., Any], said: Mark) -> None:
+def set_tool_options(function: Callable[..., Any], said: ToolOptions) -> None:
     """Mark `function`, which stays callable as before.
 
     Raises:
@@ -46,18 +46,18 @@ def mark(function: Callable[..., Any], said: Mark) -> None:
         raise TypeError(f"@tool cannot mark a {kind}: wrap it in a function or a FunctionToolCallback") from None
 
 
-def mark_of(function: object) -> Mark:
+def tool_options_of(function: object) -> ToolOptions:
     """Return what `function` says of itself or, as a method, what the one says that it overrides."""
-    return _found(function) or _inherited(function) or _NO_MARK
+    return _found(function) or _inherited(function) or _NO_OPTIONS
 
 
-def marked_methods(kind: type) -> dict[str, Mark]:
+def tool_methods_of(kind: type) -> dict[str, ToolOptions]:
     """Return the methods of a class that are tools, and what they say of themselves.
 
     A method that overrides a tool is one, too, with the same options unless it is marked itself; None in its place
     takes the tool away.
     """
-    found: dict[str, Mark] = {}
+    found: dict[str, ToolOptions] = {}
     members: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         members |= vars(base)
@@ -65,10 +65,10 @@ def marked_methods(kind: type) -> dict[str, Mark]:
     return {name: said for name, said in found.items() if members[name] is not None}
 
 
-def _inherited(method: object) -> Mark | None:
+def _inherited(method: object) -> ToolOptions | None:
     function, owner = getattr(method, "__func__", None), getattr(method, "__self__", None)
     kind = owner if isinstance(owner, type) else type(owner)
-    of_kind = {} if function is None else marked_methods(kind)
+    of_kind = {} if function is None else tool_methods_of(kind)
     return next((said for name, said in of_kind.items() if _underlying(getattr_static(kind, name)) is function), None)
 
 
@@ -76,6 +76,6 @@ def _underlying(member: object) -> object:
     return getattr(member, "__func__", member)
 
 
-def _found(member: object) -> Mark | None:
+def _found(member: object) -> ToolOptions | None:
     said = getattr(_underlying(member), _ATTRIBUTE, None)
-    return said if isinstance(said, Mark) else None
+    return said if isinstance(said, ToolOptions) else None

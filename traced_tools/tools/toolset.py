@@ -8,7 +8,7 @@ from typing import Self
 from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.callback import Invocable, invocable
+from traced_tools.tools.callback import Invocable, as_invocable
 
 
 class ToolSet(tuple[ToolCallback, ...]):
@@ -44,7 +44,7 @@ class ToolSet(tuple[ToolCallback, ...]):
         """Return how the loop runs the tool of that name."""
         found = self._invocables.get(name)
         if found is None:
-            found = self._invocables[name] = invocable(self.by_name[name])
+            found = self._invocables[name] = as_invocable(self.by_name[name])
         return found
 
     def __deepcopy__(self, memo: object) -> Self:

@@ -22,15 +22,15 @@ from traced_tools import (
 )
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.callback import invocable
-from traced_tools.tools.schema.arguments import Bound
+from traced_tools.tools.callback import as_invocable
+from traced_tools.tools.schema.arguments import BoundArguments
 
 OBJECT = '{"text": "x"}'
 FENCED = f"```json\n{OBJECT}\n```"
 
 
-def bind(tool: ToolCallback, text: str) -> Bound:
-    return invocable(tool).bind(text)
+def bind(tool: ToolCallback, text: str) -> BoundArguments:
+    return as_invocable(tool).bind(text)
 
 
 def problems(tool: ToolCallback, text: str) -> str:
@@ -103,8 +103,8 @@ def test_what_an_object_is_wrapped_in_is_taken_off_for_every_kind_of_tool(
 )
 def test_b097_no_arguments_are_an_empty_object(text: str, repairs: tuple[str, ...]) -> None:
     own = Own(lambda given: given, ToolMetadata(), {"type": "object", "properties": {}})
-    assert bind(FunctionToolCallback(nothing), text) == Bound({}, repairs)
-    assert bind(own, text) == Bound("{}", repairs)
+    assert bind(FunctionToolCallback(nothing), text) == BoundArguments({}, repairs)
+    assert bind(own, text) == BoundArguments("{}", repairs)
 
 
 @pytest.mark.parametrize("text", ["", "null", '""'])
@@ -182,7 +182,7 @@ def nulls(count: int) -> tuple[dict[str, Any], str]:
 
 def test_a_schema_s_null_fields_are_left_out_though_only_some_are_reported_at_a_time() -> None:
     schema, text = nulls(45)
-    assert bind(Own(len, ToolMetadata(), schema), text) == Bound("{}", ("null_fields",))
+    assert bind(Own(len, ToolMetadata(), schema), text) == BoundArguments("{}", ("null_fields",))
 
 
 def test_beside_a_null_everything_else_is_kept_as_it_was() -> None:
@@ -334,7 +334,7 @@ def test_a_field_of_another_form_that_cannot_be_repaired_is_refused(text: str, t
     "text", ['{"dummy": "x"}', '{"input": ""}', '{"_": true}', '{"random_string": "a"}', '{"args": {}}']
 )
 def test_a_placeholder_for_a_tool_without_parameters_is_left_out(text: str) -> None:
-    assert bind(FunctionToolCallback(nothing), text) == Bound({}, ("dummy_argument",))
+    assert bind(FunctionToolCallback(nothing), text) == BoundArguments({}, ("dummy_argument",))
 
 
 @pytest.mark.parametrize("text", ['{"only": "old"}', '{"dummy": "x", "only": ""}'])

@@ -28,7 +28,7 @@ from tests.tools.schema.schemas import (
     without_nulls,
 )
 from traced_tools import ToolDefinitionError
-from traced_tools.tools.schema.dialects import inlined, strict
+from traced_tools.tools.schema.dialects import inline_references, to_strict_schema
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -40,12 +40,12 @@ def nested(depth: int) -> dict[str, Any]:
 
 def test_objects_are_closed_and_each_field_is_required() -> None:
     schema = {"type": "object", "properties": {"a": TEXT, "b": fields(c=TEXT)}, "required": ["b", "a"]}
-    assert strict(schema) == closed(a=TEXT, b=closed(c=TEXT))
+    assert to_strict_schema(schema) == closed(a=TEXT, b=closed(c=TEXT))
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"properties": {}}, {"description": "", "$schema": "x"}])
 def test_a_tool_without_parameters_takes_an_empty_object(schema: dict[str, Any]) -> None:
-    assert strict(schema) == closed()
+    assert to_strict_schema(schema) == closed()
 
 
 @pytest.mark.parametrize(
@@ -68,29 +68,31 @@ def test_a_tool_without_parameters_takes_an_empty_object(schema: dict[str, Any])
     ],
 )
 def test_what_was_optional_may_be_null(optional: Any, made: Any) -> None:
-    assert strict({"type": "object", "properties": {"a": optional}}) == closed(a=made)
+    assert to_strict_schema({"type": "object", "properties": {"a": optional}}) == closed(a=made)
 
 
 def test_what_is_required_may_be_null_only_if_it_says_so() -> None:
     nullable = {**fields(x=TEXT), "type": ["object", "null"]}
-    assert strict(fields(a=TEXT, b=nullable)) == closed(a=TEXT, b={**closed(x=TEXT), "type": ["object", "null"]})
+    assert to_strict_schema(fields(a=TEXT, b=nullable)) == closed(
+        a=TEXT, b={**closed(x=TEXT), "type": ["object", "null"]}
+    )
 
 
 def test_an_optional_reference_may_be_null() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": fields(x=TEXT)}}
     optional = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}
-    assert strict(schema) == {**closed(a=optional), "$defs": {"A": closed(x=TEXT)}}
+    assert to_strict_schema(schema) == {**closed(a=optional), "$defs": {"A": closed(x=TEXT)}}
 
 
 def test_defaults_and_other_annotations_go_and_descriptions_stay() -> None:
     text = {"type": "string", "default": "x", "title": "A", "examples": ["y"], "x-mine": 1, "description": "an a"}
     schema = {**fields(a=text), "$schema": "https://json-schema.org/draft/2020-12/schema", "description": "all"}
-    assert strict(schema) == {**closed(a={"type": "string", "description": "an a"}), "description": "all"}
+    assert to_strict_schema(schema) == {**closed(a={"type": "string", "description": "an a"}), "description": "all"}
 
 
 def test_a_field_may_be_called_like_a_keyword() -> None:
     schema = fields(default=TEXT, title=TEXT, allOf=TEXT, properties=fields(required=TEXT))
-    assert strict(schema) == closed(default=TEXT, title=TEXT, allOf=TEXT, properties=closed(required=TEXT))
+    assert to_strict_schema(schema) == closed(default=TEXT, title=TEXT, allOf=TEXT, properties=closed(required=TEXT))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_a_field_may_be_called_like_a_keyword() -> None:
     ],
 )
 def test_constraints_that_strict_mode_knows_stay(constraints: dict[str, Any]) -> None:
-    assert strict(fields(a=constraints)) == closed(a=constraints)
+    assert to_strict_schema(fields(a=constraints)) == closed(a=constraints)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_constraints_that_strict_mode_knows_stay(constraints: dict[str, Any]) ->
     ],
 )
 def test_constraints_that_strict_mode_refuses_are_told_in_the_description(schema: Any, made: Any) -> None:
-    assert strict(fields(a=schema)) == closed(a=made)
+    assert to_strict_schema(fields(a=schema)) == closed(a=made)
 
 
 @pytest.mark.parametrize(
@@ -131,18 +133,18 @@ def test_constraints_that_strict_mode_refuses_are_told_in_the_description(schema
     [(["a"], "string"), ([1, 2], "integer"), ([1, 0.5], ["integer", "number"]), ([True, None], ["boolean", "null"])],
 )
 def test_the_type_of_listed_values_is_said(values: list[Any], types: Any) -> None:
-    assert strict(fields(a={"enum": values})) == closed(a={"type": types, "enum": values})
+    assert to_strict_schema(fields(a={"enum": values})) == closed(a={"type": types, "enum": values})
 
 
 def test_one_of_becomes_any_of() -> None:
     schema = fields(a={"oneOf": [fields(x=TEXT), TEXT], "discriminator": {"propertyName": "x"}, "description": "d"})
-    assert strict(schema) == closed(a={"anyOf": [closed(x=TEXT), TEXT], "description": "d"})
+    assert to_strict_schema(schema) == closed(a={"anyOf": [closed(x=TEXT), TEXT], "description": "d"})
 
 
 def test_a_type_beside_a_union_goes_into_its_branches() -> None:
     schema = fields(a={"type": "string", "anyOf": [{"format": "ipv4"}, {"type": "string", "format": "ipv6"}]})
     branches = [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}]
-    assert strict(schema) == closed(a={"anyOf": branches})
+    assert to_strict_schema(schema) == closed(a={"anyOf": branches})
 
 
 def test_an_all_of_with_one_entry_is_merged() -> None:
@@ -150,7 +152,7 @@ def test_an_all_of_with_one_entry_is_merged() -> None:
         **fields(a={"allOf": [{"$ref": "#/$defs/A"}], "description": "d"}, b={"allOf": [TEXT], "maxLength": 2}),
         "$defs": {"A": {"type": "object", "allOf": [{"allOf": [{"properties": {"x": TEXT}, "required": ["x"]}]}]}},
     }
-    assert strict(schema) == {
+    assert to_strict_schema(schema) == {
         **closed(a={"anyOf": [{"$ref": "#/$defs/A"}], "description": "d"}, b={"type": "string", "maxLength": 2}),
         "$defs": {"A": closed(x=TEXT)},
     }
@@ -162,7 +164,7 @@ def test_definitions_stay_and_only_those_that_are_needed() -> None:
         "definitions": {"A": fields(x=TEXT), "Unused": {}},
     }
     reference = {"$ref": "#/$defs/A"}
-    assert strict(schema) == {**closed(a=reference, b=reference), "$defs": {"A": closed(x=TEXT)}}
+    assert to_strict_schema(schema) == {**closed(a=reference, b=reference), "$defs": {"A": closed(x=TEXT)}}
 
 
 def test_a_description_beside_a_reference_stays_and_constraints_are_resolved() -> None:
@@ -170,7 +172,7 @@ def test_a_description_beside_a_reference_stays_and_constraints_are_resolved() -
         **fields(a={"$ref": "#/$defs/A", "description": "d"}, b={"$ref": "#/$defs/A", "maxLength": 2}),
         "$defs": {"A": {"type": "string", "minLength": 1}},
     }
-    assert strict(schema) == {
+    assert to_strict_schema(schema) == {
         **closed(
             a={"anyOf": [{"$ref": "#/$defs/A"}], "description": "d"},
             b={"type": "string", "minLength": 1, "maxLength": 2},
@@ -182,22 +184,22 @@ def test_a_description_beside_a_reference_stays_and_constraints_are_resolved() -
 def test_recursive_definitions_stay() -> None:
     below = {"type": ["array", "null"], "items": {"$ref": "#/$defs/Node"}}
     schema = {"$ref": "#/$defs/Node", "$defs": {"Node": NODE}}
-    assert strict(schema) == {**closed(below=below), "$defs": {"Node": closed(below=below)}}
+    assert to_strict_schema(schema) == {**closed(below=below), "$defs": {"Node": closed(below=below)}}
     whole = {"type": "object", "properties": {"below": {"$ref": "#"}}}
-    assert strict(whole) == closed(below={"anyOf": [{"$ref": "#"}, {"type": "null"}]})
+    assert to_strict_schema(whole) == closed(below={"anyOf": [{"$ref": "#"}, {"type": "null"}]})
 
 
 def test_an_id_inside_a_definition_is_resolved_and_goes() -> None:
     inner = {"$id": "https://example.org/a", **fields(x={"$ref": "#/$defs/X"}), "$defs": {"X": {"type": "null"}}}
     schema = {**fields(a={"$ref": "#/$defs/A"}, x={"$ref": "#/$defs/X"}), "$defs": {"A": inner, "X": TEXT}}
-    assert strict(schema) == {
+    assert to_strict_schema(schema) == {
         **closed(a={"$ref": "#/$defs/A"}, x={"$ref": "#/$defs/X_"}),
         "$defs": {"X": {"type": "null"}, "A": closed(x={"$ref": "#/$defs/X"}), "X_": TEXT},
     }
 
 
 def test_definitions_that_refer_to_each_other_often_do_not_grow() -> None:
-    assert len(strict(bomb(64))["$defs"]) == 65
+    assert len(to_strict_schema(bomb(64))["$defs"]) == 65
 
 
 @pytest.mark.parametrize(
@@ -238,14 +240,14 @@ def test_definitions_that_refer_to_each_other_often_do_not_grow() -> None:
 )
 def test_what_strict_mode_cannot_say_is_refused_with_its_place(schema: dict[str, Any], says: str) -> None:
     with pytest.raises(ToolDefinitionError, match=says):
-        strict(schema)
+        to_strict_schema(schema)
 
 
 def test_ten_objects_may_be_in_each_other_and_no_more() -> None:
-    assert list(keywords(strict(nested(10)))).count("properties") == 10
+    assert list(keywords(to_strict_schema(nested(10)))).count("properties") == 10
     place = re.escape(".".join("a" * 10))
     with pytest.raises(ToolDefinitionError, match=f"refuses {place}: it is nested deeper than the 10 objects"):
-        strict(nested(11))
+        to_strict_schema(nested(11))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_ten_objects_may_be_in_each_other_and_no_more() -> None:
 )
 def test_more_than_openai_allows_is_refused(schema: dict[str, Any], says: str) -> None:
     with pytest.raises(ToolDefinitionError, match=says):
-        strict(schema)
+        to_strict_schema(schema)
 
 
 def check_strict(schema: Any) -> None:
@@ -298,7 +300,7 @@ class Question(BaseModel):
 
 def test_what_pydantic_makes_of_models_can_be_said() -> None:
     schema = TypeAdapter(Question).json_schema()
-    made = strict(schema)
+    made = to_strict_schema(schema)
     check_strict(made)
     unit = {"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}], "description": "of the temperature"}
     assert made["properties"]["unit"] == unit
@@ -314,7 +316,7 @@ def test_what_pydantic_makes_of_models_can_be_said() -> None:
 @relaxed
 @given(documents(st.sampled_from([{}, {"description": "d"}, {"default": None}])), st.data())
 def test_without_its_nulls_a_value_of_strict_mode_fits_the_schema(schema: Any, data: st.DataObject) -> None:
-    made = strict(schema)
+    made = to_strict_schema(schema)
     check_strict(made)
     value = data.draw(values(made, made))
     assume(valid(made, value))
@@ -326,7 +328,7 @@ def test_without_its_nulls_a_value_of_strict_mode_fits_the_schema(schema: Any, d
 def test_whatever_the_schema_strict_mode_takes_it_or_says_why_not(schema: Any, data: st.DataObject) -> None:
     broken = {**schema, **data.draw(st.dictionaries(st.sampled_from(sorted(schema)), JSON, max_size=2))}
     try:
-        check_strict(strict(inlined(broken)))
+        check_strict(to_strict_schema(inline_references(broken)))
     except ToolDefinitionError as error:
         assert "input schema" in str(error) or "strict mode refuses" in str(error) or "arguments" in str(error)
 
@@ -336,9 +338,9 @@ def test_published_tools_are_taken_or_refused_and_never_changed() -> None:
     taken = 0
     for schema in published:
         before = json.dumps(schema)
-        assert "$ref" not in keywords(inlined(schema)) or "$defs" in inlined(schema)
+        assert "$ref" not in keywords(inline_references(schema)) or "$defs" in inline_references(schema)
         try:
-            check_strict(strict(schema))
+            check_strict(to_strict_schema(schema))
             taken += 1
         except ToolDefinitionError as error:
             assert "strict mode refuses" in str(error)
@@ -350,12 +352,12 @@ def test_published_calls_can_be_made_in_strict_mode() -> None:
     fitting = [call for call in bfcl_calls() if valid(call.schema, call.arguments) and _is_taken(call.schema)]
     assert len(fitting) > 1_000
     for call in fitting:
-        assert valid(strict(call.schema), _with_nulls(call.arguments, call.schema)), call.query
+        assert valid(to_strict_schema(call.schema), _with_nulls(call.arguments, call.schema)), call.query
 
 
 def _is_taken(schema: Any) -> bool:
     try:
-        return bool(strict(schema))
+        return bool(to_strict_schema(schema))
     except ToolDefinitionError:
         return False
 

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.helpers import MARKER
 from tests.tools.schema.schemas import DRAFT_3, DRAFT_4, DRAFT_7
-from traced_tools.tools.schema.json_schema import Problem, SchemaCheck
+from traced_tools.tools.schema.json_schema import ArgumentProblem, SchemaCheck
 
 TREE = {"type": "object", "properties": {"below": {"$ref": "#"}, "size": {"type": "integer"}}}
 
@@ -202,7 +202,7 @@ def test_a_problem_holds_the_value_and_does_not_show_it() -> None:
         (("c",), [MARKER]),
     ]
     assert MARKER not in repr(problems)
-    assert repr(Problem((), "is required", MARKER)) == "<Problem: is required>"
+    assert repr(ArgumentProblem((), "is required", MARKER)) == "<ArgumentProblem: is required>"
 
 
 def test_numbers_are_those_of_json() -> None:
@@ -325,7 +325,7 @@ def test_a_value_that_cannot_be_checked_does_not_get_by_and_others_are_checked(
 def test_it_does_not_matter_where_the_stack_ends() -> None:
     circle = {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}
 
-    def checked(depth: int) -> list[Problem]:
+    def checked(depth: int) -> list[ArgumentProblem]:
         return checked(depth - 1) if depth else SchemaCheck(circle).problems({"a": 1})
 
     assert {each.text for depth in range(40) for each in checked(depth)} == {

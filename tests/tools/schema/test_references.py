@@ -16,7 +16,7 @@ from tests.fixtures import json_schema_cases
 from tests.helpers import relaxed
 from tests.tools.schema.schemas import JSON, NODE, TEXT, bomb, documents, fields, keywords, valid, values
 from traced_tools import ToolDefinitionError
-from traced_tools.tools.schema.dialects import inlined, strict
+from traced_tools.tools.schema.dialects import inline_references, to_strict_schema
 
 
 def test_definitions_are_written_where_they_are_referred_to() -> None:
@@ -29,50 +29,50 @@ def test_definitions_are_written_where_they_are_referred_to() -> None:
         },
     }
     address = fields(city={"type": "string", "minLength": 1})
-    assert inlined(schema) == fields(home=address, work=address)
+    assert inline_references(schema) == fields(home=address, work=address)
 
 
 def test_definitions_of_older_drafts_are_written_out_too() -> None:
     schema = {**fields(a={"$ref": "#/definitions/A"}), "definitions": {"A": TEXT}}
-    assert inlined(schema) == fields(a=TEXT)
+    assert inline_references(schema) == fields(a=TEXT)
 
 
 def test_a_reference_may_lead_anywhere_in_the_schema() -> None:
     schema = fields(a=TEXT, b={"$ref": "#/properties/a"}, c={"$ref": "#/properties/a~1%62/items"})
     schema["properties"]["a/b"] = {"type": "array", "items": {"type": "null"}}
-    assert inlined(schema)["properties"]["b"] == TEXT
-    assert inlined(schema)["properties"]["c"] == {"type": "null"}
+    assert inline_references(schema)["properties"]["b"] == TEXT
+    assert inline_references(schema)["properties"]["c"] == {"type": "null"}
 
 
 def test_the_schema_itself_is_never_changed() -> None:
     schema = {**fields(a={"$ref": "#/$defs/A", "description": "d"}), "$defs": {"A": {**NODE}, "Node": NODE}}
     before = deepcopy(schema)
-    inlined(schema)
-    strict(schema)
+    inline_references(schema)
+    to_strict_schema(schema)
     assert schema == before
 
 
 def test_what_describes_a_reference_describes_what_it_leads_to() -> None:
     definition = {"type": "string", "description": "any city"}
     schema = {**fields(a={"$ref": "#/$defs/City", "description": "where to"}), "$defs": {"City": definition}}
-    assert inlined(schema) == fields(a={"type": "string", "description": "where to"})
+    assert inline_references(schema) == fields(a={"type": "string", "description": "where to"})
 
 
 def test_constraints_beside_a_reference_are_added_to_the_definitions() -> None:
     schema = {**fields(a={"$ref": "#/$defs/A", "maxLength": 3}), "$defs": {"A": {"type": "string", "minLength": 1}}}
-    assert inlined(schema) == fields(a={"type": "string", "minLength": 1, "maxLength": 3})
+    assert inline_references(schema) == fields(a={"type": "string", "minLength": 1, "maxLength": 3})
 
 
 def test_constraints_that_would_change_the_definitions_meaning_are_asked_beside_it() -> None:
     definition = fields(x=TEXT)
     beside = {"properties": {"y": TEXT}, "additionalProperties": False}
     schema = {**fields(a={"$ref": "#/$defs/A", **beside}), "$defs": {"A": definition}}
-    assert inlined(schema) == fields(a={**beside, "allOf": [definition]})
+    assert inline_references(schema) == fields(a={**beside, "allOf": [definition]})
 
 
 def test_boolean_schemas_stay() -> None:
     schema = {**fields(a=True, b=False, c={"$ref": "#/$defs/Any"}), "$defs": {"Any": True}}
-    assert inlined(schema) == fields(a=True, b=False, c=True)
+    assert inline_references(schema) == fields(a=True, b=False, c=True)
 
 
 def test_a_definition_that_contains_itself_stays_and_no_other_does() -> None:
@@ -80,7 +80,7 @@ def test_a_definition_that_contains_itself_stays_and_no_other_does() -> None:
         **fields(tree={"$ref": "#/$defs/Node"}, size={"$ref": "#/$defs/Size"}),
         "$defs": {"Node": NODE, "Size": {"type": "integer"}, "Unused": TEXT},
     }
-    assert inlined(schema) == {
+    assert inline_references(schema) == {
         **fields(tree={"$ref": "#/$defs/Node"}, size={"type": "integer"}),
         "$defs": {"Node": NODE},
     }
@@ -92,7 +92,7 @@ def test_of_definitions_that_contain_each_other_one_stays() -> None:
         "$defs": {"A": fields(b={"$ref": "#/$defs/B"}), "B": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
     }
     inside = {"type": "array", "items": {"$ref": "#/$defs/A"}}
-    assert inlined(schema) == {
+    assert inline_references(schema) == {
         **fields(a={"$ref": "#/$defs/A"}, b=inside),
         "$defs": {"A": fields(b=inside)},
     }
@@ -100,13 +100,13 @@ def test_of_definitions_that_contain_each_other_one_stays() -> None:
 
 def test_a_schema_that_contains_itself_stays_as_it_is() -> None:
     schema = {"type": "object", "properties": {"below": {"$ref": "#"}}}
-    assert inlined(schema) == schema
+    assert inline_references(schema) == schema
 
 
 def test_the_root_is_an_object_even_if_it_was_a_reference() -> None:
-    assert inlined({"$ref": "#/$defs/A", "$defs": {"A": fields(x=TEXT)}}) == fields(x=TEXT)
+    assert inline_references({"$ref": "#/$defs/A", "$defs": {"A": fields(x=TEXT)}}) == fields(x=TEXT)
     schema = {"$ref": "#/$defs/Node", "description": "a tree", "$defs": {"Node": NODE}}
-    assert inlined(schema) == {**NODE, "description": "a tree", "$defs": {"Node": NODE}}
+    assert inline_references(schema) == {**NODE, "description": "a tree", "$defs": {"Node": NODE}}
 
 
 def test_an_id_inside_a_definition_is_what_references_in_it_are_relative_to() -> None:
@@ -116,18 +116,18 @@ def test_an_id_inside_a_definition_is_what_references_in_it_are_relative_to() ->
         "$defs": {"A": inner, "X": TEXT},
     }
     null = fields(x={"type": "null"})
-    assert inlined(schema) == fields(a=null, b=null, x=TEXT)
+    assert inline_references(schema) == fields(a=null, b=null, x=TEXT)
 
 
 def test_an_anchor_leads_where_it_stands() -> None:
     schema = {**fields(a={"$ref": "#city"}), "$defs": {"C": {"$anchor": "city", "type": "string"}}}
-    assert inlined(schema) == fields(a=TEXT)
+    assert inline_references(schema) == fields(a=TEXT)
 
 
 def test_a_part_that_refers_to_its_own_id_becomes_a_definition() -> None:
     part = {"$id": "T0", "type": "object", "properties": {"below": {"$ref": "T0"}}}
     reference = {"$ref": "#/$defs/T0"}
-    made = inlined(fields(a=part))
+    made = inline_references(fields(a=part))
     assert made["$defs"] == {"T0": {"type": "object", "properties": {"below": reference}}}
     assert valid(made, {"a": {"below": {"below": {}}}}) and not valid(made, {"a": {"below": {"below": 5}}})
 
@@ -137,13 +137,13 @@ def test_names_and_values_that_look_like_references_are_none() -> None:
         "type": "object",
         "properties": {"$ref": TEXT, "$defs": {"enum": [{"$ref": "#/nowhere"}]}, "x": {"default": {"$ref": "no"}}},
     }
-    assert inlined(schema) == schema
+    assert inline_references(schema) == schema
 
 
 @pytest.mark.parametrize(
     "reference", ["#/$defs/B", "#/required", "#/properties/a/0", "https://example.org/x.json", "#nowhere", 5, None, [1]]
 )
-@pytest.mark.parametrize("dialect", [inlined, strict])
+@pytest.mark.parametrize("dialect", [inline_references, to_strict_schema])
 def test_a_reference_that_leads_to_no_schema_is_refused(dialect: Any, reference: Any) -> None:
     with pytest.raises(ToolDefinitionError, match=r"the reference .* leads to no schema"):
         dialect({**fields(a={"$ref": reference}), "$defs": {"A": TEXT}})
@@ -152,26 +152,28 @@ def test_a_reference_that_leads_to_no_schema_is_refused(dialect: Any, reference:
 @pytest.mark.parametrize("keyword", ["$dynamicRef", "$recursiveRef"])
 def test_a_dynamic_reference_is_refused(keyword: str) -> None:
     with pytest.raises(ToolDefinitionError, match="use \\$ref"):
-        inlined(fields(a={keyword: "#node"}))
+        inline_references(fields(a={keyword: "#node"}))
 
 
 def test_a_circle_of_references_comes_to_an_end() -> None:
     circle = {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}
-    assert inlined({"$ref": "#", "$defs": circle}) == {}
-    assert inlined({**fields(a={"$ref": "#/$defs/A"}), "$defs": circle})["$defs"] == {"A": {"$ref": "#/$defs/A"}}
+    assert inline_references({"$ref": "#", "$defs": circle}) == {}
+    assert inline_references({**fields(a={"$ref": "#/$defs/A"}), "$defs": circle})["$defs"] == {
+        "A": {"$ref": "#/$defs/A"}
+    }
     with pytest.raises(ToolDefinitionError, match="it must be one object"):
-        strict({"$ref": "#/$defs/A", "$defs": circle})
+        to_strict_schema({"$ref": "#/$defs/A", "$defs": circle})
 
 
 def test_references_that_would_grow_without_end_are_refused() -> None:
-    assert len(json.dumps(inlined(bomb(8)))) > 10_000
+    assert len(json.dumps(inline_references(bomb(8)))) > 10_000
     with pytest.raises(ToolDefinitionError, match="more than 10000 parts"):
-        inlined(bomb(64))
+        inline_references(bomb(64))
     with pytest.raises(ToolDefinitionError, match="more than 10000 parts"):
-        strict(bomb(64, minProperties=1))
+        to_strict_schema(bomb(64, minProperties=1))
 
 
-@pytest.mark.parametrize("dialect", [inlined, strict])
+@pytest.mark.parametrize("dialect", [inline_references, to_strict_schema])
 def test_a_schema_nested_too_deeply_is_refused(dialect: Any) -> None:
     schema: dict[str, Any] = {}
     for _ in range(5_000):
@@ -183,7 +185,7 @@ def test_a_schema_nested_too_deeply_is_refused(dialect: Any) -> None:
 @relaxed
 @given(documents(), st.data())
 def test_a_value_fits_the_inlined_schema_exactly_if_it_fits_the_schema(schema: Any, data: st.DataObject) -> None:
-    made = inlined(schema)
+    made = inline_references(schema)
     value = data.draw(values(schema, schema) | JSON)
     assert "$ref" not in keywords(made)
     assert valid(made, value) is valid(schema, value)
@@ -199,13 +201,13 @@ def cases_with_references(draft: str) -> list[Any]:
 
 @pytest.mark.parametrize("group", cases_with_references("draft2020-12"))
 def test_the_test_suite_of_json_schema_holds_for_inlined_schemas(group: dict[str, Any]) -> None:
-    made = inlined(group["schema"])
+    made = inline_references(group["schema"])
     for test in group["tests"]:
         assert Draft202012Validator(made).is_valid(test["data"]) is test["valid"], test["description"]
 
 
 @pytest.mark.parametrize("group", cases_with_references("draft7"))
 def test_the_test_suite_of_an_older_draft_holds_for_inlined_schemas(group: dict[str, Any]) -> None:
-    made = inlined({"$schema": "http://json-schema.org/draft-07/schema#", **group["schema"]})
+    made = inline_references({"$schema": "http://json-schema.org/draft-07/schema#", **group["schema"]})
     for test in group["tests"]:
         assert Draft7Validator(made).is_valid(test["data"]) is test["valid"], test["description"]

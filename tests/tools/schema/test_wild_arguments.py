@@ -26,8 +26,8 @@ from traced_tools import (
 )
 from traced_tools.core.enums import REPAIRS
 from traced_tools.testing import ScriptedChatModel
-from traced_tools.tools.callback import invocable
-from traced_tools.tools.schema.arguments import Bound
+from traced_tools.tools.callback import as_invocable
+from traced_tools.tools.schema.arguments import BoundArguments
 
 OBJECT = '{"text": "x"}'
 FENCED = f"```json\n{OBJECT}\n```"
@@ -97,10 +97,10 @@ WRAPPED: st.SearchStrategy[Callable[[str], str]] = st.sampled_from(
 )
 
 
-def outcome(tool: ToolCallback, text: str) -> Bound | InvalidArguments:
+def outcome(tool: ToolCallback, text: str) -> BoundArguments | InvalidArguments:
     """What comes of binding: nothing but these two."""
     try:
-        return invocable(tool).bind(text)
+        return as_invocable(tool).bind(text)
     except InvalidArguments as invalid:
         return invalid
 
@@ -179,7 +179,7 @@ def test_outlandish_arguments_fit_or_are_told_why_not(text: str) -> None:
 
 def test_a_field_given_twice_counts_as_given_last() -> None:
     for kind in KINDS:
-        assert isinstance(outcome(note(kind), '{"text": true, "text": "x"}'), Bound)
+        assert isinstance(outcome(note(kind), '{"text": true, "text": "x"}'), BoundArguments)
         refused = outcome(note(kind), '{"text": "x", "text": true}')
         assert isinstance(refused, InvalidArguments)
         assert refused.problems == "text: must be a string"

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Unpack
 
 from traced_tools.core.checks import expect, expect_whole
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
@@ -68,7 +68,7 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import MOST_ITEMS, read
-from traced_tools.tools.schema.dialects import one_object
+from traced_tools.tools.schema.dialects import to_object_schema
 
 _ANTHROPIC = "https://api.anthropic.com"
 _PROVIDER = "anthropic"
@@ -130,7 +130,7 @@ class AnthropicChatCodec:
     def __init__(self, model: str, *, max_tokens: int) -> None:
         self._model = model
         self._max_tokens = max_tokens
-        self._tool = MadeOnce(_tool)
+        self._tool = IdentityCache(_tool)
 
     def path(self, *, stream: bool) -> str:
         """Return where to send a request."""
@@ -273,7 +273,7 @@ def _format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    schema = tool_schema(definition, one_object)
+    schema = tool_schema(definition, to_object_schema)
     return {"name": definition.name, "description": definition.description, "input_schema": schema}
 
 

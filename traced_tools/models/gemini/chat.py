@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from urllib.parse import quote
 
 from traced_tools.core.checks import expect
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
@@ -54,8 +54,8 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import Said, as_chunks, read, written
-from traced_tools.tools.schema.dialects import inlined, one_object
-from traced_tools.tools.schema.references import without
+from traced_tools.tools.schema.dialects import inline_references, to_object_schema
+from traced_tools.tools.schema.references import without_keywords
 
 _PROVIDER = "gcp.gemini"
 _GOOGLE = "https://generativelanguage.googleapis.com"
@@ -119,7 +119,7 @@ class GeminiChatCodec:
         name = quote(model.removeprefix(collection), safe="")
         self._address = f"/{collection or 'models/'}{name}"
         self._is_older = bool(_OLDER.search(model))
-        self._declaration = MadeOnce(_declaration)
+        self._declaration = IdentityCache(_declaration)
 
     def path(self, *, stream: bool) -> str:
         """Return where to send a request."""
@@ -375,12 +375,12 @@ def _declaration(definition: ToolDefinition) -> dict[str, Any]:
 
     The root is an object with fields, as for the other providers.
     """
-    schema = tool_schema(definition, lambda given: one_object(_schema(given)))
+    schema = tool_schema(definition, lambda given: to_object_schema(_schema(given)))
     return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return without(inlined(schema), ("$schema",))
+    return without_keywords(inline_references(schema), ("$schema",))
 
 
 def _tool_config(options: ChatOptions) -> dict[str, Any]:

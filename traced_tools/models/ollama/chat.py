@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from traced_tools.core.checks import expect
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import (
     AssistantMessage,
     AssistantPart,
@@ -38,7 +38,7 @@ from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.ollama.wire import Answer, Said
 from traced_tools.models.wire import read, written
-from traced_tools.tools.schema.dialects import inlined, one_object
+from traced_tools.tools.schema.dialects import inline_references, to_object_schema
 
 _PROVIDER = "ollama"
 _CLOUD = "https://ollama.com"
@@ -109,7 +109,7 @@ class OllamaChatCodec:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._tool = MadeOnce(_tool)
+        self._tool = IdentityCache(_tool)
 
     def path(self, *, stream: bool) -> str:
         """Return where to send a request."""
@@ -226,7 +226,7 @@ def _tool(definition: ToolDefinition) -> dict[str, Any]:
 
     Its root is an object with fields, which most chat templates read without a check.
     """
-    parameters = tool_schema(definition, lambda schema: one_object(inlined(schema)))
+    parameters = tool_schema(definition, lambda schema: to_object_schema(inline_references(schema)))
     function = {"name": definition.name, "description": definition.description, "parameters": parameters}
     return {"type": "function", "function": function}
 

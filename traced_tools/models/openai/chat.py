@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Literal, Unpack
 
 from traced_tools.core.checks import expect
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import AssistantMessage, ProviderPart, ToolCall
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
@@ -141,7 +141,7 @@ class OpenAIChatCodec:
         self._stream_usage = stream_usage and server.stream_options
         self._strict_tools = strict_tools
         self._inline_definitions = inline_definitions
-        self._tool = MadeOnce(self._made_tool)
+        self._tool = IdentityCache(self._made_tool)
 
     def path(self, *, stream: bool) -> str:
         """Return where to send a request."""

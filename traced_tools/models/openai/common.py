@@ -16,7 +16,7 @@ from traced_tools.models.encoding import arguments_object, base64_of, output_sch
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.openai.servers import known_server, server_of
 from traced_tools.models.wire import written
-from traced_tools.tools.schema.dialects import inlined, one_object, strict
+from traced_tools.tools.schema.dialects import inline_references, to_object_schema, to_strict_schema
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -46,8 +46,8 @@ def headers_of(api_key: str | None, address: str, provider: str | None) -> dict[
 
 def sent_schema(definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool) -> dict[str, Any]:
     """Return the input schema of a tool as it is sent; raises `ToolDefinitionError` that names the tool."""
-    written_out = inlined if inline_definitions else dict
-    accepted = strict if strict_tools else one_object
+    written_out = inline_references if inline_definitions else dict
+    accepted = to_strict_schema if strict_tools else to_object_schema
     return tool_schema(definition, lambda schema: accepted(written_out(schema)))
 
 
@@ -134,7 +134,7 @@ def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -
     Raises:
         ConfigurationError: for a schema whose references lead nowhere.
     """
-    given = output_schema(schema, inlined if inline_definitions else dict)
+    given = output_schema(schema, inline_references if inline_definitions else dict)
     exact = _exact(given)
     name = wire_name(str(given.get("title") or "answer"))
     return {"name": name, "schema": exact or given, "strict": exact is not None}
@@ -143,7 +143,7 @@ def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -
 def _exact(schema: dict[str, Any]) -> dict[str, Any] | None:
     """Return the schema in strict mode if it means the same there: a field that may be left out would become null."""
     try:
-        exact = strict(schema)
+        exact = to_strict_schema(schema)
     except ToolDefinitionError:
         return None
     return None if _has_optional_fields(schema) else exact

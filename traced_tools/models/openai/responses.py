@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Unpack
 
 from traced_tools.core.checks import expect
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.messages import AssistantMessage, AssistantPart, ReasoningPart, ToolCall
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
@@ -108,7 +108,7 @@ class OpenAIResponsesCodec:
         self._provider = provider
         self._strict_tools = strict_tools
         self._inline_definitions = inline_definitions
-        self._tool = MadeOnce(self._made_tool)
+        self._tool = IdentityCache(self._made_tool)
 
     def path(self, *, stream: bool) -> str:
         """Return where to send a request."""

@@ -28,12 +28,12 @@ from pydantic import ValidationError
 
 from traced_tools.core.canonical import is_nested_deeply
 from traced_tools.core.enums import Repair
-from traced_tools.core.identity_cache import MadeOnce
+from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import InvalidArguments
 from traced_tools.tools.schema.fields import field_names, is_optional, types_at
-from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
-from traced_tools.tools.schema.problems import FieldPath, nulls_of, problems_of
+from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, ArgumentProblem, SchemaCheck
+from traced_tools.tools.schema.problems import FieldPath, null_paths_of, problems_of
 from traced_tools.tools.unwrapping import unwrap_arguments
 
 _DUMMY_NAME = re.compile(r"_*(?:dummy\w*|no_?op|none|null|nothing|empty|placeholder|unused|random_string)?_*")
@@ -42,7 +42,7 @@ _MOST_PASSES = 10
 _LONGEST_PATH = 200
 
 
-class Misfit(Exception):
+class ArgumentValidationError(Exception):
     """Arguments that do not fit.
 
     Args:
@@ -50,13 +50,22 @@ class Misfit(Exception):
         nulls: the paths of what is null and must not be.
     """
 
-    def __init__(self, problems: Sequence[Problem], nulls: Sequence[FieldPath] = ()) -> None:
+    def __init__(self, problems: Sequence[ArgumentProblem], nulls: Sequence[FieldPath] = ()) -> None:
         super().__init__(f"{len(problems)} problems")
         self.problems = problems
         self.nulls = nulls
 
+    @classmethod
+    def from_pydantic_error(cls, error: ValidationError, text: str) -> ArgumentValidationError:
+        """Return what pydantic found wrong with the JSON `text`, field by field."""
+        try:
+            data = read_json(text)
+        except cls as unreadable:
+            return unreadable
+        return cls(*problems_of(error, data))
 
-class Bound(NamedTuple):
+
+class BoundArguments(NamedTuple):
     """Arguments that fit.
 
     Attributes:
@@ -70,11 +79,11 @@ class Bound(NamedTuple):
     text: str = "{}"
 
 
-def bound(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]) -> Bound:
+def bind_arguments(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]) -> BoundArguments:
     """Return what `check` makes of JSON text, repaired if need be.
 
     Args:
-        check: returns what the text stands for; raises `Misfit`.
+        check: returns what the text stands for; raises `ArgumentValidationError`.
         arguments: what the model wrote.
         schema: the JSON Schema that the model was sent.
 
@@ -83,29 +92,29 @@ def bound(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]
     """
     repairs: tuple[Repair, ...] = ()
     text, found = arguments, _tried(check, arguments)
-    if isinstance(found, Misfit):
+    if isinstance(found, ArgumentValidationError):
         text, repairs = unwrap_arguments(arguments)
         found = _tried(check, text) if repairs else found
     unrepaired = found
     for _ in range(_MOST_PASSES):  # a check may not report all problems at once
-        if not isinstance(found, Misfit):
-            return Bound(found, repairs, text)
+        if not isinstance(found, ArgumentValidationError):
+            return BoundArguments(found, repairs, text)
         text, made = _with_fields_repaired(text, found, schema)
         if not made:
             break
         repairs += tuple(repair for repair in dict.fromkeys(made) if repair not in repairs)
         found = _tried(check, text)
-    if isinstance(found, Misfit):
+    if isinstance(found, ArgumentValidationError):
         raise InvalidArguments(_told(unrepaired.problems))  # all that was wrong with what the model wrote
-    return Bound(found, repairs, text)
+    return BoundArguments(found, repairs, text)
 
 
 def _tried(check: Callable[[str], Any], text: str) -> Any:
-    """Return what `check` makes of JSON text, or the `Misfit` that it raises."""
+    """Return what `check` makes of JSON text, or the `ArgumentValidationError` that it raises."""
     try:
         return check(text)
-    except Misfit as misfit:
-        return misfit
+    except ArgumentValidationError as error:
+        return error
 
 
 class SchemaArguments:
@@ -122,14 +131,14 @@ class SchemaArguments:
         self._reserved = reserved
 
     def check(self, text: str) -> dict[str, Any]:
-        """Return the object that JSON text stands for; raises `Misfit`."""
+        """Return the object that JSON text stands for; raises `ArgumentValidationError`."""
         value = read_json(text)
         if not isinstance(value, dict):
-            raise Misfit([Problem((), "must be a JSON object", value)])
+            raise ArgumentValidationError([ArgumentProblem((), "must be a JSON object", value)])
         if problems := self._schema.problems(value):
-            raise Misfit(problems, nulls_of(problems))
+            raise ArgumentValidationError(problems, null_paths_of(problems))
         if taken := [name for name in self._reserved if name in value]:
-            raise Misfit([Problem((name,), UNKNOWN_FIELD, value[name]) for name in taken])
+            raise ArgumentValidationError([ArgumentProblem((name,), UNKNOWN_FIELD, value[name]) for name in taken])
         return value
 
     def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
@@ -141,30 +150,23 @@ def _arguments_of(definition: ToolDefinition) -> SchemaArguments:
     return SchemaArguments(definition.input_schema, definition.name)
 
 
-schema_arguments = MadeOnce(_arguments_of)
+schema_arguments = IdentityCache(_arguments_of)
 """Returns the arguments of a tool with a given definition: a provider gives the same tool for each run."""
 
 
-def misfit(error: ValidationError, text: str) -> Misfit:
-    """Return what pydantic found wrong with JSON `text`, field by field."""
-    try:
-        data = read_json(text)
-    except Misfit as unreadable:
-        return unreadable
-    return Misfit(*problems_of(error, data))
-
-
-def _with_fields_repaired(text: str, misfit: Misfit, schema: Mapping[str, Any]) -> tuple[str, list[Repair]]:
-    """Return JSON text with the fields repaired that `misfit` names, and the repairs, none if no field can be."""
+def _with_fields_repaired(
+    text: str, error: ArgumentValidationError, schema: Mapping[str, Any]
+) -> tuple[str, list[Repair]]:
+    """Return JSON text with the fields repaired that `error` names, and the repairs, none if no field can be."""
     try:
         data = _LITERAL.decode(text)
     except (ValueError, RecursionError):
         return text, []
     repairs: list[Repair] = []
-    for path in misfit.nulls:
+    for path in error.nulls:
         if is_optional(schema, path) and _drop_null(data, path):
             repairs.append("null_fields")
-    for problem in misfit.problems:
+    for problem in error.problems:
         if (repair := _repaired_field(data, problem.path, schema)) is not None:
             repairs.append(repair)
     if _is_dummy(data) and not field_names(schema):
@@ -264,7 +266,7 @@ _LITERAL = json.JSONDecoder(parse_constant=_refuse, parse_float=_Fraction)
 
 
 def read_json(text: str) -> Any:
-    """Return the value that JSON text stands for; raises `Misfit`."""
+    """Return the value that JSON text stands for; raises `ArgumentValidationError`."""
     try:
         value = _JSON.decode(text)
         if not is_nested_deeply(text, value):
@@ -276,10 +278,10 @@ def read_json(text: str) -> Any:
         words = "is nested too deeply"
     except ValueError:
         words = "not valid JSON: a number in it is not finite, or too long"
-    raise Misfit([Problem((), words, text)])
+    raise ArgumentValidationError([ArgumentProblem((), words, text)])
 
 
-def with_each_key_once(text: str) -> str:
+def deduplicate_keys(text: str) -> str:
     """Return JSON text unchanged, or rewritten with the last value of each repeated key.
 
     Parsers differ in which of the two they read, so a tool might read another one than was checked.
@@ -296,7 +298,7 @@ def with_each_key_once(text: str) -> str:
     return json.dumps(value) if repeated else text
 
 
-def _told(problems: Sequence[Problem]) -> str:
+def _told(problems: Sequence[ArgumentProblem]) -> str:
     told = [f"{_place(path)}: {text}" for path, text, _ in problems[:_MOST_PROBLEMS]]
     return "; ".join(dict.fromkeys(told))
 

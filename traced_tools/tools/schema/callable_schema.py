@@ -14,11 +14,11 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from typing_extensions import TypedDict
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.schema.arguments import Misfit, SchemaArguments, misfit, read_json
-from traced_tools.tools.schema.dialects import inlined
-from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, Problem, SchemaCheck
+from traced_tools.tools.schema.arguments import ArgumentValidationError, SchemaArguments, read_json
+from traced_tools.tools.schema.dialects import inline_references
+from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, ArgumentProblem, SchemaCheck
 from traced_tools.tools.schema.signature import Parameter, Signature
-from traced_tools.tools.schema.values import json_value
+from traced_tools.tools.schema.values import to_json_value
 
 
 class ArgumentSchema:
@@ -83,13 +83,13 @@ class ArgumentSchema:
         return NotRequired[parameter.hint]
 
     def check(self, text: str) -> dict[str, Any]:
-        """Return the keyword arguments that JSON text stands for; raises `Misfit`."""
+        """Return the keyword arguments that JSON text stands for; raises `ArgumentValidationError`."""
         if "NaN" in text or "Infinity" in text:  # numbers to pydantic, which JSON does not have
             read_json(text)
         try:
             values = self._adapter.validate_json(text, extra=self._extra)
         except ValidationError as error:
-            wrong = misfit(error, text)
+            wrong = ArgumentValidationError.from_pydantic_error(error, text)
         else:
             if self._fields is not None:
                 self._check_fields(self._fields.problems(read_json(text)))
@@ -113,32 +113,34 @@ class ArgumentSchema:
                 found[parameter.key] = self._json_form(value, text, parameter.name, parameter.key)
             elif parameter.has_own_default:
                 with suppress(ValueError, RecursionError):
-                    found[parameter.key] = json_value(parameter.default)
+                    found[parameter.key] = to_json_value(parameter.default)
         return found
 
     def _json_form(self, value: dict[str, Any], text: str, name: str, key: str | None) -> Any:
         """Return the JSON form of one keyword argument, which the model writes as `key`, or as the whole text."""
         try:
-            return json_value(value[name])
+            return to_json_value(value[name])
         except (ValueError, RecursionError):
             written = read_json(text)
         written = written if key is None else written.get(key)
         try:
-            return json_value(self.check(text)[name], written)  # another value: the tool reads the iterables of its own
+            return to_json_value(
+                self.check(text)[name], written
+            )  # another value: the tool reads the iterables of its own
         except RecursionError:  # so deep that only the text can say it
             return written
 
-    def _check_fields(self, found: Iterable[Problem]) -> None:
-        """Raise `Misfit` for fields that an object does not have; of all else pydantic has judged."""
+    def _check_fields(self, found: Iterable[ArgumentProblem]) -> None:
+        """Raise `ArgumentValidationError` for fields that an object does not have; of all else pydantic has judged."""
         if unknown := [problem for problem in found if problem.text.startswith(UNKNOWN_FIELD)]:
-            raise Misfit(unknown)
+            raise ArgumentValidationError(unknown)
 
     def _keywords(self, values: Any) -> dict[str, Any]:
         if self._whole is not None:
             return {self._whole: values}
         for parameter in self._optional:
             if parameter.name not in values:
-                values[parameter.name] = parameter.left_out()
+                values[parameter.name] = parameter.default_if_omitted()
         return values  # type: ignore[no-any-return]
 
 
@@ -156,7 +158,7 @@ class StrictArguments:
         self.as_json = typed.as_json
 
     def check(self, text: str) -> dict[str, Any]:
-        """Return the keyword arguments that JSON text stands for; raises `Misfit`."""
+        """Return the keyword arguments that JSON text stands for; raises `ArgumentValidationError`."""
         self._given.check(text)
         return self._typed.check(text)
 
@@ -215,7 +217,7 @@ def _without_schema(signature: Signature) -> str | None:
     return None
 
 
-def check_usable(signature: Signature, schema: Mapping[str, Any]) -> None:
+def check_valid_schema(signature: Signature, schema: Mapping[str, Any]) -> None:
     """Raise `ToolDefinitionError` for a developer's own schema by which nothing could be checked."""
     if not SchemaCheck(schema, signature.name).usable:
         raise ToolDefinitionError(
@@ -287,7 +289,7 @@ def _told(schema: dict[str, Any]) -> dict[str, Any]:
     if "$defs" not in schema:
         return schema
     with suppress(ToolDefinitionError):  # it would grow beyond measure
-        written_out = inlined(schema)
+        written_out = inline_references(schema)
         if len(str(written_out)) <= max(len(str(schema)), _SMALL):
             schema = written_out
     return {key: schema[key] for key in sorted(schema, key=lambda key: key != "$defs")}

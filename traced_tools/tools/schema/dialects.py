@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from traced_tools.errors import ToolDefinitionError
-from traced_tools.tools.schema.references import References, fit_together, without
+from traced_tools.tools.schema.references import References, can_merge, without_keywords
 
 
-def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
+def inline_references(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return `schema` with each reference replaced by what it leads to, for servers that follow none.
 
     A definition that contains itself cannot be written out: it stays under `$defs`, and references to it stay.
@@ -28,7 +28,7 @@ def inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
         return References(schema, inline=True).rewritten()
 
 
-def one_object(schema: Mapping[str, Any]) -> dict[str, Any]:
+def to_object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return `schema` with a root as OpenAI and Anthropic take it: an object with fields, not one of several.
 
     Where it is one of several, all their fields are named; which of them go together is told in the description, and
@@ -37,14 +37,14 @@ def one_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ToolDefinitionError: for a root that leads nowhere, and for a schema that grows too large.
     """
-    resolved = schema if _CHOOSING.isdisjoint(schema) else inlined(schema)
+    resolved = schema if _CHOOSING.isdisjoint(schema) else inline_references(schema)
     whole = {"type": "object", "properties": {}, **resolved}
     choices = {key: whole[key] for key in sorted(_CHOOSING & whole.keys())}
     if not choices:
         return whole
     branches = [each for value in choices.values() if isinstance(value, list) for each in value]
     fields = _fields_of_any([whole, *branches])
-    return {**without(whole, _CHOOSING), "properties": fields, **_description(whole, choices)}
+    return {**without_keywords(whole, _CHOOSING), "properties": fields, **_description(whole, choices)}
 
 
 def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
     return {name: known[0] if len(known) == 1 else {"anyOf": known} for name, known in found.items()}
 
 
-def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+def to_strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return `schema` as OpenAI's strict mode takes it: objects are closed, and each of their fields is required.
 
     What was optional may be null instead. Constraints that strict mode refuses are told in the description, and left
@@ -105,7 +105,7 @@ _CHOOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"
 
 
 def _arguments(root: dict[str, Any]) -> dict[str, Any]:
-    made = _schema(without(root, ("$defs",)), "", 1)
+    made = _schema(without_keywords(root, ("$defs",)), "", 1)
     if made.get("type") != "object":
         raise _refused("", "must be one object with fields; put anything else, such as a union, into a field of it")
     definitions = {name: _schema(each, name, 1) for name, each in root.get("$defs", {}).items()}
@@ -134,7 +134,7 @@ def _simplified(schema: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the schema in words that strict mode has, as far as there are some that mean the same."""
     match schema:
         case {"allOf": [entry], **rest}:
-            if not isinstance(entry, dict) or not fit_together(entry, rest):
+            if not isinstance(entry, dict) or not can_merge(entry, rest):
                 raise _refused(where, "is made of two schemas by allOf; write them as one")
             return _simplified({**entry, **rest}, where)
         case {"oneOf": branches, **rest} if "anyOf" not in rest:

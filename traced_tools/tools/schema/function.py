@@ -18,7 +18,7 @@ from traced_tools.flow.steps import Call
 Convert = Callable[[Any], ToolContent]
 
 
-class Returned(NamedTuple):
+class ConvertedValue(NamedTuple):
     """What a tool returned, and what the model reads of it, or why that cannot be made."""
 
     value: Any
@@ -33,15 +33,15 @@ class Returned(NamedTuple):
         return self.content.text
 
 
-def returned(value: Any, convert: Convert) -> Returned:
+def convert_value(value: Any, convert: Convert) -> ConvertedValue:
     """Convert what a tool returned."""
     try:
-        return Returned(value, convert(value))
+        return ConvertedValue(value, convert(value))
     except Exception as error:
-        return Returned(value, ToolContent(""), error)
+        return ConvertedValue(value, ToolContent(""), error)
 
 
-class CallFunction(Call[Returned]):
+class CallFunction(Call[ConvertedValue]):
     """Call a tool's function.
 
     Args:
@@ -69,12 +69,12 @@ class CallFunction(Call[Returned]):
             return self._awaited(result)
         if hasattr(result, "__anext__"):
             return self._awaited(acollect(result))
-        return returned(_read_out(result), self._convert)
+        return convert_value(_read_out(result), self._convert)
 
-    async def _awaited(self, awaitable: Awaitable[Any]) -> Returned:
+    async def _awaited(self, awaitable: Awaitable[Any]) -> ConvertedValue:
         result = await awaitable
         result = await acollect(result) if hasattr(result, "__anext__") else _read_out(result)
-        return returned(result, self._convert)
+        return convert_value(result, self._convert)
 
 
 def _read_out(result: Any) -> Any:

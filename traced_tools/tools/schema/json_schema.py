@@ -33,7 +33,7 @@ _MOST_PROBLEMS = 10
 _MOST_NAMED = 20
 
 
-class Problem(NamedTuple):
+class ArgumentProblem(NamedTuple):
     """One thing that is wrong: where, what was expected (in words for the model), and the value, which is not shown."""
 
     path: tuple[str | int, ...]
@@ -41,10 +41,10 @@ class Problem(NamedTuple):
     value: Any
 
     def __repr__(self) -> str:
-        return f"<Problem: {self.text}>"
+        return f"<ArgumentProblem: {self.text}>"
 
 
-_UNCHECKABLE = Problem((), "could not be checked; send simpler values", None)
+_UNCHECKABLE = ArgumentProblem((), "could not be checked; send simpler values", None)
 
 
 class SchemaCheck:
@@ -67,7 +67,7 @@ class SchemaCheck:
         """Whether the schema is valid and its references lead somewhere; if not, nothing is checked against it."""
         return self._validator is not None
 
-    def problems(self, value: Any) -> list[Problem]:
+    def problems(self, value: Any) -> list[ArgumentProblem]:
         """Return what is wrong with `value`, as `json.loads` returns it: the first problems, ordered by path."""
         if self._validator is None:
             return []
@@ -93,7 +93,7 @@ class SchemaCheck:
             return None
 
 
-def _found(validator: Any, value: Any) -> list[Problem]:
+def _found(validator: Any, value: Any) -> list[ArgumentProblem]:
     unique = {(each.path, each.text): each for error in validator.iter_errors(value) for each in _problems(error)}
     return sorted(unique.values(), key=_place)[:_MOST_PROBLEMS]
 
@@ -125,23 +125,25 @@ def _look_up_references(resource: SchemaResource, resolver: Any) -> None:
         _look_up_references(each, resolver)
 
 
-def _place(problem: Problem) -> list[tuple[bool, str | int]]:
+def _place(problem: ArgumentProblem) -> list[tuple[bool, str | int]]:
     return [(isinstance(step, str), step) for step in problem.path]
 
 
 # From an error of the validator's to problems.
 
 
-def _problems(error: ValidationError) -> list[Problem]:
+def _problems(error: ValidationError) -> list[ArgumentProblem]:
     """Say what is wrong in our words: the error's own quote the value."""
     found = _SEVERAL.get(error.validator, _one)(error)
     if not _is_about_a_name(error):
         return found
-    return [Problem((*path, value), f"is no allowed field name: it {text}", value) for path, text, value in found]
+    return [
+        ArgumentProblem((*path, value), f"is no allowed field name: it {text}", value) for path, text, value in found
+    ]
 
 
-def _one(error: ValidationError, text: str = "") -> list[Problem]:
-    return [Problem(tuple(error.absolute_path), text or _text(error), error.instance)]
+def _one(error: ValidationError, text: str = "") -> list[ArgumentProblem]:
+    return [ArgumentProblem(tuple(error.absolute_path), text or _text(error), error.instance)]
 
 
 def _text(error: ValidationError) -> str:
@@ -175,16 +177,16 @@ def _is_about_a_name(error: ValidationError) -> bool:
 # Keywords that name other places than the value they stand at.
 
 
-def _missing(error: ValidationError) -> list[Problem]:
+def _missing(error: ValidationError) -> list[ArgumentProblem]:
     """Name every missing field: the validator reports each of them, but only in its text."""
     path, value = tuple(error.absolute_path), error.instance
-    return [Problem((*path, name), "is required", value) for name in error.validator_value if name not in value]
+    return [ArgumentProblem((*path, name), "is required", value) for name in error.validator_value if name not in value]
 
 
-def _missing_beside(error: ValidationError) -> list[Problem]:
+def _missing_beside(error: ValidationError) -> list[ArgumentProblem]:
     path, value = tuple(error.absolute_path), error.instance
     return [
-        Problem((*path, name), f"is required when {given} is given", value)
+        ArgumentProblem((*path, name), f"is required when {given} is given", value)
         for given, needed in error.validator_value.items()
         if given in value and isinstance(needed, list)
         for name in needed
@@ -192,19 +194,19 @@ def _missing_beside(error: ValidationError) -> list[Problem]:
     ]
 
 
-def _unknown(error: ValidationError) -> list[Problem]:
+def _unknown(error: ValidationError) -> list[ArgumentProblem]:
     path, value = tuple(error.absolute_path), error.instance
     known = error.schema.get("properties", {})
     patterns = error.schema.get("patternProperties", {})
     text = f"{UNKNOWN_FIELD}; known fields: {_listed(known)}"
     return [
-        Problem((*path, name), text, value[name])
+        ArgumentProblem((*path, name), text, value[name])
         for name in value
         if name not in known and not any(re.search(pattern, name) for pattern in patterns)
     ]
 
 
-def _no_alternative(error: ValidationError) -> list[Problem]:
+def _no_alternative(error: ValidationError) -> list[ArgumentProblem]:
     """Say what is wrong with the alternative that was most likely meant, or what all of them ask for."""
     if not error.context:
         return _one(error, "fits more than one of the allowed forms, and must fit exactly one")
@@ -219,7 +221,7 @@ def _no_alternative(error: ValidationError) -> list[Problem]:
     return nearest[0] if len(nearest) == 1 else _one(error, "fits none of the allowed forms")
 
 
-def _ask_one_thing(told: list[list[Problem]], path: tuple[str | int, ...]) -> bool:
+def _ask_one_thing(told: list[list[ArgumentProblem]], path: tuple[str | int, ...]) -> bool:
     """Whether each alternative asks one thing of the value itself, so that one sentence tells them all."""
     firsts = [each[0] for each in told if len(each) == 1]
     fit = [first.path == path and first.text.startswith("must be ") for first in firsts]
@@ -232,7 +234,7 @@ def _distance(form: list[ValidationError]) -> tuple[bool, int, int]:
     return other_type, sum(error.validator in ("const", "enum") for error in form), len(form)
 
 
-_SEVERAL: dict[str | None, Callable[[ValidationError], list[Problem]]] = {
+_SEVERAL: dict[str | None, Callable[[ValidationError], list[ArgumentProblem]]] = {
     "required": _missing,
     "dependentRequired": _missing_beside,
     "dependencies": _missing_beside,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, Problem
+from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, ArgumentProblem
 
 _MOST_LOOKED_AT = 1_000
 _MOST_WAYS = 32
@@ -94,12 +94,12 @@ _Way = tuple[tuple[str | int, bool], ...]
 class _Found(NamedTuple):
     """A problem, its type, and where on its path pydantic names the form of a union: (length of the path, form)."""
 
-    problem: Problem
+    problem: ArgumentProblem
     kind: str
     forms: tuple[tuple[int, str | int], ...] = ()
 
 
-def problems_of(error: ValidationError, data: Any) -> tuple[list[Problem], list[FieldPath]]:
+def problems_of(error: ValidationError, data: Any) -> tuple[list[ArgumentProblem], list[FieldPath]]:
     """Return what is wrong with `data`, and the paths of all that is null and must not be.
 
     Unless too much is wrong to look at it all, nulls are those of each form of a union, and not only of the one that
@@ -107,10 +107,10 @@ def problems_of(error: ValidationError, data: Any) -> tuple[list[Problem], list[
     """
     errors = error.errors(include_url=False)
     found = [_found(each, data) for each in errors[:_MOST_LOOKED_AT]]
-    return _told(found), nulls_of(each.problem for each in found) if len(errors) == len(found) else []
+    return _told(found), null_paths_of(each.problem for each in found) if len(errors) == len(found) else []
 
 
-def nulls_of(problems: Iterable[Problem]) -> list[FieldPath]:
+def null_paths_of(problems: Iterable[ArgumentProblem]) -> list[FieldPath]:
     """Return the paths of what is null and must not be."""
     return [each.path for each in problems if each.value is None and each.path]
 
@@ -126,7 +126,7 @@ def _found(error: Mapping[str, Any], data: Any) -> _Found:
         else:
             forms.append((len(path), key))
     field, text = _field_and_text(error)
-    return _Found(Problem((*path, *missing, *field), text, value), kind, tuple(forms))
+    return _Found(ArgumentProblem((*path, *missing, *field), text, value), kind, tuple(forms))
 
 
 # The way to a field. Pydantic's own leads through names of its own, such as those of the forms of a union.
@@ -165,14 +165,14 @@ def _holds(data: Any, key: str | int) -> bool:
 # Unions: pydantic says of each form why the value is not of it.
 
 
-def _told(found: Sequence[_Found]) -> list[Problem]:
+def _told(found: Sequence[_Found]) -> list[ArgumentProblem]:
     groups: dict[Any, list[_Found]] = {}
     for index, each in enumerate(found):
         groups.setdefault(each.problem.path[: each.forms[0][0]] if each.forms else index, []).append(each)
     return [problem for group in groups.values() for problem in _of_group(group)]
 
 
-def _of_group(found: Sequence[_Found]) -> list[Problem]:
+def _of_group(found: Sequence[_Found]) -> list[ArgumentProblem]:
     if not found[0].forms:
         return [found[0].problem]
     forms: dict[str | int, list[_Found]] = {}
@@ -181,7 +181,7 @@ def _of_group(found: Sequence[_Found]) -> list[Problem]:
     return _of_union(found[0].problem.path[: found[0].forms[0][0]], list(forms.values()))
 
 
-def _of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[Problem]:
+def _of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[ArgumentProblem]:
     """Return what all forms ask for, or what is wrong with the one that was most likely meant."""
     if all(len(form) == 1 and form[0].problem.path == path for form in forms):
         alike = forms
@@ -192,7 +192,11 @@ def _of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[Proble
         return shared
     distances = [_distance(form) for form in alike]
     nearest = [each for each, distance in zip(told, distances, strict=True) if distance == min(distances)]
-    return nearest[0] if len(nearest) == 1 else [Problem(path, f"{_NO_FORM}: {_alternatives(path, nearest)}", None)]
+    return (
+        nearest[0]
+        if len(nearest) == 1
+        else [ArgumentProblem(path, f"{_NO_FORM}: {_alternatives(path, nearest)}", None)]
+    )
 
 
 def _is_of_another_type(path: FieldPath, form: Sequence[_Found]) -> bool:
@@ -204,14 +208,14 @@ def _distance(form: Sequence[_Found]) -> tuple[int, int]:
     return sum(each.kind in _OF_VALUES for each in form), len(form)
 
 
-def _shared(told: Sequence[Sequence[Problem]]) -> list[Problem]:
+def _shared(told: Sequence[Sequence[ArgumentProblem]]) -> list[ArgumentProblem]:
     """Return what is wrong with the fields that are wrong in each form, one sentence for all of them."""
     by_path = [{problem.path: problem for problem in problems} for problems in told]
     everywhere = [[each.get(path) for each in by_path] for path in by_path[0]]
     return [one for problems in everywhere if (one := _one_of(problems)) is not None]
 
 
-def _one_of(problems: Sequence[Problem | None]) -> Problem | None:
+def _one_of(problems: Sequence[ArgumentProblem | None]) -> ArgumentProblem | None:
     given = [each for each in problems if each is not None]
     texts = list(dict.fromkeys(each.text for each in given))
     if len(given) < len(problems):
@@ -222,7 +226,7 @@ def _one_of(problems: Sequence[Problem | None]) -> Problem | None:
     return given[0]._replace(text=" or ".join([texts[0], *asked]))
 
 
-def _alternatives(path: FieldPath, told: Sequence[Sequence[Problem]]) -> str:
+def _alternatives(path: FieldPath, told: Sequence[Sequence[ArgumentProblem]]) -> str:
     forms = [
         " and ".join(f"{'.'.join(map(str, each.path[len(path) :])) or 'it'} {each.text}" for each in form[:_MOST_FORMS])
         for form in told[:_MOST_FORMS]

@@ -70,7 +70,7 @@ class References:
         """
         root = self._schema(self._root, _resolver(self._root, self._draft))
         if isinstance(root, dict) and "$ref" in root:
-            root = merged(self._defined().get(root["$ref"], {}), without(root, ("$ref",)))
+            root = merge_schemas(self._defined().get(root["$ref"], {}), without_keywords(root, ("$ref",)))
         if not isinstance(root, dict):
             raise ToolDefinitionError("the arguments need a schema, not true or false")
         definitions = {address.removeprefix(_DEFINED): body for address, body in self._defined().items()}
@@ -83,12 +83,12 @@ class References:
         if not isinstance(schema, dict):
             return schema
         self._check(schema)
-        own = without(schema, ("$ref", *_PLACES))
+        own = without_keywords(schema, ("$ref", *_PLACES))
         inner = {key: _changed(key, value, lambda each: self._below(each, resolver)) for key, value in own.items()}
         if "$ref" not in schema:
             return inner
         inline = self._inline or schema is self._root or not own.keys() <= ANNOTATIONS
-        return merged(self._definition(schema["$ref"], resolver, inline=inline), inner)
+        return merge_schemas(self._definition(schema["$ref"], resolver, inline=inline), inner)
 
     def _below(self, schema: Any, resolver: Resolver[Any]) -> Any:
         if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
@@ -165,24 +165,24 @@ def _changed(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
     return value
 
 
-def without(schema: Mapping[str, Any], keywords: Iterable[str]) -> dict[str, Any]:
+def without_keywords(schema: Mapping[str, Any], keywords: Iterable[str]) -> dict[str, Any]:
     """Return a schema without some of its keywords."""
     return {key: value for key, value in schema.items() if key not in keywords}
 
 
-def fit_together(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def can_merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether the keywords of two schemas, put into one, ask what both ask."""
     contradicting = [key for key in one.keys() & other.keys() - ANNOTATIONS if one[key] != other[key]]
     return not contradicting and not (one.keys() & _ENTANGLED and other.keys() & _ENTANGLED)
 
 
-def merged(definition: Any, siblings: dict[str, Any]) -> Any:
+def merge_schemas(definition: Any, siblings: dict[str, Any]) -> Any:
     """Return one schema for a definition and what stands beside the reference to it."""
     if not siblings:
         return definition
     if not isinstance(definition, dict):
         return siblings if definition else False
-    if fit_together(definition, siblings):
+    if can_merge(definition, siblings):
         return {**definition, **siblings}
     also = siblings.get("allOf")
     return {**siblings, "allOf": [*(also if isinstance(also, list) else ()), definition]}

@@ -144,7 +144,7 @@ class Parameter:
         else:
             self.hint = _without_default(field, described)
 
-    def left_out(self) -> Any:
+    def default_if_omitted(self) -> Any:
         """Return what it is when left out and the function has no default of its own; made anew each time."""
         if self._field.is_required():
             return None

@@ -32,7 +32,7 @@ _UNKNOWN = object()
 _ABSENT = object()
 
 
-def json_value(value: Any, written: Any = _UNKNOWN) -> Any:
+def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
 
     Models and dataclasses become objects with the names that the schema gives their fields, sets become sorted lists,
@@ -53,28 +53,28 @@ def json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {name: json_value(each, _part(written, name)) for name, each in _named(value)}
+        return {name: to_json_value(each, _part(written, name)) for name, each in _named(value)}
     if isinstance(value, _ARRAYS):
-        return [json_value(each, _part(written, index)) for index, each in enumerate(value)]
+        return [to_json_value(each, _part(written, index)) for index, each in enumerate(value)]
     if isinstance(value, _SETS):
-        return sorted((json_value(each, _part(written, None)) for each in value), key=canonical_text)
+        return sorted((to_json_value(each, _part(written, None)) for each in value), key=canonical_text)
     if isinstance(value, Enum):
-        return json_value(value.value, written)
+        return to_json_value(value.value, written)
     if isinstance(value, RootModel):
-        return json_value(value.root, written)
+        return to_json_value(value.root, written)
     if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return {name: json_value(each, _part(written, name)) for name, each in _fields(value)}
+        return {name: to_json_value(each, _part(written, name)) for name, each in _fields(value)}
     if isinstance(value, Decimal):
         return _number(value)
     if hasattr(value, "get_secret_value"):
-        return json_value(value.get_secret_value(), written)
+        return to_json_value(value.get_secret_value(), written)
     return _leaf(value, written)
 
 
 def _leaf(value: Any, written: Any) -> Any:
     if written is not _UNKNOWN and isinstance(value, ValidatorIterator):
         with suppress(ValueError):  # an item does not fit, as the tool will find as well
-            return [json_value(each, written) for each in value]
+            return [to_json_value(each, written) for each in value]
     elif not hasattr(value, "__next__"):  # reading an iterator would use it up
         with suppress(Exception):  # a serializer of the developer's own may raise anything
             serializer = _serializer(type(value))  # type: ignore[arg-type]  # mypy: a class has no hash
