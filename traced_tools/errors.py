@@ -2,26 +2,26 @@
 
     TracedToolsError
     ├── ConfigurationError        a setting that cannot work
-    ├── AdvisorChainError         advisors that do not fit together
-    ├── NeedsEventLoop            a blocking run awaited something only asyncio can run
+    ├── AdvisorChainError         advisors that cannot be combined
+    ├── NeedsEventLoop            a blocking run awaited something that needs asyncio
     ├── ToolDefinitionError       a tool that cannot be offered to a model
-    ├── InvalidArguments          arguments that do not fit a tool's schema
+    ├── InvalidArguments          arguments that are invalid under a tool's schema
     ├── ToolTimeout               a tool took longer than its time-out
-    ├── ToolNotFoundError         a name that is no tool's
-    ├── ToolExecutionError        a tool failed and the policy says: raise
-    ├── LoopLimitExceeded         a limit of the run was broken and the policy says: raise
+    ├── ToolNotFoundError         no tool has this name
+    ├── ToolExecutionError        a tool failed and the error policy is to raise
+    ├── LoopLimitExceeded         a run exceeded a limit and the limit policy is to raise
     ├── ModelError                the model could not answer
     │   ├── ModelTimeout          no answer in time
     │   ├── RateLimited           429
     │   ├── AuthenticationError   401, 403
     │   ├── InvalidRequest        400, 404, 422
-    │   └── InvalidResponse       an answer that cannot be understood
+    │   └── InvalidResponse       a response that cannot be parsed
     ├── ExportFailed              events could not be sent (`traced_tools.events`)
-    └── AuditError                what is wrong with an audit trail
+    └── AuditError                an audit trail that cannot be read or written
         └── AuditUnavailable      a record did not become durable in time
 
-No message holds a prompt, an answer, an argument, a result or another exception's text: messages travel into logs and
-into the spans of whoever catches them. What a provider answered is on `ModelError.body` alone.
+No message contains a prompt, an answer, an argument, a result or another exception's text, because messages end up in
+logs and spans. Only `ModelError.body` contains the provider's response.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_OF_BODY: Final = 16_384
-"""The most characters of a body that a `ModelError` keeps."""
+_MAX_BODY_CHARACTERS: Final = 16_384
 _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 
 
 class TracedToolsError(Exception):
-    """The base of every error this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 def _rebuilt(kind: type[TracedToolsError], args: tuple[Any, ...], state: dict[str, Any]) -> TracedToolsError:
-    """Make an error anew on the other side of a pickle, without its constructor, which takes other arguments."""
+    """Rebuild a pickled error without calling its constructor, which takes other arguments than `args`."""
     error = kind.__new__(kind)
     error.args = args
     error.__dict__.update(state)
@@ -58,7 +57,7 @@ def _rebuilt(kind: type[TracedToolsError], args: tuple[Any, ...], state: dict[st
 
 
 def picklable(value: T) -> T | None:
-    """Return `value`, or None if it cannot be pickled and read again, as many exceptions cannot."""
+    """Return `value`, or None if it cannot be pickled and unpickled; many exceptions cannot."""
     import pickle  # imported here: most processes never need it
 
     try:
@@ -69,35 +68,35 @@ def picklable(value: T) -> T | None:
 
 
 class ConfigurationError(TracedToolsError, ValueError):
-    """A setting that cannot work; the text names the setting and what is accepted."""
+    """A setting that cannot work. The text names the setting and the accepted values."""
 
 
 class AdvisorChainError(TracedToolsError):
-    """Advisors that do not fit together, such as two tool loops in one chain."""
+    """Advisors that cannot be combined, such as two tool loops in one chain."""
 
 
 class NeedsEventLoop(TracedToolsError, RuntimeError):
-    """A blocking run awaited something that only an asyncio event loop can finish."""
+    """A blocking run awaited something that needs an asyncio event loop."""
 
 
 class ToolDefinitionError(TracedToolsError, ValueError):
-    """A tool that cannot be offered to a model; the text names the tool and says what to change."""
+    """A tool that cannot be offered to a model. The text names the tool and what to change."""
 
 
 class InvalidArguments(TracedToolsError):
-    """Arguments that do not fit a tool's schema.
+    """Arguments that are invalid under a tool's schema.
 
-    `problems` tells the model which field and what was expected. It may name fields that the model made up, so the text
-    of the error itself does not repeat it.
+    `problems` is written for the model: it names each invalid field and what is expected there. It may quote field
+    names that the model invented, so the text of the error does not repeat it.
     """
 
     def __init__(self, problems: str) -> None:
-        super().__init__("the arguments do not fit the tool's schema; .problems tells where")
+        super().__init__("the arguments are invalid under the tool's schema; see .problems")
         self.problems = problems
 
 
 class ToolTimeout(TracedToolsError, TimeoutError):
-    """A tool took longer than its time-out; its result, should there ever be one, is dropped."""
+    """A tool took longer than its time-out. A result that it returns later is dropped."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the tool took longer than its time-out of {seconds:g} s")
@@ -105,15 +104,15 @@ class ToolTimeout(TracedToolsError, TimeoutError):
 
 
 class ToolNotFoundError(TracedToolsError):
-    """A name that is no tool's: the model named one the request does not carry, or `tools=` one nobody can resolve."""
+    """No tool has this name: the model called a tool not in the request, or a name in `tools=` cannot be resolved."""
 
 
 class ToolExecutionError(TracedToolsError):
-    """A tool failed and the error policy says that the run must fail with it.
+    """A tool failed and the error policy (`ToolErrors`) makes the run fail with it.
 
-    The text names the tool and the error's type only. The tool's own exception, whose text may quote its arguments, is
-    on `original` and is deliberately not chained: loggers and spans print chains. A pickled error has None there if
-    the exception cannot be pickled.
+    The text names only the tool and the type of the error. `original` is the tool's exception, whose text may quote
+    the arguments. It is not chained, because loggers and spans print chained exceptions. In a pickled error, `original`
+    is None if the exception cannot be pickled.
     """
 
     def __init__(self, tool_name: str, error_type: str, original: BaseException | None = None) -> None:
@@ -127,11 +126,14 @@ class ToolExecutionError(TracedToolsError):
 
 
 class LoopLimitExceeded(TracedToolsError):
-    """A limit of the run was broken and `LoopLimits(on_limit="raise")` is in force.
+    """A run exceeded a limit and `LoopLimits(on_limit="raise")` applies.
 
-    `limit` is the stop reason (such as `max_iterations`), `response` what the run had reached, and `tool_name` the tool
-    whose call broke a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the model wrote it. By hand,
-    `response` is the one whose calls were executed, and `result` the `ToolExecutionResult`; in a run `result` is None.
+    Attributes:
+        limit: the stop reason, such as `max_iterations`.
+        response: the response that the run had reached. From `execute_tool_calls`, the response whose calls it ran.
+        tool_name: the tool whose call exceeded a limit of single tools (`max_calls_per_tool`, `repeated_call`), as the
+            model wrote it; None for other limits.
+        result: the result of `execute_tool_calls`; None in a run.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class LoopLimitExceeded(TracedToolsError):
         result: ToolExecutionResult | None = None,
     ) -> None:
         where = "response" if result is None else "result"
-        super().__init__(f"the run reached its limit {limit}; what it had is on .{where}")
+        super().__init__(f"the run reached its limit {limit}; see .{where}")
         self.limit = limit
         self.response = response
         self.tool_name = tool_name
@@ -153,14 +155,15 @@ class ModelError(TracedToolsError):
     """The model could not answer.
 
     Args:
-        problem: what happened, in words of ours; never the provider's own message.
+        problem: what happened, in this package's words; never the provider's message.
         provider: the provider's name as in `gen_ai.provider.name`.
-        status_code: HTTP status, when there was one.
+        status_code: HTTP status code, if there was a response.
         retryable: whether the same request may succeed later.
-        request_id: the provider's id of the request, for its support desk.
-        code: the provider's short error code or type; anything longer than a code is left out.
-        retry_after: seconds the provider asked to wait, when it said so.
-        body: what the provider answered, or the event of a stream that is wrong, when there is one. It may quote the
+        request_id: the provider's id of the request, for its support.
+        code: the provider's error code or type; None if it is longer than 64 characters or contains other characters
+            than a code.
+        retry_after: seconds to wait before a retry, if the provider sent them.
+        body: the body of the provider's response, or the invalid event of a stream, if there is one. It may quote the
             prompt. The attribute `body` holds its first 16,384 characters; the error's text and its `repr` do not.
     """
 
@@ -179,8 +182,8 @@ class ModelError(TracedToolsError):
         self.provider = provider
         self.status_code = status_code
         self.retryable = retryable
-        self.request_id = _short(request_id)
-        self.code = _short(code)
+        self.request_id = _code_or_none(request_id)
+        self.code = _code_or_none(code)
         self.retry_after = retry_after
         self.body = body
         facts = {"status": status_code, "code": self.code, "request id": self.request_id}
@@ -189,16 +192,16 @@ class ModelError(TracedToolsError):
 
     @property
     def body(self) -> str | None:
-        """What the provider answered, or its first 16,384 characters; None when no answer is known."""
+        """The first 16,384 characters of the provider's response; None if there is none."""
         return self._body.text
 
     @body.setter
     def body(self, body: str | bytes | None) -> None:
         if body is not None:
-            body = body[: 4 * MOST_OF_BODY]  # a character is at most four bytes
+            body = body[: 4 * _MAX_BODY_CHARACTERS]  # a character is at most four bytes
             body = body if isinstance(body, str) else body.decode("utf-8", "replace")
-            body = body[:MOST_OF_BODY]
-        self._body = _Unshown(body)
+            body = body[:_MAX_BODY_CHARACTERS]
+        self._body = _HiddenText(body)
 
 
 class ModelTimeout(ModelError):
@@ -206,24 +209,24 @@ class ModelTimeout(ModelError):
 
 
 class RateLimited(ModelError):
-    """The provider refused the request because there were too many (429)."""
+    """The provider refused the request because of its rate limit (429)."""
 
 
 class AuthenticationError(ModelError):
-    """The provider refused the key, or the key may not use this model (401, 403)."""
+    """The provider refused the API key, or the key may not use this model (401, 403)."""
 
 
 class InvalidRequest(ModelError):
-    """The provider refused the request as wrong (400, 404, 422)."""
+    """The provider refused the request as invalid (400, 404, 422)."""
 
 
 class InvalidResponse(ModelError):
-    """The provider's answer cannot be understood, was cut short, or carried an error object."""
+    """The provider's response cannot be parsed, is incomplete, or contains an error object."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Unshown:
-    """A text that no `repr` shows, such as that of an error's attributes in a log."""
+class _HiddenText:
+    """A text that `repr` does not show, for loggers that print an error's attributes."""
 
     text: str | None
 
@@ -231,23 +234,23 @@ class _Unshown:
         return "None" if self.text is None else f"<{len(self.text)} characters>"
 
 
-def _short(value: object) -> str | None:
-    """A provider's code or id, if it looks like one: free text could quote the prompt."""
+def _code_or_none(value: object) -> str | None:
+    """Return a provider's code or id if it looks like one, else None: free text could quote the prompt."""
     text = None if value is None else str(value)
     return text if text is not None and _SHORT_CODE.fullmatch(text) else None
 
 
 class Abandoned(BaseException):
-    """Thrown into a flow whose consumer went away: a stream left by `break`, a run that was closed.
+    """Thrown into a flow whose consumer stopped: a stream left by `break`, a closed or cancelled run.
 
-    Not an error and never seen by a caller. Unlike `GeneratorExit`, which Python itself throws, it reaches the
-    innermost `await`, and what the flow awaits while it cleans up is still performed.
+    It is not an error and callers never see it. Unlike `GeneratorExit`, it reaches the innermost `await`, and awaits in
+    the flow's clean-up are still performed.
     """
 
 
 class AuditError(TracedToolsError):
-    """What is wrong with an audit trail: a store that cannot be read, a key that is missing, a record not there."""
+    """An audit trail that cannot be read or written: no store, a wrong key, a missing record."""
 
 
 class AuditUnavailable(AuditError):
-    """A record did not become durable in time, so that what it precedes must not be taken as recorded."""
+    """A record did not become durable in time, so the step after it must not be treated as recorded."""

@@ -175,7 +175,7 @@ def test_b109_the_limit_of_a_tool_raises_an_error_with_its_name_and_what_there_i
     assert [each.content for each in error.response.tool_results if each.ok] == ["1", "1", "2", "2"]
     assert error.response.tool_results[3].decision == "limited"
     assert isinstance(error.response.messages[-1], ToolMessage)
-    assert str(error) == "the run reached its limit max_calls_per_tool; what it had is on .response"
+    assert str(error) == "the run reached its limit max_calls_per_tool; see .response"
 
 
 @each_mode

@@ -1,4 +1,4 @@
-"""Checks of what a user passes in: one clear error that names the argument and what is accepted."""
+"""Checks of arguments that users pass; each error names the argument and the accepted values."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 
 def expect(argument: str, value: object, types: type | tuple[type, ...], accepted: str) -> None:
-    """Raise `TypeError` unless `value` is of `types`; the value itself never appears in the text."""
-    if not isinstance(value, types) or isinstance(value, type):  # a class has its objects' methods, and passes for one
+    """Raise `TypeError` unless `value` is an instance of `types`; the text never contains the value."""
+    if not isinstance(value, types) or isinstance(value, type):  # a class passes the check of a protocol
         raise TypeError(f"{argument} must be {accepted}, not {_kind(value)}")
 
 
 def expect_each(argument: str, values: Iterable[object], types: type | tuple[type, ...], accepted: str) -> None:
-    """Raise `TypeError` naming the first item of `values` that is not of `types`."""
+    """Raise `TypeError` for the first item of `values` that is not an instance of `types`."""
     expect(argument, values, Iterable, f"a sequence of {accepted}")
     for index, value in enumerate(values):
         expect(f"{argument}[{index}]", value, types, accepted)
 
 
 def expect_callable(argument: str, value: Callable[..., Any] | None) -> None:
-    """Raise `TypeError` unless `value` is None or can be called."""
+    """Raise `TypeError` unless `value` is None or callable."""
     if value is not None and not callable(value):
         raise TypeError(f"{argument} must be callable, not {_kind(value)}")
 
 
 def expect_whole(argument: str, value: object, least: int) -> None:
-    """Raise `TypeError` unless `value` is an int (and no bool), `ValueError` if it is below `least`."""
+    """Raise `TypeError` unless `value` is an int and not a bool, `ValueError` if it is below `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument} must be an int, not {_kind(value)}")
     if value < least:
@@ -34,7 +34,7 @@ def expect_whole(argument: str, value: object, least: int) -> None:
 
 
 def expect_positive(argument: str, value: float | None) -> None:
-    """Raise `ValueError` unless `value` is None or a number above zero."""
+    """Raise `TypeError` unless `value` is None or a number, `ValueError` unless it is above zero."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -44,7 +44,7 @@ def expect_positive(argument: str, value: float | None) -> None:
 
 
 def checked_mapping(argument: str, values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a copy of `values`, empty for None; raises an error that names the argument if a key is no name."""
+    """Return a copy of `values`, empty for None; raise `TypeError` or `ValueError` for an invalid mapping or a blank key."""
     if values is None:
         return {}
     expect(argument, values, Mapping, "a mapping of names to values")

@@ -1,4 +1,4 @@
-"""Makes names of files durable."""
+"""Makes file names durable."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, such as that of a new file."""
-    with suppress(OSError):  # a folder that this process may not read, or a system that cannot sync folders
+    """Make the names in a folder durable, such as the name of a new file."""
+    with suppress(OSError):  # the process may not read the folder, or the system cannot sync folders
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""A memory for what is made of objects that have no hash."""
+"""A cache for values derived from objects that have no hash."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 V = TypeVar("V")
 
-_MOST_KEPT = 4096
+_MAX_ENTRIES = 4096
 
 
 class IdentityCache(Generic[T, V]):
-    """Makes something of each object once and keeps it, for objects that have no hash, such as tool definitions.
+    """Memoizes a function by the identity of its argument, for objects without a hash, such as tool definitions.
 
     Args:
-        make: makes it; what it raises is raised and not kept.
+        make: the function; its exceptions are raised and not cached.
     """
 
     def __init__(self, make: Callable[[T], V]) -> None:
@@ -23,11 +23,11 @@ class IdentityCache(Generic[T, V]):
         self._made: dict[int, tuple[T, V]] = {}
 
     def __call__(self, item: T) -> V:
-        """Return what is made of `item`."""
+        """Return `make(item)`, from the cache if it is there."""
         made = self._made.get(id(item))
         if made is None:
-            if len(self._made) >= _MOST_KEPT:
+            if len(self._made) >= _MAX_ENTRIES:
                 self._made.clear()
-            # the item is kept with it: as long as it lives, its id is no other object's
+            # the entry keeps the item alive, so that no other object gets its id
             made = self._made[id(item)] = (item, self._make(item))
         return made[1]

@@ -10,14 +10,14 @@ from uuid import UUID
 
 _VERSION_AND_VARIANT: Final = 0x7 << 76 | 0b10 << 62
 _RANDOM: Final = Random()
-"""Of our own, so that a seed the application sets makes no ids that were there before.
+"""A private generator, so that ids don't repeat if an application seeds Python's shared one.
 
-The system is asked once, for the seed: asked for each id, it would each time let go of the interpreter's lock.
+It asks the system for randomness once, for its seed. Asking for each id would release the interpreter's lock each time.
 """
 
 
 def time_ordered_id() -> str:
-    """Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, 12 of their fraction, then random bits."""
+    """Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, 12 bits of their fraction, random bits."""
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     fraction = (rest << 12) // 1_000_000
     bits = milliseconds << 80 | _VERSION_AND_VARIANT | fraction << 64 | _RANDOM.getrandbits(62)
@@ -26,7 +26,7 @@ def time_ordered_id() -> str:
 
 
 def time_of_id(text: object) -> int | None:
-    """Return the Unix milliseconds that an id of version 7 holds; None for any other value."""
+    """Return the Unix milliseconds in a UUID of version 7; None for any other value."""
     try:
         found = UUID(text) if isinstance(text, str) else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""A faster `__init__` for frozen dataclasses that are made on the hot path."""
+"""A faster `__init__` for frozen dataclasses that are created on the hot path."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ T = TypeVar("T")
 def quick_init(kind: type[T]) -> type[T]:
     """Give a frozen dataclass with slots an `__init__` of the same signature that takes half the time.
 
-    The `__init__` that `dataclass` generates calls `object.__setattr__`, which looks up each slot by its name. This one
-    calls the slots. A run makes several such objects in an iteration, and two for each piece of a streamed answer.
+    The `__init__` that `dataclass` generates calls `object.__setattr__`, which looks up each slot by name. This one
+    calls the slot descriptors. A run creates several such objects per iteration, and two per streamed chunk.
     """
     original: Any = kind.__init__
     parameters = inspect.signature(original).parameters

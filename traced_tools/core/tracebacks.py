@@ -1,7 +1,7 @@
-"""What a traceback shows of a run: the frames of the application's code, and none of the package's but the last.
+"""Shortens the tracebacks of errors that leave a run: the application's frames and the package's last frame remain.
 
-Between two functions of the application stand a dozen of the package's, which are the same in every run. With
-`TRACED_TOOLS_DEBUG=1` in the environment, an error that leaves a run shows them.
+Between two functions of the application, a run has a dozen frames of this package, always the same ones. With
+`TRACED_TOOLS_DEBUG=1` in the environment, tracebacks keep them.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Final
 
 DEBUG: Final = "TRACED_TOOLS_DEBUG"
 ON: Final = ("1", "true")
-"""What a variable of the package's holds where a switch is on, in lower case."""
+"""The values, in lower case, that switch a boolean environment variable of this package on."""
 _PACKAGE: Final = __name__.partition(".")[0]
 
-# not the attributes of an error: its class may forbid to set them, as a frozen dataclass does, or have others instead
+# the descriptors: an error's class may forbid setting the attributes, as a frozen dataclass does, or shadow them
 _FIELDS: Final = vars(BaseException)
 _TRACEBACK, _CAUSE, _CONTEXT = (_FIELDS[name] for name in ("__traceback__", "__cause__", "__context__"))
 _SUPPRESSES_CONTEXT = _FIELDS["__suppress_context__"]
 
 
 def is_debugging() -> bool:
-    """Whether the environment asks for what helps to debug the application, exception texts in the log included."""
+    """Return whether `TRACED_TOOLS_DEBUG` is on: full tracebacks, and exception texts in the log."""
     return os.environ.get(DEBUG, "").strip().lower() in ON
 
 
 def shorten_traceback(error: BaseException) -> None:
-    """Leave the package's own frames out of the traceback of `error` and of those it came from, but for the last."""
+    """Remove this package's frames except the last from the traceback of `error` and of its causes and contexts."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
@@ -37,7 +37,7 @@ def shorten_traceback(error: BaseException) -> None:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an error, whatever its class makes of the attribute."""
+    """Return the traceback of an error, even if its class shadows `__traceback__`."""
     found: TracebackType | None = _TRACEBACK.__get__(error)
     return found
 
