@@ -44,7 +44,7 @@ def expect_positive(argument: str, value: float | None) -> None:
 
 
 def checked_mapping(argument: str, values: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return a copy of `values`, empty for None; raise `TypeError` or `ValueError` for an invalid mapping or a blank key."""
+    """Return a copy of `values`, empty for None; raise `TypeError` or `ValueError` for a wrong type or a blank name."""
     if values is None:
         return {}
     expect(argument, values, Mapping, "a mapping of names to values")

@@ -13,36 +13,36 @@ NOT_RUN: Final = "The call was not run: "
 _NO_RESULT: Final = f"{NOT_RUN}the conversation went on without its result."
 
 Exchange = tuple[tuple[ToolCall, ...], list[ToolResultPart | None]]
-"""The calls of an answer and the result of each; None for a call without one."""
+"""The calls of one answer, and the result of each call or None."""
 
 
 def with_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the conversation with a result for each call; for a call without one, a result that it was not run.
+    """Return the conversation with a result for each call: a call without one gets a result saying that it did not run.
 
-    Providers refuse a conversation with a call that has no result. Results count if they come directly after the calls.
-    The same tuple is returned if no result is missing.
+    Providers reject a conversation in which a call has no result. Only results directly after the calls count. If no
+    result is missing, the same tuple is returned.
     """
     found: list[Message] = []
-    after = 0  # where the messages begin that are not in `found` yet
+    after = 0  # index of the first message that is not in `found`
     for index, message in enumerate(messages):
         if not isinstance(message, AssistantMessage) or not message.tool_calls:
             continue
         calls, end = message.tool_calls, _end_of_results(messages, index)
-        results = _results(messages[index + 1 : end])
-        if [call.id for call in calls] == [result.call_id for result in results]:  # as almost always
+        results = _results_in(messages[index + 1 : end])
+        if [call.id for call in calls] == [result.call_id for result in results]:  # the common case
             continue
         answers = answers_to(calls, results)
         if None in answers:
             used = {id(each) for each in answers}
             strays = [result for result in results if id(result) not in used]
-            complete = [each or _not_run(call) for call, each in zip(calls, answers, strict=True)]
+            complete = [each or _not_run_result(call) for call, each in zip(calls, answers, strict=True)]
             found += [*messages[after : index + 1], ToolMessage([*complete, *strays])]
             after = end
     return (*found, *messages[after:]) if found else messages
 
 
 def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> list[ToolResultPart | None]:
-    """Return the result of each call: by id, or for a call without an id the next result that belongs to no other."""
+    """Return the result of each call: the one with its id, or for a call without an id the next unused result."""
     by_id: defaultdict[str, deque[ToolResultPart]] = defaultdict(deque)
     for result in results:
         by_id[result.call_id].append(result)
@@ -53,26 +53,26 @@ def answers_to(calls: Iterable[ToolCall], results: Sequence[ToolResultPart]) -> 
 
 
 def exchanges_of_run(messages: Sequence[Message]) -> Iterator[Exchange]:
-    """Give the calls since the last user message, answer by answer, with their results."""
+    """Yield the calls since the last user message and their results, one exchange per answer."""
     places = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
     for index in range(places[-1] + 1 if places else 0, len(messages)):
         message = messages[index]
         if isinstance(message, AssistantMessage) and message.tool_calls:
-            results = _results(messages[index + 1 : _end_of_results(messages, index)])
+            results = _results_in(messages[index + 1 : _end_of_results(messages, index)])
             yield message.tool_calls, answers_to(message.tool_calls, results)
 
 
 def _end_of_results(messages: Sequence[Message], index: int) -> int:
-    """Return where the tool messages end that come directly after the message at `index`."""
+    """Return the end index of the tool messages that directly follow the message at `index`."""
     end = index + 1
     while end < len(messages) and isinstance(messages[end], ToolMessage):
         end += 1
     return end
 
 
-def _results(messages: Iterable[Message]) -> list[ToolResultPart]:
+def _results_in(messages: Iterable[Message]) -> list[ToolResultPart]:
     return [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
 
 
-def _not_run(call: ToolCall) -> ToolResultPart:
+def _not_run_result(call: ToolCall) -> ToolResultPart:
     return ToolResultPart(call_id=call.id or "", name=call.name, content=_NO_RESULT, is_error=True)

@@ -1,4 +1,4 @@
-"""What a tool may know of its call and its caller."""
+"""What a tool can learn about its call and its caller."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 
 class ToolContext(Mapping[str, Any]):
-    """What the caller passed as `tool_context=`, read-only, and which call this is. Never sent to the model.
+    """The caller's `tool_context=` as a read-only mapping, and the identity of the call. Never sent to the model.
 
-    A tool that has a parameter annotated `ToolContext` gets it there.
+    A tool receives it in a parameter annotated `ToolContext`.
 
     Attributes:
         call_id: the call's id.
         tool_name: the tool's name.
-        iteration: the pass of the loop, from 1; 0 outside a loop.
-        conversation_id: the caller's conversation, when it gave one.
+        iteration: the iteration of the loop, from 1; 0 outside a loop.
+        conversation_id: the id of the caller's conversation, if it passed one.
         run_id: the run's id.
-        deadline: when the time of the run, or of this attempt if that is sooner, is over, on the clock of
+        deadline: when the time of the run or of this attempt ends, whichever is first, on the clock of
             `time.monotonic()`; None without a limit.
-        cancelled: whether nobody waits for the tool any more: it was timed out, or the run was cancelled. A blocking
-            tool that takes long should look at it now and then, since nothing else can stop it.
+        cancelled: whether the tool timed out or the run was cancelled. Long-running blocking tools should check it
+            regularly, because nothing else can stop them.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class ToolContext(Mapping[str, Any]):
         self.cancelled = False
 
     def copy(self) -> ToolContext:
-        """Return the same for another attempt, which may be given up while this one goes on."""
+        """Return a copy for another attempt, which can be cancelled separately."""
         return ToolContext(
             self._values,
             call_id=self.call_id,

@@ -1,4 +1,4 @@
-"""What a tool is to the model, and what it is to the loop."""
+"""What the model and the loop know of a tool, and the protocols of tools and resolvers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from traced_tools.core.tool_context import ToolContext
 
 
 class ToolDefinition(Value):
-    """What the model is told of a tool.
+    """A tool as the model sees it.
 
     Args:
-        name: how the model calls it; any printable text. A provider that accepts less is sent a name it accepts.
-        description: what it does and when to use it, in words for the model.
-        input_schema: JSON Schema (draft 2020-12) of its arguments, an object.
+        name: any printable text without surrounding white space. If a provider does not accept it, a derived name that
+            it accepts is sent.
+        description: what the tool does and when to use it, written for the model.
+        input_schema: JSON Schema (draft 2020-12) of the arguments, which are an object.
     """
 
     name: str = Field(min_length=1)
@@ -29,65 +30,67 @@ class ToolDefinition(Value):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not name.isprintable() or name != name.strip():
-            raise ValueError("a tool's name must be printable, without white space around it")
+            raise ValueError("a tool's name must be printable text without surrounding white space")
         return name
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`, validated like a new one. Without another schema, arguments are read alike."""
-        return self._read_alike(super().replace(**changes), "input_schema" in changes)
+        """Return a validated copy with `changes`; it keeps the argument reader unless the schema changes."""
+        copy = super().replace(**changes)
+        return copy if "input_schema" in changes else self._share_reader(copy)
 
     def __copy__(self) -> Self:
-        """Return a copy whose arguments are read alike."""
-        return self._read_alike(super().__copy__(), False)
+        """Return a copy with the same argument reader."""
+        return self._share_reader(super().__copy__())
 
-    def _read_alike(self, copy: Self, has_other_schema: bool) -> Self:
-        if not has_other_schema and (reader := reader_of(self)) is not None:
+    def _share_reader(self, copy: Self) -> Self:
+        if (reader := reader_of(self)) is not None:
             remember_reader(copy, reader)
         return copy
 
 
 class ArgumentReader(Protocol):
-    """How the function behind a definition reads its arguments."""
+    """Validates the arguments of a tool's function."""
 
     def check(self, text: str) -> dict[str, Any]:
-        """Return the arguments that JSON text stands for; raises an error for those that do not fit."""
+        """Return the arguments in JSON text; raise an error if they are invalid."""
 
     def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
-        """Return the JSON form of what `check` makes of `text`, under the names that the model uses."""
+        """Return the JSON form of `value`, which `check` returned for `text`, under the names in the schema."""
 
 
 _READERS: dict[int, tuple[ref[ToolDefinition], ArgumentReader]] = {}
-"""By the id of a definition, as long as it lives: definitions have no hash, and their readers are no part of them."""
+"""By the id of the definition, while it exists: definitions have no hash, and readers are not part of their value."""
 
 
 def remember_reader(definition: ToolDefinition, reader: ArgumentReader) -> None:
-    """Note how the arguments of a tool with this definition are read; a wrapper hands on the definition alone."""
+    """Register the argument reader of a definition, so that a wrapper that passes the definition on can use it."""
     key = id(definition)
     _READERS[key] = (ref(definition, lambda _: _READERS.pop(key, None)), reader)
 
 
 def reader_of(definition: ToolDefinition) -> ArgumentReader | None:
-    """Return how the arguments of a tool with this definition are read, if its function is known."""
+    """Return the argument reader of a definition, or None if it does not come from a typed function."""
     known = _READERS.get(id(definition))
     return None if known is None else known[1]
 
 
 class ToolMetadata(Value):
-    """What the loop knows of a tool and the model does not.
+    """Settings of a tool for the loop, which the model does not see.
 
     Args:
-        return_direct: the tool's result is the run's answer, without another word of the model.
-        source: where the tool comes from; `local`, or the configured name of an MCP server.
-        timeout: seconds one attempt may take; None for no limit. The call is then answered with a time-out. An async
-            tool is cancelled; a blocking one cannot be stopped, so its thread goes on and its result is dropped.
-        retries: further attempts after a failure of the classes `retry_on`, with growing pauses between them.
-        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`. As expected
-            failures, they are not logged.
-        sequential: the tool runs alone: calls asked for before it end first, those after it wait.
-        requires_approval: the tool may not run until somebody approves of the call, as the driver of a run can
-            (`ExecuteTools.approve`); a call that nobody has approved is denied.
-        repeatable: the tool may be called with the same arguments any number of times, as one that waits for something
-            to happen; `LoopLimits(max_repeated_calls=...)` does not count its calls.
+        return_direct: the tool's result is the run's answer, and the model is not asked again.
+        source: where the tool comes from: `local`, or the configured name of an MCP server.
+        timeout: seconds that one attempt may take; None for no limit. After that, the model reads that the call timed
+            out. An async tool is cancelled. A blocking tool cannot be stopped: its thread goes on and its result is
+            dropped.
+        retries: how many further attempts follow failures of the classes `retry_on`, with growing pauses.
+        retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
+            failures are expected and not logged.
+        sequential: the tool runs alone: earlier calls of the same answer finish first, and later ones wait.
+        requires_approval: the tool runs only if the call is approved, for example with `ExecuteTools.approve`. A call
+            without approval is denied.
+        repeatable: the tool may be called with the same arguments any number of times, such as a tool that polls.
+            `LoopLimits(max_repeated_calls=...)` does not count its calls.
         capture: False keeps arguments, results, reasons and exception texts out of captured content.
     """
 
@@ -111,19 +114,19 @@ class ToolMetadata(Value):
 
 @runtime_checkable
 class ToolCallback(Protocol):
-    """What the loop needs of a tool.
+    """A tool that the loop can run.
 
-    An optional `async acall` of the same shape is used under asyncio, and wherever the tool has a time-out. If a class
-    overrides one of the two and the other is still the original, every mode runs the override.
+    An optional `async def acall` with the same parameters is used under asyncio, and in every mode if the tool has a
+    time-out. If a class overrides only one of the two, every mode runs the override.
     """
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the model is told."""
+        """The tool as the model sees it."""
 
     @property
     def metadata(self) -> ToolMetadata:
-        """What the loop is told."""
+        """The tool's settings for the loop."""
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
         """Run the tool on JSON text and return what the model reads."""
@@ -134,4 +137,4 @@ class ToolCallbackResolver(Protocol):
     """Finds tools by name."""
 
     def resolve(self, name: str) -> ToolCallback | None:
-        """Return the tool of that name, None if it is not known here."""
+        """Return the tool with this name, or None."""

@@ -9,21 +9,26 @@ from typing import Literal
 from traced_tools.core.checks import expect, expect_callable
 from traced_tools.errors import InvalidArguments
 
+_MAX_TEXT = 2_000
+"""Characters of an exception's text that the model reads."""
+
 
 @dataclass(frozen=True)
 class ToolErrors:
-    """What happens when a tool fails: the model is told and the loop goes on, or the run fails.
+    """The policy for failing tools: the model reads the error and the loop goes on, or the run fails.
 
-    It is one policy for tools of every kind and for everything that can go wrong with a call: an exception of the
-    tool, a time-out (`ToolTimeout`), arguments that do not fit (`InvalidArguments`).
+    It applies to all tools and to every kind of failure: an exception of the tool, a time-out (`ToolTimeout`), invalid
+    arguments (`InvalidArguments`).
 
     Args:
-        raise_on: exception classes that fail the run, subclasses included. The run raises a `ToolExecutionError`, never
-            the class itself, so `except PermissionError` around a run catches nothing. The tool's exception is on
-            `.original` of the error, and not on `__cause__`, which loggers and spans print.
-        always_raise: every failure does, in the same way.
-        unknown_tool: whether a name that is no tool is answered to the model (`answer`) or fails the run (`raise`).
-        message: given the tool's name and the exception, returns what the model reads instead of the default text.
+        raise_on: exception classes that fail the run, including subclasses. The run raises `ToolExecutionError` and not
+            the class itself, so `except PermissionError` around a run catches nothing. The error's `original` is the
+            tool's exception. It is not the `__cause__`, because loggers and spans print causes.
+        always_raise: whether every failure fails the run in this way.
+        unknown_tool: what happens if the model calls a tool that does not exist: `answer` has the model read that,
+            `raise` fails the run with `ToolNotFoundError`.
+        message: takes the tool's name and the exception and returns the text that the model reads instead of the
+            default text.
     """
 
     raise_on: tuple[type[Exception], ...] = ()
@@ -42,26 +47,22 @@ class ToolErrors:
         expect_callable("message", self.message)
 
     def raises(self, error: Exception) -> bool:
-        """Whether `error` fails the run."""
+        """Return whether `error` fails the run."""
         return self.always_raise or isinstance(error, self.raise_on)
 
     def text(self, tool: str, error: Exception) -> str:
-        """Return what the model reads about `error`."""
+        """Return the text about `error` that the model reads."""
         if self.message is not None:
             text = self.message(tool, error)
             expect("what ToolErrors.message returns", text, str, "a str")
             return text
         if isinstance(error, InvalidArguments):
             return f"The arguments are invalid: {error.problems}. Correct them and call the tool again."
-        words = _words(error)
-        return f"The tool {tool} failed: {type(error).__name__}" + (f": {words[:2000]}" if words else "")
-
-
-def _words(error: Exception) -> str:
-    try:
-        return str(error).strip()
-    except Exception:  # an exception may be unable to say what it is
-        return ""
+        try:
+            text = str(error).strip()[:_MAX_TEXT]
+        except Exception:  # `__str__` of an exception may raise
+            text = ""
+        return f"The tool {tool} failed: {type(error).__name__}" + (f": {text}" if text else "")
 
 
 ANSWER_ERRORS = ToolErrors()

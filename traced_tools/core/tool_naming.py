@@ -1,7 +1,7 @@
-"""Tool names as providers accept them: ASCII letters, digits, `_` and `-`, at most 64 of them, a letter or `_` first.
+"""Tool names that every provider accepts: at most 64 ASCII letters, digits, `_` and `-`, starting with a letter or `_`.
 
-OpenAI and Anthropic refuse a request that holds any other name, Gemini also one that begins with a digit; real tools
-are named with dots, slashes and letters of every script.
+OpenAI and Anthropic reject a request with any other name, and Gemini also rejects a name that starts with a digit. Real
+tools have names with dots, slashes and non-Latin letters.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import re
 from functools import lru_cache
 from hashlib import sha256
 
-_LONGEST = 64
-_ACCEPTED = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{_LONGEST - 1}}}")
+_MAX_LENGTH = 64
+_ACCEPTED = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{_MAX_LENGTH - 1}}}")
 _NOT_ACCEPTED = re.compile(r"[^A-Za-z0-9_-]")
 _DIGITS = 8
 
 
-@lru_cache(maxsize=4096)  # each name of each request passes here
+@lru_cache(maxsize=4096)  # called for each tool of each request
 def wire_name(name: str) -> str:
-    """Return the name a provider is told for the tool `name`: the name itself wherever it is accepted.
+    """Return the name that is sent to providers for the tool `name`: the name itself if they all accept it.
 
-    In any other, each character that is not accepted becomes `_`, and `_` goes before a first that is no letter. Where
-    that alone would lose what tells names apart (letters of other scripts, a name too long, nothing but dots), the name
-    ends in digits of a hash of the whole.
+    Otherwise, `_` replaces each character that is not accepted, and precedes a first character that is not a letter. If
+    that could make different names equal (non-ASCII letters, a name that is too long or has only such characters), the
+    result ends in 8 hexadecimal digits of a hash of the name.
     """
     if _ACCEPTED.fullmatch(name):
         return name
     plain = _NOT_ACCEPTED.sub("_", name)
     if plain and not _ACCEPTED.match(plain):
         plain = f"_{plain}"
-    if name.isascii() and len(plain) <= _LONGEST and plain.strip("_"):
+    if name.isascii() and len(plain) <= _MAX_LENGTH and plain.strip("_"):
         return plain
     digits = sha256(name.encode()).hexdigest()[:_DIGITS]
-    return f"{plain[: _LONGEST - _DIGITS - 1]}_{digits}"
+    return f"{plain[: _MAX_LENGTH - _DIGITS - 1]}_{digits}"

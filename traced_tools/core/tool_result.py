@@ -1,4 +1,4 @@
-"""What became of a requested call, and of a batch of them."""
+"""The result of a requested tool call, and of a batch of calls."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from traced_tools.errors import picklable
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What became of one requested call, run or refused.
+    """The result of one requested call, whether it ran or was refused.
 
     Attributes:
         call_id: the call's id.
         name: the tool's name, as the model wrote it.
         content: what the model reads.
-        images: the images it sees beside that.
-        cut: whether `content` is only a part of what the tool said.
+        images: images that the model sees in addition.
+        cut: whether `content` is only a part of the tool's output.
         value: what the tool returned, before conversion; None unless it ran and succeeded.
-        decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by hand),
+        decision: what was decided about the call: `allowed`, `denied`, `answered` (by an advisor or by the caller),
             `approved`, `limited`, `repeated`, `unknown_tool` or `invalid_arguments`.
-        outcome: how the tool ended, `ok`, `error` or `timeout`; None for a call that did not run.
-        error_type: class of the error, or a word from the closed list.
-        error: the exception the tool raised, or the `ToolTimeout` or `InvalidArguments` that stands for what happened.
-        advisor: the advisor that decided, when one did.
-        reason_code: why it was decided: a code set in code, such as the broken limit or the rule of a policy.
-        by: the person or service that approved or refused the call, as the application names them.
-        ends_run: whether it is the run's answer, as an advisor decided with `call.end`.
+        outcome: how the tool finished: `ok`, `error` or `timeout`; None for a call that did not run.
+        error_type: the class of the error, or the value `timeout`, `unknown_tool` or `invalid_arguments`.
+        error: the tool's exception, a `ToolTimeout` or an `InvalidArguments`; None if there is none.
+        advisor: the name of the advisor that denied or answered the call, if one did.
+        reason_code: the reason of the decision as a code, such as the limit that was reached or the rule of a policy.
+        by: the person or service that approved or refused the call, as named by the application.
+        ends_run: whether the result is the run's answer because an advisor called `call.end`.
 
-    A pickled result has None for a `value` or an `error` that cannot be pickled.
+    In a pickled result, a `value` or `error` that cannot be pickled is None.
     """
 
     call_id: str
@@ -62,48 +62,49 @@ class ToolResult:
         return replace(self, value=deepcopy(self.value, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        told = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _result, ({**told, "value": picklable(self.value), "error": picklable(self.error)},)
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _unpickled_result, ({**state, "value": picklable(self.value), "error": picklable(self.error)},)
 
     @property
     def ok(self) -> bool:
-        """Whether the tool ran and succeeded."""
+        """Whether the tool ran successfully."""
         return self.outcome == "ok"
 
     @property
     def size(self) -> int:
-        """Bytes of what the model reads and sees."""
+        """Bytes of the text and the images that the model receives."""
         return len(self.content.encode()) + sum(len(image.data or b"") for image in self.images)
 
     def limited(self, characters: int) -> ToolResult:
-        """Return this result with a content of so many characters at most, marked when it is cut."""
+        """Return this result with at most `characters` of content; a notice in it says if it is cut."""
         if len(self.content) <= characters:
             return self
         content = truncate_content(ToolContent(self.content), characters).text
         return replace(self, content=content, cut=True)
 
     def part(self) -> ToolResultPart:
-        """Return this result as the model reads it."""
+        """Return this result as the part of a message that the model reads."""
         failed = self.outcome != "ok" and self.decision != "answered"
         return ToolResultPart(
             call_id=self.call_id, name=self.name, content=self.content, images=self.images, is_error=failed
         )
 
 
-def _result(told: dict[str, Any]) -> ToolResult:
-    return ToolResult(**told)
+def _unpickled_result(state: dict[str, Any]) -> ToolResult:
+    return ToolResult(**state)
 
 
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ToolExecutionResult:
-    """What became of one batch.
+    """The results of one batch of calls.
 
     Attributes:
         conversation_history: the conversation that was sent, the model's answer, and the results.
-        return_direct: whether the results are the run's answer: each called tool says so and each succeeded.
-        results: one per call, in call order.
-        ended_by: the result with which an advisor ended the run, the first in call order; None when none did.
+        return_direct: whether the results are the run's answer: each called tool has `return_direct` and each call
+            succeeded or was answered.
+        results: one result per call, in call order.
+        ended_by: the first result in call order with which an advisor ended the run, or None.
     """
 
     conversation_history: tuple[Message, ...] = field(repr=False)
