@@ -261,7 +261,7 @@ def test_a_value_that_json_cannot_hold_is_an_error_that_names_its_type(make: Cal
         content_of(make())
     assert str(caught.value) == (
         f"returned {named}, which cannot be written as JSON: "
-        "return str, a pydantic model, a dataclass or plain data, or give result_converter="
+        "return str, a pydantic model, a dataclass or plain data, or pass result_converter="
     )
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
     assert MARKER not in "".join(traceback.format_exception(caught.value))

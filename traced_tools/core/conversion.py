@@ -1,7 +1,7 @@
-"""From what a tool returned to what the model reads.
+"""Converts what a tool returned into what the model reads.
 
-Text goes as it is, images go as images, everything else becomes JSON. What a pydantic model becomes is up to the model:
-its own serializers run, and its fields have their aliases, as in the schema of a tool that takes such a model.
+Text stays as it is, images stay images, everything else becomes JSON. Pydantic models are written by their own
+serializers and with their field aliases, as in the schema of a tool that takes such a model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from traced_tools.core.images import image_type
 from traced_tools.core.messages import ImagePart, TextPart, encodable
 
 MOST_ITEMS = 1_000
-"""How many items of an iterator are collected."""
+"""The maximum number of items taken from an iterator."""
 
 _DATA = frozenset({bool, dict, float, int})
 _PARTS = (str, TextPart, ImagePart)
@@ -29,7 +29,7 @@ _NEAREST_PNG_MODE = {"PA": "RGBA", "RGBa": "RGBA", "La": "LA", "I": "I;16"}
 
 
 class ToolContent(NamedTuple):
-    """What the model reads of a tool's value: a text, and images beside it."""
+    """What the model reads of a tool's value: a text, and images if there are any."""
 
     text: str
     images: tuple[ImagePart, ...] = ()
@@ -42,7 +42,7 @@ ResultConverter = Callable[[Any], str | ToolContent | TextPart | ImagePart | lis
 
 
 class Collected(list[Any]):
-    """The first items of an iterator; `cut` says whether there were more."""
+    """The first items of an iterator; `cut` is true if there were more."""
 
     cut = False
 
@@ -50,15 +50,15 @@ class Collected(list[Any]):
 def content_of(value: Any, *, returns_nothing: bool = False) -> ToolContent:
     """Return what the model reads of a tool's value.
 
-    Bytes are an image if they begin like one, else text: UTF-8 where they decode, base64 where not. Inside data they
-    are text by the same rule; in a model they are what its `ser_json_bytes` says.
+    Bytes with the signature of an image are an image. Other bytes are text: UTF-8 if they decode, else base64. Bytes
+    inside data are always text. Bytes in a pydantic model are written as its `ser_json_bytes` setting says.
 
     Args:
         value: what the tool returned.
-        returns_nothing: whether the tool is annotated `-> None`; its None then reads `Done`.
+        returns_nothing: whether the tool is annotated `-> None`; None is then converted to `Done`.
 
     Raises:
-        TypeError: for a value that JSON cannot hold; the text names types and nothing else.
+        TypeError: if JSON cannot represent the value; the text contains only names of types.
     """
     if value is None:
         return ToolContent("Done" if returns_nothing else "null")
@@ -74,14 +74,14 @@ def content_of(value: Any, *, returns_nothing: bool = False) -> ToolContent:
 
 
 def content_from_converter(value: Any, tool: str) -> ToolContent:
-    """Return what a user's `result_converter` returned as content.
+    """Return the content for the value that a `result_converter` returned.
 
     Args:
         value: a text, a part, a list or tuple of these, or a `ToolContent`.
         tool: the tool's name, for the error.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for any other value.
     """
     returned = f"what the result_converter of {tool} returns"
     if isinstance(value, list | tuple):
@@ -117,17 +117,17 @@ async def acollect(items: AsyncIterator[Any]) -> Collected:
     return found
 
 
-def truncate_content(content: ToolContent, most: int) -> ToolContent:
-    """Return `content` with a text of at most `most` characters, the line that says so included."""
+def truncate_content(content: ToolContent, max_characters: int) -> ToolContent:
+    """Return `content` with at most `max_characters` of text, including a notice if it is cut."""
     text = content.text
-    if len(text) <= most:
+    if len(text) <= max_characters:
         return content
-    kept = most - len(_cut_mark(most, len(text)))
-    short = text[:most] if kept < 0 else text[:kept] + _cut_mark(kept, len(text))
+    kept = max_characters - len(_cut_notice(max_characters, len(text)))
+    short = text[:max_characters] if kept < 0 else text[:kept] + _cut_notice(kept, len(text))
     return content._replace(text=short)
 
 
-def _cut_mark(kept: int, total: int) -> str:
+def _cut_notice(kept: int, total: int) -> str:
     return f"\n[cut: {kept:,} of {total:,} characters are shown]"
 
 
@@ -148,7 +148,7 @@ def _parts(value: Any) -> Sequence[Any]:
 
 
 def _holds_parts(value: Any) -> bool:
-    """Whether `value` is made of parts; texts alone are data."""
+    """Return whether `value` consists of parts; a list of only texts is data."""
     parts = _parts(value)
     if not all(isinstance(part, _PARTS) for part in parts):
         return False
@@ -156,13 +156,13 @@ def _holds_parts(value: Any) -> bool:
 
 
 def _joined(parts: Sequence[str | TextPart | ImagePart]) -> ToolContent:
-    """Return the content of parts; images alone are named in the text, since some providers need one."""
+    """Return the content of parts. If there is no text, it describes the images, because some providers require one."""
     images = tuple(part for part in parts if isinstance(part, ImagePart))
     texts = [part.text if isinstance(part, TextPart) else part for part in parts if not isinstance(part, ImagePart)]
-    return ToolContent("\n".join(texts) or "\n".join(map(_named, images)), images)
+    return ToolContent("\n".join(texts) or "\n".join(map(_described, images)), images)
 
 
-def _named(image: ImagePart) -> str:
+def _described(image: ImagePart) -> str:
     return "[image]" if image.data is None else f"[{image.media_type}, {len(image.data):,} bytes]"
 
 
@@ -187,55 +187,55 @@ def _png(image: Any) -> ImagePart:
 
 
 class _Unwritable(Exception):
-    """Carries an object that JSON has no form for."""
+    """Carries an object that JSON cannot represent."""
 
 
 def _json(value: Any) -> str:
     culprit = value
-    for write in (_compact, _mended):
+    for write in (_to_json, _to_json_with_repairs):
         try:
             return write(value)
         except _Unwritable as found:
             (culprit,) = found.args
-        except Exception:  # its text may quote the value: the error is raised where it cannot carry this one along
+        except Exception:  # its text may quote the value: raise the error below outside of this block, unchained
             continue
     holder = "" if culprit is value else f"{type(value).__name__} holding a "
     raise TypeError(
         f"returned a {holder}{type(culprit).__name__}, which cannot be written as JSON: "
-        "return str, a pydantic model, a dataclass or plain data, or give result_converter="
+        "return str, a pydantic model, a dataclass or plain data, or pass result_converter="
     )
 
 
-def _compact(value: Any) -> str:
-    if isinstance(value, io.IOBase):  # pydantic would read it, line by line
+def _to_json(value: Any) -> str:
+    if isinstance(value, io.IOBase):  # pydantic would read its lines
         raise _Unwritable(value)
-    return to_json(value, inf_nan_mode="null", fallback=_plain).decode()
+    return to_json(value, inf_nan_mode="null", fallback=_to_plain).decode()
 
 
-def _mended(value: Any) -> str:
-    """Write what holds bytes or text that UTF-8 cannot: slower, and not needed for most values."""
-    # mended twice: first what pydantic would stumble over, then what it took out of models and dataclasses
-    data = to_jsonable_python(_readable(value), bytes_mode="base64", fallback=_plain)
-    return to_json(_readable(data), inf_nan_mode="null").decode()
+def _to_json_with_repairs(value: Any) -> str:
+    """Write a value that contains bytes or strings that are not valid UTF-8; slower than `_to_json`."""
+    # repaired twice: first the plain data, which pydantic would reject, then what pydantic took out of models
+    data = to_jsonable_python(_with_valid_text(value), bytes_mode="base64", fallback=_to_plain)
+    return to_json(_with_valid_text(data), inf_nan_mode="null").decode()
 
 
-def _readable(value: Any) -> Any:
-    """Return plain data with all its bytes and strings as text that UTF-8 can hold."""
+def _with_valid_text(value: Any) -> Any:
+    """Return plain data in which all bytes and strings are text that UTF-8 can encode."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return _text(bytes(value))
     if isinstance(value, Mapping):
-        return {_readable(key): _readable(item) for key, item in value.items()}
+        return {_with_valid_text(key): _with_valid_text(item) for key, item in value.items()}
     if isinstance(value, _COLLECTIONS):
-        return tuple([_readable(each) for each in value])
-    if hasattr(value, "__next__"):  # the first attempt has used it up
+        return tuple([_with_valid_text(each) for each in value])
+    if hasattr(value, "__next__"):  # the first attempt has consumed it
         raise _Unwritable(value)
     return value
 
 
-def _plain(value: Any) -> Any:
-    """Return the plain form of an object that pydantic does not know."""
+def _to_plain(value: Any) -> Any:
+    """Return plain data for an object that pydantic cannot write."""
     if isinstance(value, memoryview):
         return value.tobytes()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""How far a run may go."""
+"""The limits of a run, and the tally that enforces them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class LoopLimits:
-    """How far a run may go; None switches a limit off.
+    """The limits of a run; None switches a limit off.
 
     Args:
-        max_iterations: passes of the loop, each a model call and its tools.
-        max_tool_calls: tool calls the model may ask for; those of nested runs so far count.
-        max_calls_per_tool: of these, for any one tool.
-        max_repeated_calls: how often the same tool may be called with the same arguments while its result stays the
-            same. Identical calls of one answer count as one, and tools with `repeatable=True` do not count.
-        max_tokens: input and output tokens, as far as the provider reports them, those of nested runs included.
-        max_seconds: time since the run began.
-        max_calls_of: for single tools by name, instead of `max_calls_per_tool`; None for no limit of their own.
-        on_limit: what ends a run that breaks a limit. `conclude` asks the model once more with the tools withheld (a
-            pass on top of `max_iterations`), `stop` returns what there is, `raise` raises `LoopLimitExceeded`. A blank
-            concluding answer stays blank.
-        max_consecutive_errors: passes in a row whose calls all failed or were refused, so that the model reads nothing
-            but errors. A pass with one success starts the count anew.
+        max_iterations: iterations of the loop, each one model call and its tool calls.
+        max_tool_calls: tool calls that models request, including those of nested runs so far.
+        max_calls_per_tool: calls of any one tool.
+        max_repeated_calls: calls of a tool with the same arguments while its result stays the same. Identical calls in
+            one answer count as one, and calls of tools with `repeatable=True` do not count.
+        max_tokens: input and output tokens, including those of nested runs, if the provider reports them.
+        max_seconds: seconds since the run began.
+        max_calls_of: limits by tool name that replace `max_calls_per_tool`; None for no limit of that tool's calls.
+        on_limit: what happens when the run reaches a limit. `conclude` asks the model once more, without tools, in an
+            iteration beyond `max_iterations`; `stop` returns what the run has; `raise` raises
+            `LoopLimitExceeded`. A blank concluding answer stays blank.
+        max_consecutive_errors: iterations in a row in which every call failed or was refused. An iteration with one
+            success restarts the count.
 
-    The response's `stop_reason` tells which limit it was: `max_iterations`, `max_tool_calls`, `max_calls_per_tool`,
+    The response's `stop_reason` names the limit: `max_iterations`, `max_tool_calls`, `max_calls_per_tool`,
     `repeated_call`, `token_budget`, `deadline` or `consecutive_errors`.
     """
 
@@ -67,12 +67,12 @@ class LoopLimits:
             raise ValueError("on_limit must be 'conclude', 'stop' or 'raise'")
 
     def calls_of(self, tool: str) -> int | None:
-        """Return how often the tool may be called."""
+        """Return how many calls of the tool are allowed; None for no limit."""
         return self.max_calls_of.get(tool, self.max_calls_per_tool)
 
 
 def _expect_count(argument: str, value: object) -> None:
-    expect_positive(argument, value)  # type: ignore[arg-type]  # it says so if it is no number
+    expect_positive(argument, value)  # type: ignore[arg-type]  # it raises for anything but a number
     expect(argument, value, (int, type(None)), "an int or None")
 
 
@@ -80,19 +80,19 @@ DEFAULT_LIMITS = LoopLimits()
 
 
 class VisibleResult(Protocol):
-    """A result as the model sees it."""
+    """A tool result as the model sees it."""
 
     @property
     def content(self) -> str:
-        """What the model reads."""
+        """The text."""
 
     @property
     def images(self) -> Sequence[ImagePart]:
-        """The images it sees beside that."""
+        """The images."""
 
 
 class _Repetition:
-    """Identical calls since their result last changed: the count, the last answer with one, the result's digest."""
+    """Identical calls since their result last changed: their count, the last answer with one, the last digest."""
 
     __slots__ = ("answer", "calls", "digest")
 
@@ -103,11 +103,11 @@ class _Repetition:
 
 
 class LimitTally:
-    """Counts one run against its limits.
+    """Counts the iterations, calls, errors and time of one run against its limits.
 
     Attributes:
-        broken: the first limit the run broke, if any.
-        broken_by: the name of the tool whose call broke it, if a limit of single tools it was.
+        broken: the first limit that the run reached, or None.
+        broken_by: the name of the tool whose call reached it; None for a limit that is not about single tools.
     """
 
     def __init__(self, limits: LoopLimits) -> None:
@@ -116,32 +116,34 @@ class LimitTally:
         self.broken_by: str | None = None
         self._started = time.monotonic()
         self._calls = 0
-        self._errors = 0  # passes in a row without a success
+        self._errors = 0  # iterations in a row in which every call failed or was refused
         self._per_tool: Counter[str] = Counter()
-        self._repetitions: dict[tuple[str, str], _Repetition] = {}  # by the tool's name and each form of the arguments
+        self._repetitions: dict[
+            tuple[str, str], _Repetition
+        ] = {}  # by tool name and arguments, as written and canonical
 
     @property
     def deadline(self) -> float | None:
-        """When the run's time is over, on the clock of `time.monotonic()`."""
+        """When the run's time ends, on the clock of `time.monotonic()`; None without a limit."""
         seconds = self.limits.max_seconds
         return None if seconds is None else self._started + seconds
 
     def admit(
         self, call: ToolCall, *, answer: object = None, repeatable: bool = False, nested: int = 0
     ) -> StopReason | None:
-        """Count a requested call; return the limit it breaks, or None when it may run.
+        """Count a requested call; return the limit that it exceeds, or None if it may run.
 
         Args:
-            call: what the model asked for.
-            answer: identifies the model's answer; identical calls of one answer count once.
+            call: the requested call.
+            answer: identifies the model's answer by identity; identical calls in one answer count once.
             repeatable: whether the tool may be called with the same arguments any number of times.
-            nested: the calls of runs nested in this one so far.
+            nested: how many calls nested runs have requested so far.
         """
         limits = self.limits
         self._calls += 1
         self._per_tool[call.name] += 1
-        most_repeated = None if repeatable else limits.max_repeated_calls
-        if most_repeated is not None and self._repeated(call, answer) > most_repeated:
+        max_repeated = None if repeatable else limits.max_repeated_calls
+        if max_repeated is not None and self._repeated(call, answer) > max_repeated:
             return self._break("repeated_call", call.name)
         most = limits.calls_of(call.name)
         if most is not None and self._per_tool[call.name] > most:
@@ -162,9 +164,9 @@ class LimitTally:
         return found.calls
 
     def record_result(self, call: ToolCall, result: VisibleResult) -> None:
-        """Record the result of a call that ran. If it differs from the last, identical calls are counted anew.
+        """Record the result of a call that ran; if it differs from the last one, restart the count of identical calls.
 
-        Of the result only a digest is kept.
+        Only a digest of the result is stored.
         """
         found = self._repetitions.get((call.name, call.arguments))
         if found is None:  # the limit is off, or the tool is repeatable
@@ -175,30 +177,30 @@ class LimitTally:
         found.digest = digest
 
     def record_iteration(self, failed: bool) -> None:
-        """Record the end of a pass, and whether all its calls failed or were refused."""
+        """Record the end of an iteration, and whether all its calls failed or were refused."""
         self._errors = self._errors + 1 if failed else 0
 
     def record_conversation(self, messages: Sequence[Message], repeatable: Container[str]) -> int:
-        """Count the calls since the last user message, as if this tally had admitted them; return how many passes.
+        """Count the calls since the last user message as if they were admitted; return the number of iterations.
 
         Args:
-            messages: a conversation that was sent.
+            messages: the conversation that was sent.
             repeatable: the names of the tools that may be called with the same arguments any number of times.
         """
-        passes = 0
+        iterations = 0
         for calls, results in exchanges_of_run(messages):
-            passes += 1
+            iterations += 1
             for call in calls:
                 self.admit(call, answer=calls, repeatable=call.name in repeatable)
             for call, result in zip(calls, results, strict=True):
                 if result is not None and not (result.is_error and result.content.startswith(NOT_RUN)):
                     self.record_result(call, result)
             self.record_iteration(all(result is not None and result.is_error for result in results))
-        self.broken = self.broken_by = None  # those calls are over
-        return passes
+        self.broken = self.broken_by = None  # the past calls have already run
+        return iterations
 
     def exhausted_budget(self, used: UsageSum) -> StopReason | None:
-        """Return the budget (tokens used so far, time) that is used up, or None."""
+        """Return the budget, of tokens or of time, that is used up, or None."""
         limits = self.limits
         if limits.max_tokens is not None and _tokens(used.total) >= limits.max_tokens:
             return self._break("token_budget")
@@ -207,12 +209,12 @@ class LimitTally:
         return None
 
     def limit_before(self, iteration: int, used: UsageSum) -> StopReason | None:
-        """Return the limit that keeps the pass `iteration` (from 1) from beginning, or None."""
+        """Return the limit that prevents the iteration with this number (from 1), or None."""
         limit = self.limits.max_iterations
         if limit is not None and iteration > limit:
             self._break("max_iterations")
-        most_errors = self.limits.max_consecutive_errors
-        if most_errors is not None and self._errors >= most_errors:
+        max_errors = self.limits.max_consecutive_errors
+        if max_errors is not None and self._errors >= max_errors:
             self._break("consecutive_errors")
         return self.broken or self.exhausted_budget(used)
 
@@ -227,14 +229,14 @@ def _tokens(usage: Usage | None) -> int:
 
 
 def _digest(result: VisibleResult) -> int:
-    """Return a 64-bit hash of a result; `hash()` is keyed and cheap."""
+    """Return a 64-bit hash of a result; `hash()` is keyed and fast."""
     if not result.images:
         return hash(result.content)
     return hash((result.content, *((image.data, image.url) for image in result.images)))
 
 
 def _canonical(arguments: str) -> str:
-    """Arguments that mean the same, written the same: `""` and `{}`, `1` and `1.0`, in a fence or not."""
+    """Return the same text for equal arguments, such as `""` and `{}`, `1` and `1.0`, with or without a code fence."""
     text, _ = unwrap_arguments(arguments)
     try:
         return _ENCODER.encode(_DECODER.decode(text))
