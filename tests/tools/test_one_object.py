@@ -51,7 +51,7 @@ def test_of_several_objects_all_fields_are_named_and_may_be_left_out() -> None:
 
 
 def test_a_root_that_leads_nowhere_is_refused() -> None:
-    with pytest.raises(ToolDefinitionError, match="leads to no schema"):
+    with pytest.raises(ToolDefinitionError, match="points to no schema"):
         to_object_schema({"$ref": "#/$defs/none"})
 
 

@@ -321,7 +321,7 @@ def test_a_group_of_ones_own_is_looked_up_instead() -> None:
         ),
         ("module", "fake_weather holds no tool"),
         ("class", "Desk holds no tool.*this is the class"),
-        ("open_desk", "belongs to a class"),
+        ("open_desk", "is a method of a class"),
     ],
 )
 def test_what_is_announced_and_holds_no_tool_of_that_name_is_refused(name: str, says: str) -> None:

@@ -141,7 +141,7 @@ def test_a_class_in_place_of_its_instance_is_told_apart(kind: type) -> None:
 
 def test_a_method_of_the_class_in_place_of_an_instances_is_told_apart() -> None:
     with pytest.raises(
-        ToolDefinitionError, match=r"Calculator\.multiply belongs to a class: pass the method of an inst"
+        ToolDefinitionError, match=r"Calculator\.multiply is a method of a class: pass the method of an inst"
     ):
         tool_callbacks(Calculator.multiply)
 

@@ -221,7 +221,7 @@ def test_definitions_that_refer_to_each_other_often_do_not_grow() -> None:
         (fields(a={"enum": [{}]}), "refuses a: it takes fields of any name"),
         (fields(a={"enum": "x", "type": "string"}), "refuses a: it has a wrong value of enum; it must be a list"),
         (fields(a={"properties": []}), "refuses a: it has a wrong value of properties; it must be an object"),
-        (fields(a={"not": TEXT, "type": "integer"}), "refuses a: it uses not; say it in the description"),
+        (fields(a={"not": TEXT, "type": "integer"}), "refuses a: it uses not; put it in the description"),
         (fields(a={"allOf": [TEXT, {"minLength": 1}]}), "refuses a: it uses allOf"),
         (fields(a={**fields(x=TEXT), "allOf": [fields(y=TEXT)]}), "refuses a: it is made of two schemas by allOf"),
         (fields(a={"oneOf": [TEXT], "anyOf": [TEXT]}), "refuses a: it uses oneOf"),

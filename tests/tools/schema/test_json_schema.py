@@ -74,9 +74,9 @@ def nested(depth: int) -> dict[str, Any]:
         ({"not": {"type": "null"}}, None, "is of a form that is not allowed"),
         ({"unevaluatedProperties": False}, {"a": 1}, "has fields that are not allowed"),
         ({"unevaluatedItems": False}, [1], "has items that are not allowed"),
-        (False, 5, "is not allowed, or holds what is not allowed"),
-        ({"properties": {"a": False}}, {"a": 1}, "is not allowed, or holds what is not allowed"),
-        ({"$schema": DRAFT_3, "divisibleBy": 5}, 3, "does not fit the schema's divisibleBy"),
+        (False, 5, "is not allowed, or contains a value that is not allowed"),
+        ({"properties": {"a": False}}, {"a": 1}, "is not allowed, or contains a value that is not allowed"),
+        ({"$schema": DRAFT_3, "divisibleBy": 5}, 3, "does not match the schema's divisibleBy"),
         ({"$schema": DRAFT_4, "minimum": 3}, 2, "must be at least 3"),
         ({"$schema": DRAFT_4, "minimum": 3, "exclusiveMinimum": True}, 3, "must be more than 3"),
         ({"$schema": DRAFT_4, "maximum": 3, "exclusiveMaximum": True}, 3, "must be less than 3"),
@@ -116,12 +116,12 @@ def test_each_keyword_says_what_was_expected(schema: Any, value: Any, text: str)
         (
             {"propertyNames": {"pattern": "^[a-z]$"}},
             {"B": 1, "a": 1},
-            [("B", "is no allowed field name: it must match the pattern ^[a-z]$")],
+            [("B", "is not an allowed field name: it must match the pattern ^[a-z]$")],
         ),
         (
             {"propertyNames": {"anyOf": [{"const": "a"}, {"const": "b"}]}},
             {"c": 1},
-            [("c", 'is no allowed field name: it must be "a" or "b"')],
+            [("c", 'is not an allowed field name: it must be "a" or "b"')],
         ),
         (
             {"properties": {"propertyNames": {"type": "null"}, "properties": {"type": "null"}}},
@@ -148,7 +148,7 @@ SHAPES = {
         {"properties": {"kind": {"const": "square"}, "side": {"type": "number"}}, "required": ["kind", "side"]},
     ]
 }
-NONE = "fits none of the allowed forms"
+NONE = "matches none of the allowed forms"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ NONE = "fits none of the allowed forms"
         ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, [("", NONE)]),
         ({"anyOf": [False, False]}, 5, [("", NONE)]),
         ({"anyOf": [False, {"type": "null"}]}, 5, [("", "must be null")]),
-        ({"oneOf": [{}, {}]}, 5, [("", "fits more than one of the allowed forms, and must fit exactly one")]),
+        ({"oneOf": [{}, {}]}, 5, [("", "matches more than one of the allowed forms, and must match exactly one")]),
         (SHAPES, {"kind": "circle", "radius": "x"}, [("radius", "must be a number")]),
         (SHAPES, {"kind": "square"}, [("side", "is required")]),
         (SHAPES, {"kind": "line"}, [("", NONE)]),
@@ -281,7 +281,7 @@ def test_an_unusable_schema_is_logged_once_and_not_checked_against(schema: Any, 
     assert not check.usable
     assert [check.problems(value) for value in ({}, {"a": 1}, MARKER)] == [[], [], []]
     (text,) = log.messages
-    assert text.startswith("the input schema of a tool is no valid JSON Schema")
+    assert text.startswith("the input schema of a tool is not a valid JSON Schema")
     assert "its arguments are only checked to be an object" in text
     assert MARKER not in text
 
@@ -318,7 +318,7 @@ def test_a_value_that_cannot_be_checked_does_not_get_by_and_others_are_checked(
     assert check.usable
     assert check.problems({"size": "x"}) != []
     (text,) = log.messages
-    assert text.startswith("arguments of a tool could not be checked")
+    assert text.startswith("arguments of a tool could not be validated")
     assert MARKER not in text
 
 

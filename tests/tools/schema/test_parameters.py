@@ -59,7 +59,7 @@ OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": 
 def test_a_parameter_without_a_name_has_no_place(function: Any, named: str) -> None:
     with pytest.raises(ToolDefinitionError) as caught:
         made(function)
-    assert f"so {named} has no place" in str(caught.value)
+    assert f"cannot fill {named};" in str(caught.value)
     assert "input_schema=" in str(caught.value)
 
 
@@ -75,7 +75,7 @@ def test_keyword_arguments_of_any_name_are_checked_by_a_schema(function: Any) ->
 
 def test_positions_have_no_place_in_a_schema_either() -> None:
     for function in (positional, lambda *args: args):
-        with pytest.raises(ToolDefinitionError, match="has no place"):
+        with pytest.raises(ToolDefinitionError, match="cannot fill"):
             made(function, input_schema=OPEN)
 
 
@@ -278,8 +278,8 @@ def test_the_parameter_that_pydantic_knows_nothing_of_is_named_with_the_reason()
     ("schema", "problem"),
     [
         ({"type": "array"}, "must be of type object"),
-        ({"type": "object", "properties": {"city": {}, "town": {}}}, "has town, which it does not take"),
-        ({"type": "object", "properties": {"days": {}}}, "lacks city, which it requires"),
+        ({"type": "object", "properties": {"city": {}, "town": {}}}, "has town, which the function does not take"),
+        ({"type": "object", "properties": {"days": {}}}, "lacks city, which the function requires"),
     ],
 )
 def test_an_input_schema_that_does_not_fit_the_function_is_refused(schema: dict[str, Any], problem: str) -> None:
@@ -321,7 +321,7 @@ def test_a_model_cannot_give_what_a_partial_has_given() -> None:
 
 
 def test_an_input_schema_of_the_developers_own_must_be_a_valid_one() -> None:
-    with pytest.raises(ToolDefinitionError, match="is no valid JSON Schema"):
+    with pytest.raises(ToolDefinitionError, match="is not a valid JSON Schema"):
         FunctionToolCallback(
             lambda **more: "", name="it", input_schema={"type": "object", "properties": {"a": {"type": "strng"}}}
         )

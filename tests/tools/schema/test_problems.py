@@ -129,7 +129,7 @@ Shape = Annotated[Circle | Square, Field(discriminator="kind")]
 Called = Annotated[Annotated[Circle, Tag("circle")] | Annotated[Square, Tag("square")], Discriminator(_kind)]
 DATE_TIME = "must be a date and time in ISO 8601, such as 2025-01-31T09:30:00Z"
 DATE = "must be a date in ISO 8601, such as 2025-01-31"
-NONE = "fits none of the allowed forms"
+NONE = "matches none of the allowed forms"
 
 
 def told(hint: Any, value: Any) -> str:
@@ -232,11 +232,15 @@ def test_each_type_says_what_was_expected_in_words_of_json(hint: Any, value: Any
         (list[Box], [{"width": 5, "colour": 5}], "x.0.colour: is not a known field"),
         (tuple[int, str], ["x"], "x.0: must be an integer; x.1: is required"),
         (tuple[int, str], [], "x.0: is required; x.1: is required"),
-        (dict[int, int], {"a": "b"}, "x.a: is no allowed field name: it must be an integer; x.a: must be an integer"),
+        (
+            dict[int, int],
+            {"a": "b"},
+            "x.a: is not an allowed field name: it must be an integer; x.a: must be an integer",
+        ),
         (
             dict[Literal["a", "b"], int],
             {"c": 1},
-            'x.c: is no allowed field name: it must be one of: "a", "b"',
+            'x.c: is not an allowed field name: it must be one of: "a", "b"',
         ),
         (
             list[Node],

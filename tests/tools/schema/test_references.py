@@ -145,7 +145,7 @@ def test_names_and_values_that_look_like_references_are_none() -> None:
 )
 @pytest.mark.parametrize("dialect", [inline_references, to_strict_schema])
 def test_a_reference_that_leads_to_no_schema_is_refused(dialect: Any, reference: Any) -> None:
-    with pytest.raises(ToolDefinitionError, match=r"the reference .* leads to no schema"):
+    with pytest.raises(ToolDefinitionError, match=r"the reference .* points to no schema"):
         dialect({**fields(a={"$ref": reference}), "$defs": {"A": TEXT}})
 
 

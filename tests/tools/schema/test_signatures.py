@@ -222,7 +222,7 @@ def of_any_number(*contexts: ToolContext) -> str:
 
 @pytest.mark.parametrize("function", [by_position, of_any_number])
 def test_a_context_that_cannot_be_given_by_name_is_refused(function: Any) -> None:
-    with pytest.raises(ToolDefinitionError, match="its ToolContext must be given by name"):
+    with pytest.raises(ToolDefinitionError, match="its ToolContext must be a named parameter"):
         made(function)
 
 

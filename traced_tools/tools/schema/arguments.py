@@ -1,18 +1,17 @@
-r"""From the JSON text that a model writes to the arguments that a tool takes, and the repairs on the way.
+r"""Validates the JSON text that a model writes as a tool's arguments, and repairs common mistakes.
 
-Models do not always send a JSON object that fits. What they send instead is repaired in this order, and each repair is
-named on the span:
+Models do not always send a valid JSON object. Mistakes are repaired in this order, and the span lists each repair:
 
-    blank             nothing, for a tool that is called without arguments      ""                  -> {}
-    null              JSON's null, likewise                                     null                -> {}
+    blank             no text, for a call without arguments                     ""                  -> {}
+    null              null, for a call without arguments                        null                -> {}
     string            the object written as a JSON string                       "{\"a\": 1}"          -> {"a": 1}
     code_fence        the object in a Markdown fence                            ```json {"a": 1}``` -> {"a": 1}
-    null_fields       null for a field that may be left out but not be null     {"a": 1, "b": null} -> {"a": 1}
+    null_fields       null for a field that is optional but not nullable        {"a": 1, "b": null} -> {"a": 1}
     number_as_string  a number for a field that must be a string                {"a": 1.10}         -> {"a": "1.10"}
     json_string       an array or object, written as a JSON string              {"a": "[1]"}        -> {"a": [1]}
     dummy_argument    a placeholder for a tool that takes no arguments          {"dummy": ""}       -> {}
 
-Nothing else is guessed: the model gets an error for each field that still does not fit. Policies and the audit digests
+Nothing else is guessed: the model gets an error for each field that is still invalid. Policies and the audit digests
 use the arguments that the tool is called with.
 """
 
@@ -37,17 +36,17 @@ from traced_tools.tools.schema.problems import FieldPath, null_paths_of, problem
 from traced_tools.tools.unwrapping import unwrap_arguments
 
 _DUMMY_NAME = re.compile(r"_*(?:dummy\w*|no_?op|none|null|nothing|empty|placeholder|unused|random_string)?_*")
-_MOST_PROBLEMS = 10
-_MOST_PASSES = 10
-_LONGEST_PATH = 200
+_MAX_PROBLEMS = 10
+_MAX_REPAIR_ROUNDS = 10
+_MAX_PATH_LENGTH = 200
 
 
 class ArgumentValidationError(Exception):
-    """Arguments that do not fit.
+    """Arguments are invalid; internal, callers get `InvalidArguments`.
 
     Args:
-        problems: what is told about it.
-        nulls: the paths of what is null and must not be.
+        problems: what is wrong, field by field.
+        nulls: the paths of values that are null and must not be.
     """
 
     def __init__(self, problems: Sequence[ArgumentProblem], nulls: Sequence[FieldPath] = ()) -> None:
@@ -66,12 +65,12 @@ class ArgumentValidationError(Exception):
 
 
 class BoundArguments(NamedTuple):
-    """Arguments that fit.
+    """Validated arguments.
 
     Attributes:
-        value: what a tool's step needs of them.
-        repairs: what had to be repaired.
-        text: the JSON text that fitted, after the repairs.
+        value: what the tool's step takes: keyword arguments, or JSON text for a custom tool.
+        repairs: the repairs that were made.
+        text: the valid JSON text, after the repairs.
     """
 
     value: Any
@@ -80,37 +79,37 @@ class BoundArguments(NamedTuple):
 
 
 def bind_arguments(check: Callable[[str], Any], arguments: str, schema: Mapping[str, Any]) -> BoundArguments:
-    """Return what `check` makes of JSON text, repaired if need be.
+    """Validate arguments, and repair them if they are invalid.
 
     Args:
-        check: returns what the text stands for; raises `ArgumentValidationError`.
-        arguments: what the model wrote.
-        schema: the JSON Schema that the model was sent.
+        check: converts JSON text into the arguments; raises `ArgumentValidationError`.
+        arguments: the text that the model wrote.
+        schema: the JSON Schema that was sent to the model.
 
     Raises:
-        InvalidArguments: when the text does not fit, repaired or not.
+        InvalidArguments: if the text is still invalid after the repairs.
     """
     repairs: tuple[Repair, ...] = ()
-    text, found = arguments, _tried(check, arguments)
+    text, found = arguments, _try_check(check, arguments)
     if isinstance(found, ArgumentValidationError):
         text, repairs = unwrap_arguments(arguments)
-        found = _tried(check, text) if repairs else found
+        found = _try_check(check, text) if repairs else found
     unrepaired = found
-    for _ in range(_MOST_PASSES):  # a check may not report all problems at once
+    for _ in range(_MAX_REPAIR_ROUNDS):  # a check may report only some problems at a time
         if not isinstance(found, ArgumentValidationError):
             return BoundArguments(found, repairs, text)
-        text, made = _with_fields_repaired(text, found, schema)
+        text, made = _repair_fields(text, found, schema)
         if not made:
             break
         repairs += tuple(repair for repair in dict.fromkeys(made) if repair not in repairs)
-        found = _tried(check, text)
+        found = _try_check(check, text)
     if isinstance(found, ArgumentValidationError):
-        raise InvalidArguments(_told(unrepaired.problems))  # all that was wrong with what the model wrote
+        raise InvalidArguments(_summarize(unrepaired.problems))  # the problems of what the model wrote
     return BoundArguments(found, repairs, text)
 
 
-def _tried(check: Callable[[str], Any], text: str) -> Any:
-    """Return what `check` makes of JSON text, or the `ArgumentValidationError` that it raises."""
+def _try_check(check: Callable[[str], Any], text: str) -> Any:
+    """Return what `check` returns, or the `ArgumentValidationError` that it raises."""
     try:
         return check(text)
     except ArgumentValidationError as error:
@@ -118,12 +117,12 @@ def _tried(check: Callable[[str], Any], text: str) -> Any:
 
 
 class SchemaArguments:
-    """Arguments of a tool that has only a JSON Schema; they are checked strictly by it.
+    """Reads the arguments of a tool that has only a JSON Schema, which validates them strictly.
 
     Args:
         schema: the JSON Schema.
         tool: the tool's name, for the log.
-        reserved: names of fields that are not the model's to give, whatever the schema says.
+        reserved: names of fields that the model must not pass, even if the schema allows them.
     """
 
     def __init__(self, schema: Mapping[str, Any], tool: str, reserved: Collection[str] = ()) -> None:
@@ -131,7 +130,7 @@ class SchemaArguments:
         self._reserved = reserved
 
     def check(self, text: str) -> dict[str, Any]:
-        """Return the object that JSON text stands for; raises `ArgumentValidationError`."""
+        """Return the object in JSON text; raise `ArgumentValidationError` if it is invalid."""
         value = read_json(text)
         if not isinstance(value, dict):
             raise ArgumentValidationError([ArgumentProblem((), "must be a JSON object", value)])
@@ -142,22 +141,20 @@ class SchemaArguments:
         return value
 
     def as_json(self, value: dict[str, Any], text: str) -> dict[str, Any]:
-        """Return `value`, which is JSON already."""
+        """Return `value`, which is already JSON."""
         return value
 
 
-def _arguments_of(definition: ToolDefinition) -> SchemaArguments:
+def _schema_arguments(definition: ToolDefinition) -> SchemaArguments:
     return SchemaArguments(definition.input_schema, definition.name)
 
 
-schema_arguments = IdentityCache(_arguments_of)
-"""Returns the arguments of a tool with a given definition: a provider gives the same tool for each run."""
+schema_arguments = IdentityCache(_schema_arguments)
+"""Returns the `SchemaArguments` of a definition, cached because providers return the same tool for each run."""
 
 
-def _with_fields_repaired(
-    text: str, error: ArgumentValidationError, schema: Mapping[str, Any]
-) -> tuple[str, list[Repair]]:
-    """Return JSON text with the fields repaired that `error` names, and the repairs, none if no field can be."""
+def _repair_fields(text: str, error: ArgumentValidationError, schema: Mapping[str, Any]) -> tuple[str, list[Repair]]:
+    """Repair the fields that `error` names; return the JSON text and the repairs, which may be none."""
     try:
         data = _LITERAL.decode(text)
     except (ValueError, RecursionError):
@@ -167,7 +164,7 @@ def _with_fields_repaired(
         if is_optional(schema, path) and _drop_null(data, path):
             repairs.append("null_fields")
     for problem in error.problems:
-        if (repair := _repaired_field(data, problem.path, schema)) is not None:
+        if (repair := _repair_field(data, problem.path, schema)) is not None:
             repairs.append(repair)
     if _is_dummy(data) and not field_names(schema):
         data.clear()
@@ -183,8 +180,8 @@ def _drop_null(data: Any, path: FieldPath) -> bool:
     return True
 
 
-def _repaired_field(data: Any, path: FieldPath, schema: Mapping[str, Any]) -> Repair | None:
-    """Write the field at `path` as the schema wants it, if it is a number for a string or JSON in a string."""
+def _repair_field(data: Any, path: FieldPath, schema: Mapping[str, Any]) -> Repair | None:
+    """Repair the field at `path` if it is a number that must be a string, or JSON in a string."""
     holder = _holder(data, path)
     try:
         value = holder[path[-1]]
@@ -195,7 +192,7 @@ def _repaired_field(data: Any, path: FieldPath, schema: Mapping[str, Any]) -> Re
         holder[path[-1]] = str(value)
         return "number_as_string"
     if type(value) is str and "string" not in expected:
-        inner = _structure(value)
+        inner = _decode_structure(value)
         if inner is not None and ("array" if isinstance(inner, list) else "object") in expected:
             holder[path[-1]] = inner
             return "json_string"
@@ -203,7 +200,7 @@ def _repaired_field(data: Any, path: FieldPath, schema: Mapping[str, Any]) -> Re
 
 
 def _holder(data: Any, path: FieldPath) -> Any:
-    """Return the object or array that holds the field at `path`; None if there is none, as for the whole."""
+    """Return the object or array that contains the field at `path`; None if there is none or the path is empty."""
     if not path:
         return None
     for key in path[:-1]:
@@ -214,8 +211,8 @@ def _holder(data: Any, path: FieldPath) -> Any:
     return data
 
 
-def _structure(text: str) -> Any:
-    """Return the array or object that JSON text stands for, else None."""
+def _decode_structure(text: str) -> Any:
+    """Return the array or object in JSON text, or None."""
     try:
         value = _LITERAL.decode(text)
     except (ValueError, RecursionError):
@@ -224,10 +221,9 @@ def _structure(text: str) -> Any:
 
 
 def _is_dummy(data: Any) -> bool:
-    """Whether arguments are one placeholder, as models send that cannot call a tool without arguments.
+    """Return whether arguments are one placeholder, which some models send because they cannot omit all arguments.
 
-    Any other argument is not a placeholder: the model intends it, and must get the error that the tool has no such
-    field.
+    Any other argument is intended, so the model must get the error that the tool has no such field.
     """
     if not isinstance(data, dict) or len(data) != 1:
         return False
@@ -236,10 +232,10 @@ def _is_dummy(data: Any) -> bool:
 
 
 class _Fraction(float):
-    """A number with a fraction or an exponent, as the model wrote it: `1.10` is a version and not `1.1`."""
+    """A number with a fraction or an exponent whose `str` is what the model wrote: the version `1.10` is not `1.1`."""
 
     def __new__(cls, written: str) -> _Fraction:
-        """Keep how the number is written."""
+        """Store the text of the number."""
         self = super().__new__(cls, written)
         self._written = written
         return self
@@ -251,13 +247,13 @@ class _Fraction(float):
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(written: str) -> float:
     number = float(written)
     if isinf(number):
-        raise ValueError("beyond a double")
+        raise ValueError("number too large for a double")
     return number
 
 
@@ -266,7 +262,7 @@ _LITERAL = json.JSONDecoder(parse_constant=_refuse, parse_float=_Fraction)
 
 
 def read_json(text: str) -> Any:
-    """Return the value that JSON text stands for; raises `ArgumentValidationError`."""
+    """Return the value of JSON text; raise `ArgumentValidationError` if it is invalid or nested too deeply."""
     try:
         value = _JSON.decode(text)
         if not is_nested_deeply(text, value):
@@ -282,9 +278,9 @@ def read_json(text: str) -> Any:
 
 
 def deduplicate_keys(text: str) -> str:
-    """Return JSON text unchanged, or rewritten with the last value of each repeated key.
+    """Return JSON text unchanged, or rewritten with only the last value of each repeated key.
 
-    Parsers differ in which of the two they read, so a tool might read another one than was checked.
+    Parsers differ in which value they use, so a tool might use another one than was validated.
     """
     repeated = False
 
@@ -298,10 +294,9 @@ def deduplicate_keys(text: str) -> str:
     return json.dumps(value) if repeated else text
 
 
-def _told(problems: Sequence[ArgumentProblem]) -> str:
-    told = [f"{_place(path)}: {text}" for path, text, _ in problems[:_MOST_PROBLEMS]]
-    return "; ".join(dict.fromkeys(told))
-
-
-def _place(path: FieldPath) -> str:
-    return ".".join(map(str, path))[:_LONGEST_PATH] or "arguments"
+def _summarize(problems: Sequence[ArgumentProblem]) -> str:
+    lines = [
+        f"{'.'.join(map(str, path))[:_MAX_PATH_LENGTH] or 'arguments'}: {text}"
+        for path, text, _ in problems[:_MAX_PROBLEMS]
+    ]
+    return "; ".join(dict.fromkeys(lines))

@@ -1,7 +1,8 @@
-"""The dialects of JSON Schema that models' servers read: without references, with one object, and OpenAI's strict mode.
+"""Converts a tool's input schema into the dialects of JSON Schema that providers accept.
 
-All are made of a tool's input schema, which is not changed. What a dialect cannot say raises `ToolDefinitionError`,
-whose text names the place: the fields that lead there (`order.lines[].price`), from the definition that it is in.
+The dialects are: no references, an object at the root, and OpenAI's strict mode. The input schema is not changed. If a
+dialect cannot express it, a `ToolDefinitionError` names the path of fields (`order.lines[].price`) from the root or from
+a definition.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ from traced_tools.tools.schema.references import References, can_merge, without_
 
 
 def inline_references(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `schema` with each reference replaced by what it leads to, for servers that follow none.
+    """Return `schema` with each reference replaced by its target, for servers that do not resolve references.
 
-    A definition that contains itself cannot be written out: it stays under `$defs`, and references to it stay.
+    A recursive definition cannot be inlined: it stays under `$defs`, with the references to it.
 
     Raises:
-        ToolDefinitionError: for a reference that leads nowhere in the schema, and for a schema that grows too large.
+        ToolDefinitionError: for a reference without a target in the schema, and for a schema that grows too large.
     """
-    with _refusing_great_depth():
+    with _depth_checked():
         return References(schema, inline=True).rewritten()
 
 
 def to_object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `schema` with a root as OpenAI and Anthropic take it: an object with fields, not one of several.
+    """Return `schema` with a root that OpenAI and Anthropic accept: an object with fields, not a union or a reference.
 
-    Where it is one of several, all their fields are named; which of them go together is told in the description, and
-    left to the check of the arguments.
+    A union becomes an object with the fields of all its branches. The description then contains the union, and the
+    validation of the arguments enforces it.
 
     Raises:
-        ToolDefinitionError: for a root that leads nowhere, and for a schema that grows too large.
+        ToolDefinitionError: for a root that is an invalid reference, and for a schema that grows too large.
     """
-    resolved = schema if _CHOOSING.isdisjoint(schema) else inline_references(schema)
-    whole = {"type": "object", "properties": {}, **resolved}
-    choices = {key: whole[key] for key in sorted(_CHOOSING & whole.keys())}
+    resolved = schema if _NOT_AT_ROOT.isdisjoint(schema) else inline_references(schema)
+    root = {"type": "object", "properties": {}, **resolved}
+    choices = {key: root[key] for key in sorted(_NOT_AT_ROOT & root.keys())}
     if not choices:
-        return whole
+        return root
     branches = [each for value in choices.values() if isinstance(value, list) for each in value]
-    fields = _fields_of_any([whole, *branches])
-    return {**without_keywords(whole, _CHOOSING), "properties": fields, **_description(whole, choices)}
+    fields = _fields_of_any([root, *branches])
+    return {**without_keywords(root, _NOT_AT_ROOT), "properties": fields, **_description(root, choices)}
 
 
 def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
@@ -59,36 +60,38 @@ def _fields_of_any(schemas: Iterable[Any]) -> dict[str, Any]:
 
 
 def to_strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `schema` as OpenAI's strict mode takes it: objects are closed, and each of their fields is required.
+    """Return `schema` for OpenAI's strict mode: objects forbid extra fields, and each of their fields is required.
 
-    What was optional may be null instead. Constraints that strict mode refuses are told in the description, and left
-    to the check of the arguments. Rules: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas.
+    Optional fields become nullable. Constraints that strict mode does not support move to the description, and the
+    validation of the arguments enforces them.
+    Rules: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas.
 
     Raises:
-        ToolDefinitionError: for what strict mode cannot say, such as a map with free keys or a value without a type.
+        ToolDefinitionError: for a schema that strict mode cannot express, such as a map with arbitrary keys or a value
+            without a type.
     """
-    with _refusing_great_depth():
-        made = _arguments(References(schema, inline=False).rewritten())
+    with _depth_checked():
+        made = _strict_root(References(schema, inline=False).rewritten())
         _check_size(made)
     return made
 
 
 @contextmanager
-def _refusing_great_depth() -> Iterator[None]:
+def _depth_checked() -> Iterator[None]:
     try:
         yield
     except RecursionError:
         raise ToolDefinitionError("the input schema is nested too deeply") from None
 
 
-# Strict mode: one schema after the other.
+# Strict mode: conversion.
 
-_KEPT = frozenset(
+_SUPPORTED = frozenset(
     {"enum", "const", "pattern", "format", "minLength", "maxLength", "minItems", "maxItems"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 )
-_TOLD = ("uniqueItems", "minProperties", "maxProperties")
-_ASKING = _KEPT.union(_TOLD, ("type", "properties", "required", "items"))
+_DESCRIBED = ("uniqueItems", "minProperties", "maxProperties")
+_CONSTRAINTS = _SUPPORTED.union(_DESCRIBED, ("type", "properties", "required", "items"))
 _REFUSED = frozenset(
     {"allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"}
     | {"patternProperties", "unevaluatedProperties", "propertyNames"}
@@ -99,12 +102,12 @@ _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 _ALL_TYPES = (*_TYPES.values(), "object", "array")
 _NULL = {"type": "null"}
-_DEEPEST = 10
-_CHOOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"})
-"""What may not stand at the root of a tool's schema, strict or not."""
+_MAX_DEPTH = 10
+_NOT_AT_ROOT = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "enum", "const"})
+"""Keywords that providers reject at the root of a tool's schema, strict or not."""
 
 
-def _arguments(root: dict[str, Any]) -> dict[str, Any]:
+def _strict_root(root: dict[str, Any]) -> dict[str, Any]:
     made = _schema(without_keywords(root, ("$defs",)), "", 1)
     if made.get("type") != "object":
         raise _refused("", "must be one object with fields; put anything else, such as a union, into a field of it")
@@ -117,42 +120,42 @@ def _schema(schema: Any, where: str, level: int) -> dict[str, Any]:
 
     Args:
         schema: the schema.
-        where: the fields that lead to it; empty for the root.
-        level: how many objects it is in, counting itself.
+        where: the path of fields to it; empty for the root.
+        level: the number of objects around it, including itself.
     """
     if not isinstance(schema, dict):
         raise _refused(where, "may be anything or nothing; give it a type")
-    schema = _simplified(schema, where)
+    schema = _rewrite(schema, where)
     if refused := _REFUSED & schema.keys():
-        raise _refused(where, f"uses {', '.join(sorted(refused))}; say it in the description instead")
+        raise _refused(where, f"uses {', '.join(sorted(refused))}; put it in the description instead")
     if "$ref" in schema:
         return _reference(schema, where)
     return _union(schema, where, level) if "anyOf" in schema else _typed(schema, where, level)
 
 
-def _simplified(schema: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the schema in words that strict mode has, as far as there are some that mean the same."""
+def _rewrite(schema: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return an equivalent schema with keywords that strict mode supports, if there are any."""
     match schema:
         case {"allOf": [entry], **rest}:
             if not isinstance(entry, dict) or not can_merge(entry, rest):
                 raise _refused(where, "is made of two schemas by allOf; write them as one")
-            return _simplified({**entry, **rest}, where)
+            return _rewrite({**entry, **rest}, where)
         case {"oneOf": branches, **rest} if "anyOf" not in rest:
-            return _simplified({**rest, "anyOf": branches}, where)
-        case {"anyOf": [*branches], "type": kind, **rest} if all(_may_say(each, kind) for each in branches):
-            return _simplified({**rest, "anyOf": [{**each, "type": kind} for each in branches]}, where)
+            return _rewrite({**rest, "anyOf": branches}, where)
+        case {"anyOf": [*branches], "type": kind, **rest} if all(_may_have_type(each, kind) for each in branches):
+            return _rewrite({**rest, "anyOf": [{**each, "type": kind} for each in branches]}, where)
         case {"unevaluatedProperties": False, **rest}:
-            return _simplified({**rest, "additionalProperties": False}, where)
+            return _rewrite({**rest, "additionalProperties": False}, where)
     return schema
 
 
-def _may_say(branch: Any, kind: Any) -> bool:
-    """Whether the type that stands beside a union may stand in this branch of it instead."""
+def _may_have_type(branch: Any, kind: Any) -> bool:
+    """Return whether the type beside a union can move into this branch of it."""
     return isinstance(branch, dict) and "$ref" not in branch and branch.get("type", kind) == kind
 
 
 def _reference(schema: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a reference; strict mode allows a description beside a union, and nothing beside a reference."""
+    """Return a reference, in a union if it has a description: strict mode allows no keyword beside a reference."""
     _check_alone(schema, "$ref", where)
     ref, described = {"$ref": schema["$ref"]}, _description(schema)
     return {**described, "anyOf": [ref]} if described else ref
@@ -164,14 +167,14 @@ def _union(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
 
 
 def _check_alone(schema: dict[str, Any], keyword: str, where: str) -> None:
-    if beside := _ASKING & schema.keys():
+    if beside := _CONSTRAINTS & schema.keys():
         raise _refused(where, f"has {', '.join(sorted(beside))} beside {keyword}; write it into what {keyword} names")
 
 
 def _typed(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
-    types, told = _types(schema, where), _told(schema)
-    kept = {key: value for key, value in schema.items() if key in _KEPT and key not in told}
-    made = {"type": types[0] if len(types) == 1 else types, **_description(schema, told), **kept}
+    types, described = _types(schema, where), _described_constraints(schema)
+    kept = {key: value for key, value in schema.items() if key in _SUPPORTED and key not in described}
+    made = {"type": types[0] if len(types) == 1 else types, **_description(schema, described), **kept}
     _check_values(_part(schema, "enum", where), where)
     if "object" in types:
         made |= _fields(schema, where, level)
@@ -186,15 +189,15 @@ def _fields(schema: dict[str, Any], where: str, level: int) -> dict[str, Any]:
         raise _refused(where, "takes fields of any name; name its fields, or make it a list of keys and values")
     if unknown := [str(name) for name in required if name not in list(fields)]:
         raise _refused(where, f"requires {', '.join(unknown)}, which is not among its properties")
-    if level > _DEEPEST:
-        raise _refused(where, f"is nested deeper than the {_DEEPEST} objects that are allowed; flatten it")
+    if level > _MAX_DEPTH:
+        raise _refused(where, f"is nested deeper than the {_MAX_DEPTH} objects that are allowed; flatten it")
     made = {name: _schema(each, f"{where}.{name}" if where else name, level + 1) for name, each in fields.items()}
     inner = {name: each if name in required else _nullable(each) for name, each in made.items()}
     return {"properties": inner, "required": list(inner), "additionalProperties": False}
 
 
 def _types(schema: dict[str, Any], where: str) -> list[str]:
-    """Return the types a value may have, in whichever way the schema says so; an empty root is an object."""
+    """Return the types of a value, stated or implied by other keywords; an empty root is an object."""
     found = schema.get("type") or _implied_types(schema)
     types = [found] if isinstance(found, str) else found
     if not types and where:
@@ -215,7 +218,7 @@ _PARTS = {"properties": dict, "required": list, "enum": list, "anyOf": list}
 
 
 def _part(schema: dict[str, Any], keyword: str, where: str) -> Any:
-    """Return a keyword's value, an empty one where it is not there."""
+    """Return a keyword's value, or an empty value if the keyword is absent."""
     kind = _PARTS[keyword]
     value = schema.get(keyword, kind())
     if not isinstance(value, kind):
@@ -223,25 +226,25 @@ def _part(schema: dict[str, Any], keyword: str, where: str) -> Any:
     return value
 
 
-def _told(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the constraints to tell in words: strict mode lacks the keyword, or does not take this value of it."""
-    told = {key: schema[key] for key in _TOLD if schema.get(key)}
+def _described_constraints(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the constraints to describe: strict mode does not support the keyword, or not this value of it."""
+    described = {key: schema[key] for key in _DESCRIBED if schema.get(key)}
     if "format" in schema and schema["format"] not in _FORMATS:
-        told["format"] = schema["format"]
+        described["format"] = schema["format"]
     if _LOOKAROUND.search(str(schema.get("pattern"))):
-        told["pattern"] = schema["pattern"]
-    return told
+        described["pattern"] = schema["pattern"]
+    return described
 
 
-def _description(schema: dict[str, Any], told: Mapping[str, Any] | None = None) -> dict[str, str]:
-    extra = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in (told or {}).items())
-    words = schema.get("description") or ""
-    text = f"{words} ({extra})" if words and extra else words or extra
+def _description(schema: dict[str, Any], constraints: Mapping[str, Any] | None = None) -> dict[str, str]:
+    extra = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in (constraints or {}).items())
+    own = schema.get("description") or ""
+    text = f"{own} ({extra})" if own and extra else own or extra
     return {"description": text} if text else {}
 
 
 def _nullable(made: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema of strict mode that takes null, too."""
+    """Return a strict-mode schema that also accepts null."""
     if _takes_null(made):
         return made
     match made:
@@ -264,18 +267,18 @@ def _refused(where: str, problem: str) -> ToolDefinitionError:
     return ToolDefinitionError(f"strict mode refuses {where or 'the input schema'}: it {problem}")
 
 
-# Strict mode: how much of it.
+# Strict mode: limits.
 
-_MOST_FIELDS = 5_000
-_MOST_VALUES = 1_000
-_MOST_CHARACTERS = 120_000
+_MAX_FIELDS = 5_000
+_MAX_VALUES = 1_000
+_MAX_CHARACTERS = 120_000
 _MANY_VALUES = 250
-_MOST_CHARACTERS_OF_MANY = 15_000
+_MAX_CHARACTERS_OF_MANY = 15_000
 
 
 def _check_values(values: list[Any], where: str) -> None:
     texts = [value for value in values if isinstance(value, str)]
-    if len(texts) > _MANY_VALUES and sum(map(len, texts)) > _MOST_CHARACTERS_OF_MANY:
+    if len(texts) > _MANY_VALUES and sum(map(len, texts)) > _MAX_CHARACTERS_OF_MANY:
         raise _refused(where, f"has {len(texts)} values that are too long together; shorten or describe them")
 
 
@@ -285,9 +288,9 @@ def _check_size(made: dict[str, Any]) -> None:
     values = [value for each in schemas for value in each.get("enum", ())]
     texts = [text for text in [*names, *values, *(each.get("const") for each in schemas)] if isinstance(text, str)]
     sizes = (
-        (sum(len(each.get("properties", ())) for each in schemas), _MOST_FIELDS, "fields"),
-        (len(values), _MOST_VALUES, "values of enums"),
-        (sum(map(len, texts)), _MOST_CHARACTERS, "characters in its names and values"),
+        (sum(len(each.get("properties", ())) for each in schemas), _MAX_FIELDS, "fields"),
+        (len(values), _MAX_VALUES, "values of enums"),
+        (sum(map(len, texts)), _MAX_CHARACTERS, "characters in its names and values"),
     )
     for size, most, what in sizes:
         if size > most:

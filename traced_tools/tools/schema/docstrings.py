@@ -1,6 +1,6 @@
-"""What a function's docstring says of a tool: what it does, and what each parameter is.
+"""Reads the description of a tool and of its parameters from a function's docstring.
 
-griffe splits the parameters, but gets only their own lines, without the types: it would compile those, and warn.
+griffe parses the parameters. It gets only their own lines, without types, because it would compile types and warn.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Docstring:
-    """What a docstring tells a model.
+    """The parts of a docstring that a model reads.
 
     Args:
-        description: the text before the first section, each paragraph on one line; empty if there is none.
-        parameters: the description of each described parameter on one line, by its name without stars.
+        description: the text before the first section, one line per paragraph; empty if there is none.
+        parameters: the descriptions of parameters, one line each, by name without stars.
     """
 
     description: str
@@ -29,47 +29,47 @@ class Docstring:
 
 
 def read_docstring(function: Callable[..., Any]) -> Docstring:
-    """Return what the docstring of `function` says, in the style of Google, NumPy or Sphinx.
+    """Parse the docstring of `function`, in the style of Google, NumPy or Sphinx.
 
     Args:
-        function: any callable; what has no docstring says nothing.
+        function: any callable. Without a docstring, the result is empty.
     """
     text = "\n".join(line.rstrip() for line in _docstring(function).splitlines()).strip("\n")
     paragraphs = _FIRST_SECTION.split(text, maxsplit=1)[0].split("\n\n")
     return Docstring("\n\n".join(filter(None, map(_one_line, paragraphs))), _parameters(text))
 
 
-# Whose docstring it is.
+# Finding the docstring.
 
 
 def _docstring(function: Any) -> str:
     if inspect.isroutine(function):
         return inspect.getdoc(function) or ""
-    if "__doc__" in getattr(function, "__dict__", ()):  # a class, or what `functools.update_wrapper` made a wrapper
-        return _own(function)
+    if "__doc__" in getattr(function, "__dict__", ()):  # a class, or a wrapper made by `functools.update_wrapper`
+        return _written(function)
     if isinstance(function, partial):
         return _docstring(function.func)
     classes = [each for each in type(function).__mro__ if issubclass(each, Callable)]  # type: ignore[arg-type]
     calls = [vars(each)["__call__"] for each in classes if "__call__" in vars(each)]
-    return next(filter(None, map(_own, [*calls, *classes])), "")
+    return next(filter(None, map(_written, [*calls, *classes])), "")
 
 
-def _own(documented: Any) -> str:
-    """Return the docstring that somebody wrote for `documented`, and none that Python made."""
+def _written(documented: Any) -> str:
+    """Return the docstring of `documented`, empty if Python generated it."""
     text = documented.__doc__
     if not isinstance(text, str) or isinstance(documented, WrapperDescriptorType):
         return ""
     name = re.escape(getattr(documented, "__name__", ""))
-    is_signature = re.fullmatch(rf"{name}\(.*\)", text)  # all that a dataclass says of itself
+    is_signature = re.fullmatch(rf"{name}\(.*\)", text)  # Python generates it for a dataclass
     return "" if is_signature else inspect.cleandoc(text)
 
 
-# What it says.
+# Parsing it.
 
 
 @dataclass(frozen=True)
 class _Style:
-    """How parameters are written: the group `body` of `section` holds them, `head` is the first line of each."""
+    """How a style writes parameters: the group `body` of `section` contains them, `head` matches the start of each."""
 
     name: Literal["google", "numpy", "sphinx"]
     section: re.Pattern[str]
@@ -90,7 +90,7 @@ _OTHERS = (
 )
 _UNDERLINE = r"\n--+$"
 
-# a known title with a colon or a line below it, or a field like `:param x:` (`:func:` marks up a word)
+# a known title with a colon or an underline, or a field like `:param x:` (`:func:` marks up a word)
 _FIRST_SECTION = _pattern(rf"^(?:(?:{_PARAMETERS}|{_OTHERS})(?::$|:?{_UNDERLINE})|[:@]\w[^:\n]*:(?!`))")
 
 _STYLES = (
@@ -127,7 +127,7 @@ def _parameters(text: str) -> dict[str, str]:
 
 
 def _described(style: _Style, body: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and descriptions in the `body` of parameter sections."""
+    """Yield the name and description of each parameter in `body`, the text of parameter sections."""
     for names, description in _split(style, style.head.sub(style.untyped_head, body.replace(r"\*", "*"))):
         for name in names.split(","):
             bare = name.strip(" *`-")
@@ -136,13 +136,13 @@ def _described(style: _Style, body: str) -> Iterator[tuple[str, str]]:
 
 
 def _split(style: _Style, body: str) -> list[tuple[str, str]]:
-    import griffe  # only here: it takes a while, and many tools describe no parameter
+    import griffe  # imported here: importing it is slow, and many tools describe no parameter
 
-    # the empty line above keeps the body's margin: `Docstring` takes away what all lines but the first share
+    # the empty first line keeps the margin: `Docstring` removes the indentation that all other lines share
     docstring = griffe.Docstring(f"\n{style.title}{indent(body, style.margin)}")
     try:
         sections = docstring.parse(style.name, warnings=False)
-    except Exception:  # a tool is not refused for how its docstring is written
+    except Exception:  # a malformed docstring must not make a tool unusable
         return []
     parts = [section.value for section in sections if isinstance(section, griffe.DocstringSectionParameters)]
     return [(parameter.name, parameter.description) for part in parts for parameter in part]

@@ -1,4 +1,4 @@
-"""Which fields a JSON Schema names, and whether one may be left out."""
+"""Looks up fields in a JSON Schema: their names, their types, whether they are optional."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _BRANCHES = ("anyOf", "oneOf", "allOf")
-_MOST_STEPS = 16
-"""How many references and branches are followed in one place: a schema may lead in circles."""
+_MAX_STEPS = 16
+"""How many references and branches are followed at one path, because a schema may be recursive."""
 
 
 def is_optional(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
-    """Return whether `path` leads to a field that the schema names among an object's properties and does not require.
+    """Return whether the field at `path` is a property in the schema and not required.
 
     Args:
-        root: the schema of the whole.
-        path: names of fields and places in arrays, the field's own name last.
+        root: the schema of the arguments.
+        path: names of fields and indexes of array items; the name of the field is last.
     """
-    return any(_has_optional(form, path[-1]) for form in _forms_at(root, path[:-1]))
+    for form in _forms_at(root, path[:-1]):
+        properties, required = form.get("properties"), form.get("required", ())
+        if isinstance(properties, dict) and path[-1] in properties and path[-1] not in required:
+            return True
+    return False
 
 
 def types_at(root: Mapping[str, Any], path: Sequence[str | int]) -> frozenset[str]:
-    """Return the JSON types that a schema allows at `path`, in any of its branches.
+    """Return the JSON types that the schema allows at `path`, in any of its branches.
 
     Args:
-        root: the schema of the whole.
-        path: names of fields and places in arrays.
+        root: the schema of the arguments.
+        path: names of fields and indexes of array items.
     """
     found: set[str] = set()
     for form in _forms_at(root, path):
@@ -35,28 +39,23 @@ def types_at(root: Mapping[str, Any], path: Sequence[str | int]) -> frozenset[st
 
 
 def field_names(root: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the fields that a schema names for the object itself, through references and branches."""
+    """Return the names of the top-level fields, including those in references and branches."""
     found = [form.get("properties") for form in _forms(root, root)]
     return frozenset(name for properties in found if isinstance(properties, dict) for name in properties)
 
 
 def _forms_at(root: Mapping[str, Any], path: Sequence[str | int]) -> Iterator[Mapping[str, Any]]:
-    """Yield the schemas that hold at `path`, with what they refer to and their branches."""
-    places: list[Any] = [root]
+    """Yield the schemas of the value at `path`, with their references and branches."""
+    schemas: list[Any] = [root]
     for key in path:
-        places = [below for place in places for form in _forms(place, root) for below in _below(form, key)]
-    for place in places:
-        yield from _forms(place, root)
-
-
-def _has_optional(form: Mapping[str, Any], field: str | int) -> bool:
-    properties, required = form.get("properties"), form.get("required", ())
-    return isinstance(properties, dict) and field in properties and field not in required
+        schemas = [child for schema in schemas for form in _forms(schema, root) for child in _children(form, key)]
+    for schema in schemas:
+        yield from _forms(schema, root)
 
 
 def _forms(schema: Any, root: Mapping[str, Any], steps: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema, what it refers to, and its branches."""
-    if not isinstance(schema, dict) or steps > _MOST_STEPS:
+    """Yield a schema, the schema that it refers to, and its branches."""
+    if not isinstance(schema, dict) or steps > _MAX_STEPS:
         return
     yield schema
     others = [branch for keyword in _BRANCHES for branch in schema.get(keyword, ())]
@@ -72,10 +71,10 @@ def _target(ref: Any, root: Any) -> Any:
     return root
 
 
-def _below(form: Mapping[str, Any], key: str | int) -> list[Any]:
-    """Return the schemas of what stands under `key`."""
+def _children(form: Mapping[str, Any], key: str | int) -> list[Any]:
+    """Return the schemas of the field or item `key`."""
     if isinstance(key, int):
         return [form.get("items"), *form.get("prefixItems", ())[key : key + 1]]
     properties = form.get("properties")
-    named = properties.get(key) if isinstance(properties, dict) else None
-    return [form.get("additionalProperties") if named is None else named]
+    declared = properties.get(key) if isinstance(properties, dict) else None
+    return [form.get("additionalProperties") if declared is None else declared]

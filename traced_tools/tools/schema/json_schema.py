@@ -1,7 +1,7 @@
-"""Checks arguments against a JSON Schema that somebody else wrote, and says in our words what to change.
+"""Validates arguments against a JSON Schema that was not generated here, and describes problems for the model.
 
-The schema may come from a stranger: a wrong one never raises, it is only not checked against. Nothing is ever fetched,
-and no text quotes a value.
+The schema may come from an untrusted server: an invalid schema never raises, but arguments are then not validated.
+Nothing is fetched, and no text quotes a value.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _LOG = logging.getLogger(__name__)
 
 UNKNOWN_FIELD = "is not a known field"
 _UNUSABLE = (
-    "the input schema of %s is no valid JSON Schema (%s); its arguments are only checked to be an object; this is said "
+    "the input schema of %s is not a valid JSON Schema (%s); its arguments are only checked to be an object; logged "
     "once per schema"
 )
-_UNCHECKED = "arguments of %s could not be checked against its input schema (%s); this is said once per schema"
+_UNCHECKED = "arguments of %s could not be validated against its input schema (%s); logged once per schema"
 _RUST = "pyo3_runtime"
-"""Where the panics of the validator's maps come from, which are no `Exception`: Python's stack has ended inside one."""
+"""The module of panics in the validator's Rust maps, raised at the end of Python's stack; they are no `Exception`."""
 
-_MOST_PROBLEMS = 10
-_MOST_NAMED = 20
+_MAX_PROBLEMS = 10
+_MAX_LISTED = 20
 
 
 class ArgumentProblem(NamedTuple):
-    """One thing that is wrong: where, what was expected (in words for the model), and the value, which is not shown."""
+    """One problem with arguments: its path, a text for the model, and the value, which `repr` does not show."""
 
     path: tuple[str | int, ...]
     text: str
@@ -48,58 +48,58 @@ _UNCHECKABLE = ArgumentProblem((), "could not be checked; send simpler values", 
 
 
 class SchemaCheck:
-    """Checks values against one JSON Schema of the draft that its `$schema` names, 2020-12 unless it names a known one.
+    """Validates values against one JSON Schema, of the draft in its `$schema` or, by default, of draft 2020-12.
 
-    Formats are not checked, and references lead nowhere but into the schema itself and to the drafts' own schemas.
+    Formats are not checked. References are resolved within the schema and to the drafts' own schemas only.
 
     Args:
-        schema: the schema; it is looked at when the first value is checked.
-        tool: whose it is, for the log.
+        schema: the schema; it is compiled when the first value is validated.
+        tool: the name of the tool, for the log.
     """
 
     def __init__(self, schema: Mapping[str, Any], tool: str = "a tool") -> None:
         self._schema = schema
         self._tool = tool
-        self._complaints = count()
+        self._failures = count()
 
     @property
     def usable(self) -> bool:
-        """Whether the schema is valid and its references lead somewhere; if not, nothing is checked against it."""
+        """Whether the schema is valid and its references can be resolved; if not, no value is validated."""
         return self._validator is not None
 
     def problems(self, value: Any) -> list[ArgumentProblem]:
-        """Return what is wrong with `value`, as `json.loads` returns it: the first problems, ordered by path."""
+        """Return the first 10 problems with `value`, a value from `json.loads`, ordered by path."""
         if self._validator is None:
             return []
-        found = self._attempt(_UNCHECKED, _found, self._validator, value)
-        return [_UNCHECKABLE] if found is None else found  # a value must not get by because it breaks the check
+        found = self._try(_UNCHECKED, _find_problems, self._validator, value)
+        return [_UNCHECKABLE] if found is None else found  # a value that breaks the validator must not pass
 
     @cached_property
     def _validator(self) -> Any:
-        return self._attempt(_UNUSABLE, _built_validator, self._schema)
+        return self._try(_UNUSABLE, _build_validator, self._schema)
 
-    def _attempt(self, complaint: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what `function` returns, or None if it fails: strangers break schemas in more ways than can be listed.
+    def _try(self, complaint: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what `function` returns, or None if it fails, as it may in many ways for a schema from elsewhere.
 
-        That is logged once per schema; the counter is what makes it once, whichever threads come first.
+        The first failure is logged; `next` of a counter is atomic, so that concurrent threads log once.
         """
         try:
             return function(*args)
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__module__ != _RUST:
                 raise
-            if next(self._complaints) == 0:
+            if next(self._failures) == 0:
                 _LOG.warning(complaint, self._tool, type(error).__name__)
             return None
 
 
-def _found(validator: Any, value: Any) -> list[ArgumentProblem]:
+def _find_problems(validator: Any, value: Any) -> list[ArgumentProblem]:
     unique = {(each.path, each.text): each for error in validator.iter_errors(value) for each in _problems(error)}
-    return sorted(unique.values(), key=_place)[:_MOST_PROBLEMS]
+    return sorted(unique.values(), key=_sort_key)[:_MAX_PROBLEMS]
 
 
-def _built_validator(schema: Any) -> Any:
-    """Return a validator for `schema`; raises whatever is found to be wrong with it."""
+def _build_validator(schema: Any) -> Any:
+    """Return a validator for `schema`; raise any exception if the schema is invalid."""
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.validators import validator_for  # type: ignore[import-untyped]
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
@@ -111,13 +111,13 @@ def _built_validator(schema: Any) -> Any:
     draft.check_schema(schema, format_checker=FormatChecker(["regex"]))
     resource = specification_with(draft.META_SCHEMA["$schema"]).create_resource(schema)
     _look_up_references(resource, REGISTRY.resolver_with_root(resource))
-    validator = draft(schema, registry=Registry())  # an empty registry: the default one fetches what it does not know
-    list(validator.iter_errors({}))  # raises for a schema that only leads back to itself
+    validator = draft(schema, registry=Registry())  # an empty registry, because the default one fetches unknown schemas
+    list(validator.iter_errors({}))  # raises for a schema that only refers to itself
     return validator
 
 
 def _look_up_references(resource: SchemaResource, resolver: Any) -> None:
-    """Raise for a reference that leads nowhere now, and not when the arguments happen to lead there."""
+    """Raise for an unresolvable reference now, and not when certain arguments need it."""
     resolver = resolver.in_subresource(resource)
     if isinstance(resource.contents, Mapping) and "$ref" in resource.contents:
         resolver.lookup(resource.contents["$ref"])
@@ -125,20 +125,21 @@ def _look_up_references(resource: SchemaResource, resolver: Any) -> None:
         _look_up_references(each, resolver)
 
 
-def _place(problem: ArgumentProblem) -> list[tuple[bool, str | int]]:
+def _sort_key(problem: ArgumentProblem) -> list[tuple[bool, str | int]]:
     return [(isinstance(step, str), step) for step in problem.path]
 
 
-# From an error of the validator's to problems.
+# Converts errors of the validator into problems.
 
 
 def _problems(error: ValidationError) -> list[ArgumentProblem]:
-    """Say what is wrong in our words: the error's own quote the value."""
-    found = _SEVERAL.get(error.validator, _one)(error)
+    """Return the problems of an error, in this package's words, because the error's message quotes the value."""
+    found = _SPECIAL.get(error.validator, _one)(error)
     if not _is_about_a_name(error):
         return found
     return [
-        ArgumentProblem((*path, value), f"is no allowed field name: it {text}", value) for path, text, value in found
+        ArgumentProblem((*path, value), f"is not an allowed field name: it {text}", value)
+        for path, text, value in found
     ]
 
 
@@ -147,14 +148,14 @@ def _one(error: ValidationError, text: str = "") -> list[ArgumentProblem]:
 
 
 def _text(error: ValidationError) -> str:
-    if error.validator is None:  # the schema `false`; for a field's or an item's, the error's path stops above it
-        return "is not allowed, or holds what is not allowed"
-    words = _TEXTS.get(_keyword(error))
-    return f"does not fit the schema's {error.validator}" if words is None else words(error.validator_value)
+    if error.validator is None:  # the schema `false`; for a field or an item, the path is that of its parent
+        return "is not allowed, or contains a value that is not allowed"
+    describe = _TEXTS.get(_keyword(error))
+    return f"does not match the schema's {error.validator}" if describe is None else describe(error.validator_value)
 
 
 def _keyword(error: ValidationError) -> str:
-    """Return the keyword that failed; up to draft 4, a flag beside `minimum` made it exclusive."""
+    """Return the keyword that failed; up to draft 4, a flag made `minimum` or `maximum` exclusive."""
     keyword = str(error.validator)
     exclusive = f"exclusive{keyword.capitalize()}"
     return exclusive if error.schema.get(exclusive) is True else keyword
@@ -164,7 +165,7 @@ _FOLLOWED_BY_A_NAME = ("properties", "patternProperties", "dependentSchemas", "d
 
 
 def _is_about_a_name(error: ValidationError) -> bool:
-    """Whether it is the name of a field that is wrong; the error's path is then that of the object."""
+    """Return whether the name of a field is invalid; the error's path is then that of the object."""
     steps = iter(error.schema_path)
     for step in steps:
         if step == "propertyNames":
@@ -174,16 +175,16 @@ def _is_about_a_name(error: ValidationError) -> bool:
     return False
 
 
-# Keywords that name other places than the value they stand at.
+# Keywords whose problems are elsewhere than the value they apply to.
 
 
 def _missing(error: ValidationError) -> list[ArgumentProblem]:
-    """Name every missing field: the validator reports each of them, but only in its text."""
+    """Return a problem for each missing field; the validator names the field only in its message."""
     path, value = tuple(error.absolute_path), error.instance
     return [ArgumentProblem((*path, name), "is required", value) for name in error.validator_value if name not in value]
 
 
-def _missing_beside(error: ValidationError) -> list[ArgumentProblem]:
+def _missing_dependent(error: ValidationError) -> list[ArgumentProblem]:
     path, value = tuple(error.absolute_path), error.instance
     return [
         ArgumentProblem((*path, name), f"is required when {given} is given", value)
@@ -207,49 +208,50 @@ def _unknown(error: ValidationError) -> list[ArgumentProblem]:
 
 
 def _no_alternative(error: ValidationError) -> list[ArgumentProblem]:
-    """Say what is wrong with the alternative that was most likely meant, or what all of them ask for."""
+    """Return the problems of the alternative that was most likely intended, or what all alternatives require."""
     if not error.context:
-        return _one(error, "fits more than one of the allowed forms, and must fit exactly one")
-    reasons = [each for each in error.context if each.schema_path]  # the alternative `false` gives none
+        return _one(error, "matches more than one of the allowed forms, and must match exactly one")
+    reasons = [each for each in error.context if each.schema_path]  # the alternative `false` has no reason
     forms = [list(form) for _, form in groupby(reasons, key=lambda each: each.schema_path[0])]
-    told = [[each for inner in form for each in _problems(inner)] for form in forms]
-    if _ask_one_thing(told, tuple(error.absolute_path)):
-        asked = dict.fromkeys(each[0].text.removeprefix("must be ") for each in told)
-        return _one(error, f"must be {_listed(asked, ' or ')}")
+    problems = [[each for inner in form for each in _problems(inner)] for form in forms]
+    if _are_one_requirement(problems, tuple(error.absolute_path)):
+        required = dict.fromkeys(each[0].text.removeprefix("must be ") for each in problems)
+        return _one(error, f"must be {_listed(required, ' or ')}")
     distances = [_distance(form) for form in forms]
-    nearest = [each for each, distance in zip(told, distances, strict=True) if distance == min(distances)]
-    return nearest[0] if len(nearest) == 1 else _one(error, "fits none of the allowed forms")
+    nearest = [each for each, distance in zip(problems, distances, strict=True) if distance == min(distances)]
+    return nearest[0] if len(nearest) == 1 else _one(error, "matches none of the allowed forms")
 
 
-def _ask_one_thing(told: list[list[ArgumentProblem]], path: tuple[str | int, ...]) -> bool:
-    """Whether each alternative asks one thing of the value itself, so that one sentence tells them all."""
-    firsts = [each[0] for each in told if len(each) == 1]
-    fit = [first.path == path and first.text.startswith("must be ") for first in firsts]
-    return bool(told) and len(fit) == len(told) and all(fit)
+def _are_one_requirement(alternatives: list[list[ArgumentProblem]], path: tuple[str | int, ...]) -> bool:
+    """Return whether each alternative has one requirement of the value itself, so that one sentence lists them all."""
+    return bool(alternatives) and all(
+        len(problems) == 1 and problems[0].path == path and problems[0].text.startswith("must be ")
+        for problems in alternatives
+    )
 
 
 def _distance(form: list[ValidationError]) -> tuple[bool, int, int]:
-    """Rank an alternative by how far the value is from it: of another type, of another kind, or wrong in details."""
+    """Rank an alternative by its distance from the value: another type, another constant, invalid details."""
     other_type = any(error.validator == "type" and not error.path for error in form)
     return other_type, sum(error.validator in ("const", "enum") for error in form), len(form)
 
 
-_SEVERAL: dict[str | None, Callable[[ValidationError], list[ArgumentProblem]]] = {
+_SPECIAL: dict[str | None, Callable[[ValidationError], list[ArgumentProblem]]] = {
     "required": _missing,
-    "dependentRequired": _missing_beside,
-    "dependencies": _missing_beside,
+    "dependentRequired": _missing_dependent,
+    "dependencies": _missing_dependent,
     "additionalProperties": _unknown,
     "anyOf": _no_alternative,
     "oneOf": _no_alternative,
 }
 
 
-# What was expected, of the value of a keyword.
+# Texts for the value of a keyword.
 
 
 def _listed(words: Iterable[str], separator: str = ", ") -> str:
     words = list(words) or ["none"]
-    return separator.join([*words[:_MOST_NAMED], *(["..."] if len(words) > _MOST_NAMED else [])])
+    return separator.join([*words[:_MAX_LISTED], *(["..."] if len(words) > _MAX_LISTED else [])])
 
 
 def _json(value: Any) -> str:

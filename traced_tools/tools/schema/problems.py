@@ -1,6 +1,7 @@
-"""Says what pydantic found wrong with arguments: which field, and what was expected, in words for a model.
+"""Converts pydantic's errors into problems for the model: which field is invalid, and what is expected there.
 
-Pydantic's own words are Python's, and some quote the value. What a validator of the developer's says stays as it is.
+Pydantic's own messages are about Python, and some quote the value. Messages of the developer's validators stay as they
+are.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from pydantic import ValidationError
 
 from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, ArgumentProblem
 
-_MOST_LOOKED_AT = 1_000
-_MOST_WAYS = 32
-_MOST_NAMED = 20
-_MOST_FORMS = 3
+_MAX_ERRORS = 1_000
+_MAX_ROUTES = 32
+_MAX_LISTED = 20
+_MAX_FORMS = 3
 
 _DATE_TIME = "must be a date and time in ISO 8601, such as 2025-01-31T09:30:00Z"
 _DATE = "must be a date in ISO 8601, such as 2025-01-31"
@@ -28,7 +29,7 @@ _TIME = "must be a time in ISO 8601, such as 09:30:00"
 _DURATION = "must be a duration in ISO 8601, such as PT1H30M"
 _URL = "must be a URL with a scheme, such as https://example.com"
 
-_WORDS = {
+_TEXTS = {
     **dict.fromkeys(("missing", "missing_argument", "missing_keyword_only_argument"), "is required"),
     **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), UNKNOWN_FIELD),
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type", "mapping_type"), "must be an object"),
@@ -73,26 +74,27 @@ _WORDS = {
     "json_type": "must be a string of JSON",
     "json_invalid": "not valid JSON: {error}",
 }
-"""What was expected, by pydantic's type of error."""
+"""What is expected, by the type of pydantic's error."""
 
-_OF_VALUES = ("literal_error", "enum")
-_OF_DEVELOPERS = ("Value error, ", "Assertion failed, ")
-_OWN_WORDS = ("value_error", "assertion_error")
-_OF_PYTHON = re.compile(r"<class|https?://|`|[Pp]ython")
-_OF_PYDANTIC = re.compile(r"(?:Input|Decimal input|String|Bytes) should ")
-_NO_FORM = "fits none of the allowed forms"
-_NAME = "[key]"
-"""What pydantic adds to the location of a field whose name is wrong."""
+_VALUE_TYPES = ("literal_error", "enum")
+_DEVELOPER_PREFIXES = ("Value error, ", "Assertion failed, ")
+_DEVELOPER_TYPES = ("value_error", "assertion_error")
+_ABOUT_PYTHON = re.compile(r"<class|https?://|`|[Pp]ython")
+_PYDANTIC_OPENING = re.compile(r"(?:Input|Decimal input|String|Bytes) should ")
+_NO_MATCH = "matches none of the allowed forms"
+_KEY_MARKER = "[key]"
+"""Pydantic adds this to the location of a field whose name is invalid."""
 _QUOTED = re.compile(r"'[^']+'")
 _LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,]+""")
 
 
 FieldPath = tuple[str | int, ...]
-_Way = tuple[tuple[str | int, bool], ...]
+_Route = tuple[tuple[str | int, bool], ...]
+"""The keys of a pydantic location, and whether each is a key of the data; others are names of union forms."""
 
 
 class _Found(NamedTuple):
-    """A problem, its type, and where on its path pydantic names the form of a union: (length of the path, form)."""
+    """A problem, the type of pydantic's error, and the union forms on its path as (length of the path, form)."""
 
     problem: ArgumentProblem
     kind: str
@@ -100,27 +102,27 @@ class _Found(NamedTuple):
 
 
 def problems_of(error: ValidationError, data: Any) -> tuple[list[ArgumentProblem], list[FieldPath]]:
-    """Return what is wrong with `data`, and the paths of all that is null and must not be.
+    """Return what is wrong with `data`, and the paths of values that are null and must not be.
 
-    Unless too much is wrong to look at it all, nulls are those of each form of a union, and not only of the one that
-    is told of.
+    The paths include those in every form of a union, not only in the form that the problems describe. There are no
+    paths if pydantic reports more than 1,000 errors.
     """
     errors = error.errors(include_url=False)
-    found = [_found(each, data) for each in errors[:_MOST_LOOKED_AT]]
-    return _told(found), null_paths_of(each.problem for each in found) if len(errors) == len(found) else []
+    found = [_located(each, data) for each in errors[:_MAX_ERRORS]]
+    return _problems_of(found), null_paths_of(each.problem for each in found) if len(errors) == len(found) else []
 
 
 def null_paths_of(problems: Iterable[ArgumentProblem]) -> list[FieldPath]:
-    """Return the paths of what is null and must not be."""
+    """Return the paths of values that are null and must not be."""
     return [each.path for each in problems if each.value is None and each.path]
 
 
-def _found(error: Mapping[str, Any], data: Any) -> _Found:
+def _located(error: Mapping[str, Any], data: Any) -> _Found:
     kind, location, value = error["type"], error["loc"], error["input"]
-    missing = location[-1:] if _WORDS.get(kind) == "is required" else ()
+    missing = location[-1:] if _TEXTS.get(kind) == "is required" else ()
     path: FieldPath = ()
     forms = []
-    for key, is_in_data in _way(location[: len(location) - len(missing)], data, value):
+    for key, is_in_data in _route(location[: len(location) - len(missing)], data, value):
         if is_in_data:
             path = (*path, key)
         else:
@@ -129,73 +131,73 @@ def _found(error: Mapping[str, Any], data: Any) -> _Found:
     return _Found(ArgumentProblem((*path, *missing, *field), text, value), kind, tuple(forms))
 
 
-# The way to a field. Pydantic's own leads through names of its own, such as those of the forms of a union.
+# The route to a field: pydantic's locations also contain names that are not in the data, such as forms of a union.
 
 
-def _way(location: Sequence[str | int], data: Any, value: Any) -> _Way:
-    """Return the keys of pydantic's location of `value`, and whether each is one of the data's."""
-    if _NAME in location:
-        return next(_ways(location[: location.index(_NAME)], data))[0]
-    for way, end in islice(_ways(location, data), _MOST_WAYS):
+def _route(location: Sequence[str | int], data: Any, value: Any) -> _Route:
+    """Return the route that a pydantic location of `value` stands for."""
+    if _KEY_MARKER in location:
+        return next(_routes(location[: location.index(_KEY_MARKER)], data))[0]
+    for route, end in islice(_routes(location, data), _MAX_ROUTES):
         if type(end) is type(value) and end == value:
-            return way
-    # a validator of the developer's has made something else of the data, and its fields are as good as the data's
+            return route
+    # a validator of the developer changed the data: treat the keys as keys of the data
     return tuple((key, True) for key in location if "[" not in str(key))
 
 
-def _ways(location: Sequence[str | int], data: Any) -> Iterator[tuple[_Way, Any]]:
-    """Yield the ways that a location may stand for, and what they lead to."""
+def _routes(location: Sequence[str | int], data: Any) -> Iterator[tuple[_Route, Any]]:
+    """Yield the routes that a location may stand for, and the values at their ends."""
     if not location:
         yield (), data
         return
     key, rest = location[0], location[1:]
-    if _holds(data, key):
-        for way, end in _ways(rest, data[key]):
-            yield ((key, True), *way), end
-    for way, end in _ways(rest, data):
-        yield ((key, False), *way), end
+    if _has_key(data, key):
+        for route, end in _routes(rest, data[key]):
+            yield ((key, True), *route), end
+    for route, end in _routes(rest, data):
+        yield ((key, False), *route), end
 
 
-def _holds(data: Any, key: str | int) -> bool:
+def _has_key(data: Any, key: str | int) -> bool:
     if isinstance(data, list):
         return isinstance(key, int) and 0 <= key < len(data)
     return isinstance(data, dict) and key in data
 
 
-# Unions: pydantic says of each form why the value is not of it.
+# Unions: pydantic reports for each form why the value does not match it.
 
 
-def _told(found: Sequence[_Found]) -> list[ArgumentProblem]:
+def _problems_of(found: Sequence[_Found]) -> list[ArgumentProblem]:
     groups: dict[Any, list[_Found]] = {}
     for index, each in enumerate(found):
         groups.setdefault(each.problem.path[: each.forms[0][0]] if each.forms else index, []).append(each)
-    return [problem for group in groups.values() for problem in _of_group(group)]
+    return [problem for group in groups.values() for problem in _problems_of_group(group)]
 
 
-def _of_group(found: Sequence[_Found]) -> list[ArgumentProblem]:
+def _problems_of_group(found: Sequence[_Found]) -> list[ArgumentProblem]:
     if not found[0].forms:
         return [found[0].problem]
     forms: dict[str | int, list[_Found]] = {}
     for each in found:
         forms.setdefault(each.forms[0][1], []).append(each._replace(forms=each.forms[1:]))
-    return _of_union(found[0].problem.path[: found[0].forms[0][0]], list(forms.values()))
+    return _problems_of_union(found[0].problem.path[: found[0].forms[0][0]], list(forms.values()))
 
 
-def _of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[ArgumentProblem]:
-    """Return what all forms ask for, or what is wrong with the one that was most likely meant."""
+def _problems_of_union(path: FieldPath, forms: Sequence[Sequence[_Found]]) -> list[ArgumentProblem]:
+    """Return what all forms require, or the problems of the form that was most likely intended."""
     if all(len(form) == 1 and form[0].problem.path == path for form in forms):
-        alike = forms
+        candidates = forms
     else:
-        alike = [form for form in forms if not _is_of_another_type(path, form)] or forms
-    told = [_told(form) for form in alike]
-    if shared := _shared(told):
+        candidates = [form for form in forms if not _is_of_another_type(path, form)] or forms
+    problems = [_problems_of(form) for form in candidates]
+    if shared := _shared(problems):
         return shared
-    distances = [_distance(form) for form in alike]
-    nearest = [each for each, distance in zip(told, distances, strict=True) if distance == min(distances)]
+    distances = [_distance(form) for form in candidates]
+    nearest = [each for each, distance in zip(problems, distances, strict=True) if distance == min(distances)]
     return (
         nearest[0]
         if len(nearest) == 1
-        else [ArgumentProblem(path, f"{_NO_FORM}: {_alternatives(path, nearest)}", None)]
+        else [ArgumentProblem(path, f"{_NO_MATCH}: {_alternatives(path, nearest)}", None)]
     )
 
 
@@ -204,68 +206,68 @@ def _is_of_another_type(path: FieldPath, form: Sequence[_Found]) -> bool:
 
 
 def _distance(form: Sequence[_Found]) -> tuple[int, int]:
-    """Rank a form by how far the value is from it: of another kind, or wrong in details."""
-    return sum(each.kind in _OF_VALUES for each in form), len(form)
+    """Rank a form by its distance from the value: another constant, then invalid details."""
+    return sum(each.kind in _VALUE_TYPES for each in form), len(form)
 
 
-def _shared(told: Sequence[Sequence[ArgumentProblem]]) -> list[ArgumentProblem]:
-    """Return what is wrong with the fields that are wrong in each form, one sentence for all of them."""
-    by_path = [{problem.path: problem for problem in problems} for problems in told]
+def _shared(forms: Sequence[Sequence[ArgumentProblem]]) -> list[ArgumentProblem]:
+    """Return one problem for each field that is invalid in every form, if one sentence covers all forms."""
+    by_path = [{problem.path: problem for problem in problems} for problems in forms]
     everywhere = [[each.get(path) for each in by_path] for path in by_path[0]]
-    return [one for problems in everywhere if (one := _one_of(problems)) is not None]
+    return [one for problems in everywhere if (one := _combine(problems)) is not None]
 
 
-def _one_of(problems: Sequence[ArgumentProblem | None]) -> ArgumentProblem | None:
+def _combine(problems: Sequence[ArgumentProblem | None]) -> ArgumentProblem | None:
     given = [each for each in problems if each is not None]
     texts = list(dict.fromkeys(each.text for each in given))
     if len(given) < len(problems):
         return None
     if len(texts) > 1 and not all(text.startswith("must be ") for text in texts):
         return None
-    asked = [text.removeprefix("must be ") for text in texts[1:]]
-    return given[0]._replace(text=" or ".join([texts[0], *asked]))
+    others = [text.removeprefix("must be ") for text in texts[1:]]
+    return given[0]._replace(text=" or ".join([texts[0], *others]))
 
 
-def _alternatives(path: FieldPath, told: Sequence[Sequence[ArgumentProblem]]) -> str:
-    forms = [
-        " and ".join(f"{'.'.join(map(str, each.path[len(path) :])) or 'it'} {each.text}" for each in form[:_MOST_FORMS])
-        for form in told[:_MOST_FORMS]
+def _alternatives(path: FieldPath, forms: Sequence[Sequence[ArgumentProblem]]) -> str:
+    texts = [
+        " and ".join(f"{'.'.join(map(str, each.path[len(path) :])) or 'it'} {each.text}" for each in form[:_MAX_FORMS])
+        for form in forms[:_MAX_FORMS]
     ]
-    return ", or else ".join(forms)
+    return ", or else ".join(texts)
 
 
-# The words.
+# The texts.
 
 
 def _field_and_text(error: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Return what was expected, and the field in the value that it is said of, if it is one."""
+    """Return the text of a problem, and before it the field within the value that it is about, if any."""
     kind, known = error["type"], error.get("ctx", {})
     if not kind.startswith("union_tag_"):
         text = _text(kind, known, error["msg"])
-        return (), f"is no allowed field name: it {text}" if _NAME in error["loc"] else text
+        return (), f"is not an allowed field name: it {text}" if _KEY_MARKER in error["loc"] else text
     name = known.get("discriminator", "")
     if not _QUOTED.fullmatch(name):
-        return (), _NO_FORM
+        return (), _NO_MATCH
     return (name[1:-1],), "is required" if kind == "union_tag_not_found" else _allowed(known["expected_tags"])
 
 
 def _text(kind: str, known: Mapping[str, Any], message: str) -> str:
-    with suppress(KeyError):  # a developer's own error may have the name of one of pydantic's
-        return _allowed(known["expected"]) if kind in _OF_VALUES else _WORDS[kind].format_map(known)
-    if kind not in _OWN_WORDS and _OF_PYTHON.search(message):
+    with suppress(KeyError):  # a developer's custom error may have the type of one of pydantic's
+        return _allowed(known["expected"]) if kind in _VALUE_TYPES else _TEXTS[kind].format_map(known)
+    if kind not in _DEVELOPER_TYPES and _ABOUT_PYTHON.search(message):
         return "is not valid"
-    for prefix in _OF_DEVELOPERS:
+    for prefix in _DEVELOPER_PREFIXES:
         message = message.removeprefix(prefix)
-    return _OF_PYDANTIC.sub("must ", message, count=1).strip() or "is not valid"
+    return _PYDANTIC_OPENING.sub("must ", message, count=1).strip() or "is not valid"
 
 
 def _allowed(expected: str) -> str:
-    """Return as JSON what pydantic lists as Python: `'a', 'b' or None`."""
+    """Return the allowed values as JSON; pydantic lists them as Python: `'a', 'b' or None`."""
     values = []
     for each in _LITERAL.findall(expected):
         with suppress(ValueError, SyntaxError, TypeError):
             values.append(json.dumps(ast.literal_eval(each), ensure_ascii=False))
     if len(values) == 1:
         return f"must be {values[0]}"
-    shown = [*values[:_MOST_NAMED], *(["..."] if len(values) > _MOST_NAMED else [])]
+    shown = [*values[:_MAX_LISTED], *(["..."] if len(values) > _MAX_LISTED else [])]
     return f"must be one of: {', '.join(shown)}" if shown else "is none of the allowed values"

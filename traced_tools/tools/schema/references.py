@@ -1,7 +1,7 @@
-"""The references of a JSON Schema: following them, and putting what they lead to in their place.
+"""Rewrites the references of a JSON Schema: inlines their targets, or moves them to `$defs`.
 
-A reference may lead to a definition, to any other part of the schema, to the whole, or to an `$id` or `$anchor` in it;
-nothing is ever fetched.
+A reference may point to a definition, to any other part of the schema, to the whole schema, or to an `$id` or `$anchor`
+in it. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema"}
 )
-"""Keywords that say something of a value and ask nothing of it."""
+"""Keywords that describe a value and do not constrain it."""
 
-_MOST_SCHEMAS = 10_000
+_MAX_SCHEMAS = 10_000
 _DEFINED = "#/$defs/"
 _PLACES = ("$defs", "definitions", "$id", "$anchor", "$dynamicAnchor")
 _DYNAMIC = ("$dynamicRef", "$recursiveRef")
@@ -40,15 +40,16 @@ _ENTANGLED = frozenset(
     | {"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "minContains", "maxContains"}
     | {"if", "then", "else"}
 )
-"""Keywords that mean something else when another of them is added."""
+"""Keywords whose meaning changes if another of them is added."""
 
 
 class References:
-    """Rewrites the references of one schema: to what they lead to, or so that they lead to `$defs` of the root.
+    """Rewrites the references of one schema.
 
     Args:
         root: the schema; it is not changed.
-        inline: whether only those stay that lead to what they are a part of.
+        inline: whether to replace each reference by its target. Only references to a schema that contains them then
+            remain. Otherwise, references point to `$defs` of the root.
     """
 
     def __init__(self, root: Mapping[str, Any], *, inline: bool) -> None:
@@ -56,23 +57,23 @@ class References:
         self._draft = _draft(self._root)
         self._inline = inline
         self._count = 0
-        # what references lead to is known by identity: there are many ways to refer to one schema
+        # targets are compared by identity, because one schema has many possible references
         self._open = {id(self._root)}
         self._recursive: set[int] = set()
         self._addresses = {id(self._root): "#"}
         self._definitions: dict[int, Any] = {}
 
     def rewritten(self) -> dict[str, Any]:
-        """Return the schema; its root is no reference even if it was one.
+        """Return the rewritten schema; a root that is a reference is always inlined.
 
         Raises:
-            ToolDefinitionError: for a reference that leads nowhere, and for a schema that grows too large.
+            ToolDefinitionError: for a reference without a target, and for a schema that grows too large.
         """
         root = self._schema(self._root, _resolver(self._root, self._draft))
         if isinstance(root, dict) and "$ref" in root:
             root = merge_schemas(self._defined().get(root["$ref"], {}), without_keywords(root, ("$ref",)))
         if not isinstance(root, dict):
-            raise ToolDefinitionError("the arguments need a schema, not true or false")
+            raise ToolDefinitionError("the input schema must be an object, not true or false")
         definitions = {address.removeprefix(_DEFINED): body for address, body in self._defined().items()}
         return {**root, "$defs": definitions} if definitions else root
 
@@ -96,7 +97,7 @@ class References:
         return self._schema(schema, resolver)
 
     def _definition(self, ref: Any, resolver: Resolver[Any], *, inline: bool) -> Any:
-        """Return what a reference leads to, or a reference to where that stays."""
+        """Return the target of a reference, or a reference to its place under `$defs`."""
         target, resolver = _target(ref, resolver)
         key = id(target)
         if key in self._open:
@@ -120,14 +121,14 @@ class References:
 
     def _check(self, schema: dict[str, Any]) -> None:
         self._count += 1
-        if self._count > _MOST_SCHEMAS:
+        if self._count > _MAX_SCHEMAS:
             raise ToolDefinitionError(
-                f"the input schema has more than {_MOST_SCHEMAS} parts when its references are written out; make its "
-                "definitions refer to each other less"
+                f"the input schema has more than {_MAX_SCHEMAS} parts when its references are inlined; reduce the "
+                "references between its definitions"
             )
         for keyword in _DYNAMIC:
             if keyword in schema:
-                raise ToolDefinitionError(f"the input schema uses {keyword}; use $ref, to a definition under $defs")
+                raise ToolDefinitionError(f"the input schema uses {keyword}; use $ref to a definition under $defs")
 
 
 def _draft(root: dict[str, Any]) -> Specification[Any]:
@@ -147,15 +148,15 @@ def _resolver(root: dict[str, Any], draft: Specification[Any]) -> Resolver[Any]:
 def _target(ref: Any, resolver: Resolver[Any]) -> tuple[Any, Resolver[Any]]:
     try:
         found = resolver.lookup(ref)
-    except Exception:  # what stands in a wrong schema in the place of a reference fails in many ways
+    except Exception:  # an invalid reference can raise anything
         found = None
     if found is None or not isinstance(found.contents, dict | bool):
-        raise ToolDefinitionError(f"the reference {ref} in the input schema leads to no schema within it")
+        raise ToolDefinitionError(f"the reference {ref} in the input schema points to no schema within it")
     return found.contents, found.resolver
 
 
 def _changed(keyword: str, value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a keyword's value with `change` made to the schemas it holds; values such as `default` hold none."""
+    """Return a keyword's value with `change` applied to the schemas in it; values such as `default` contain none."""
     if keyword in _ONE_SCHEMA and isinstance(value, dict):
         return change(value)
     if keyword in _SCHEMA_LISTS and isinstance(value, list):
@@ -171,13 +172,13 @@ def without_keywords(schema: Mapping[str, Any], keywords: Iterable[str]) -> dict
 
 
 def can_merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether the keywords of two schemas, put into one, ask what both ask."""
+    """Return whether one schema with the keywords of both means the same as both schemas together."""
     contradicting = [key for key in one.keys() & other.keys() - ANNOTATIONS if one[key] != other[key]]
     return not contradicting and not (one.keys() & _ENTANGLED and other.keys() & _ENTANGLED)
 
 
 def merge_schemas(definition: Any, siblings: dict[str, Any]) -> Any:
-    """Return one schema for a definition and what stands beside the reference to it."""
+    """Return one schema for a definition and the keywords beside the reference to it."""
     if not siblings:
         return definition
     if not isinstance(definition, dict):

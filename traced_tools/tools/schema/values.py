@@ -1,8 +1,8 @@
-"""The JSON form of validated arguments: what advisors and the audit trail see of what a tool is called with.
+"""The JSON form of validated arguments, which advisors and the audit trail see.
 
-The form depends on the validated values alone and never on how the model wrote them: `"9000"` and `9000` for an `int`
-look the same to a policy. Serializers of the developer's own are not asked, because one that rounds or hides a value
-would show a policy something else than the tool gets.
+The form depends only on the validated values, not on how the model wrote them: `"9000"` and `9000` for an `int` look
+the same to a policy. The developer's own serializers are not used, because one that rounds or hides a value would show
+the policy something else than the tool gets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ARRAYS = (list, tuple, deque)
 _SETS = (set, frozenset)
 _LARGEST_EXPONENT = 300
 ValidatorIterator: Any = type(SchemaValidator(core_schema.generator_schema()).validate_python([]))
-"""What pydantic makes of an iterable in a model: it reads and validates its items only when the tool does."""
+"""The type of pydantic's lazy iterables: they validate each item only when the tool reads it."""
 _UNKNOWN = object()
 _ABSENT = object()
 
@@ -35,17 +35,17 @@ _ABSENT = object()
 def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     """Return the JSON form of a validated value: dictionaries, lists, strings, numbers, booleans and None.
 
-    Models and dataclasses become objects with the names that the schema gives their fields, sets become sorted lists,
-    a `Decimal` becomes the nearest number, a secret becomes what it holds.
+    Models and dataclasses become objects with the field names of the schema, sets become sorted lists, a `Decimal`
+    becomes the nearest number, and a secret becomes its plain value.
 
     Args:
         value: the validated value.
-        written: the JSON value that it was validated from. A part without a JSON form of its own, such as an object of
-            a class that pydantic does not know, is taken from there. The value is then one for this purpose alone:
-            iterables in it are read.
+        written: the JSON value that `value` was validated from. It replaces each part of `value` without a JSON form,
+            such as an object of a class that pydantic does not know. If it is passed, the function consumes lazy
+            iterables in `value`, so the tool must not be called with the same value.
 
     Raises:
-        ValueError: for such a part, without `written`.
+        ValueError: for a part without a JSON form, if `written` is not passed.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -53,7 +53,7 @@ def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return {name: to_json_value(each, _part(written, name)) for name, each in _named(value)}
+        return {name: to_json_value(each, _part(written, name)) for name, each in _items(value)}
     if isinstance(value, _ARRAYS):
         return [to_json_value(each, _part(written, index)) for index, each in enumerate(value)]
     if isinstance(value, _SETS):
@@ -65,18 +65,18 @@ def to_json_value(value: Any, written: Any = _UNKNOWN) -> Any:
     if isinstance(value, BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return {name: to_json_value(each, _part(written, name)) for name, each in _fields(value)}
     if isinstance(value, Decimal):
-        return _number(value)
+        return _decimal_to_number(value)
     if hasattr(value, "get_secret_value"):
         return to_json_value(value.get_secret_value(), written)
-    return _leaf(value, written)
+    return _other_to_json(value, written)
 
 
-def _leaf(value: Any, written: Any) -> Any:
+def _other_to_json(value: Any, written: Any) -> Any:
     if written is not _UNKNOWN and isinstance(value, ValidatorIterator):
-        with suppress(ValueError):  # an item does not fit, as the tool will find as well
+        with suppress(ValueError):  # an item is invalid; the tool will get the same error
             return [to_json_value(each, written) for each in value]
-    elif not hasattr(value, "__next__"):  # reading an iterator would use it up
-        with suppress(Exception):  # a serializer of the developer's own may raise anything
+    elif not hasattr(value, "__next__"):  # reading an iterator would consume it
+        with suppress(Exception):  # the developer's own serializer may raise anything
             serializer = _serializer(type(value))  # type: ignore[arg-type]  # mypy: a class has no hash
             return to_jsonable_python(value) if serializer is None else serializer.dump_python(value, mode="json")
     if written is _UNKNOWN:
@@ -86,12 +86,12 @@ def _leaf(value: Any, written: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _serializer(kind: type) -> TypeAdapter[Any] | None:
-    """Return what writes objects of a class that says itself how pydantic reads and writes them."""
+    """Return a serializer for a class that defines its own pydantic schema; None for other classes."""
     return TypeAdapter(kind) if hasattr(kind, "__get_pydantic_core_schema__") else None
 
 
 def _part(written: Any, key: str | int | None) -> Any:
-    """Return the part of a JSON value that a part of the validated value was made from."""
+    """Return the part of the JSON value `written` at `key`, from which a part of the validated value was made."""
     if written is _UNKNOWN:
         return _UNKNOWN
     try:
@@ -100,15 +100,16 @@ def _part(written: Any, key: str | int | None) -> Any:
         return _ABSENT
 
 
-def _named(value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+def _items(value: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     for key, each in value.items():
         yield key if type(key) is str else next(iter(to_jsonable_python({key: None}))), each
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a model or dataclass under the names that the model writes."""
+    """Yield the fields of a pydantic model or dataclass under their names in the schema."""
     described: Mapping[str, Any] = getattr(type(value), "__pydantic_fields__", {})
-    yield from (getattr(value, "__pydantic_extra__", None) or {}).items()  # first: no field is hidden by one of them
+    # the extra fields first, so that a declared field of the same name replaces them
+    yield from (getattr(value, "__pydantic_extra__", None) or {}).items()
     names = described if isinstance(value, BaseModel) else [field.name for field in dataclasses.fields(value)]
     for name in names:
         if hasattr(value, name):
@@ -116,13 +117,13 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def name_in_schema(name: str, alias: str | AliasPath | AliasChoices | None) -> str:
-    """Return what the JSON Schema calls a field; of one that stands deeper in the JSON, its own name."""
+    """Return the name of a field in the JSON Schema; for an `AliasPath`, the name of the field itself."""
     first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
     return first if isinstance(first, str) else name
 
 
-def _number(value: Decimal) -> int | float | str:
-    """Return a `Decimal` as a number, the nearest there is; as text if it is beyond all of them."""
+def _decimal_to_number(value: Decimal) -> int | float | str:
+    """Return the number nearest to a `Decimal`; text if it is not finite or too large for a number."""
     if not value.is_finite() or value.adjusted() > _LARGEST_EXPONENT:
         return str(value)
     return int(value) if value == value.to_integral_value() else float(value)
@@ -133,7 +134,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 class ReadOnlyObject(dict[str, Any]):
-    """A read-only JSON object; a `dict` otherwise."""
+    """A read-only `dict` for a JSON object."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -145,7 +146,7 @@ class ReadOnlyObject(dict[str, Any]):
 
 
 class ReadOnlyArray(list[Any]):
-    """A read-only JSON array; a `list` otherwise."""
+    """A read-only `list` for a JSON array."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
