@@ -248,12 +248,12 @@ def test_b071_what_is_no_tool_is_refused_with_what_to_pass_instead(tools: Any) -
     ):
         ChatClient(ScriptedChatModel([]), tools=tools)
     if tools is not None:
-        with pytest.raises(ToolDefinitionError, match="holds no tool"):
+        with pytest.raises(ToolDefinitionError, match="is not a tool"):
             ChatClient(ScriptedChatModel([])).prompt("?", tools=tools)
 
 
 def test_the_class_in_place_of_its_instance_is_told_apart() -> None:
-    with pytest.raises(ToolDefinitionError, match="this is the class, pass an instance"):
+    with pytest.raises(ToolDefinitionError, match="this is a class, pass an instance"):
         ChatClient(ScriptedChatModel([]), tools=[Calculator])
 
 

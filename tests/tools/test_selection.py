@@ -125,14 +125,14 @@ def test_b129_an_object_gives_one_tool_for_each_marked_method() -> None:
 def test_b071_b130_what_is_no_tool_is_refused_with_what_to_pass_instead(item: Any, place: Callable[[Any], Any]) -> None:
     with pytest.raises(ToolDefinitionError) as caught:
         tool_callbacks(place(item))
-    words = "holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback or"
+    words = "is not a tool: pass a function, an object with methods marked @tool, or a ToolCallback or"
     assert str(caught.value).startswith(f"{type(item).__name__} {words} ToolCallbackProvider")
 
 
 @pytest.mark.parametrize("kind", [Calculator, Provider, FunctionToolCallback])
 def test_a_class_in_place_of_its_instance_is_told_apart(kind: type) -> None:
     with pytest.raises(
-        ToolDefinitionError, match=f"{kind.__name__} holds no tool: .*this is the class, pass an instance"
+        ToolDefinitionError, match=f"{kind.__name__} is not a tool: .*this is a class, pass an instance"
     ):
         tool_callbacks([kind])
     with pytest.raises(ToolDefinitionError, match=r"ToolCallbackProvider$"):
@@ -213,7 +213,7 @@ def test_any_collection_or_iterator_of_tools_will_do() -> None:
 
 
 def test_a_module_is_no_tool() -> None:
-    with pytest.raises(ToolDefinitionError, match="traced_tools holds no tool"):
+    with pytest.raises(ToolDefinitionError, match="traced_tools is not a tool"):
         tool_callbacks(traced_tools)
 
 
@@ -232,12 +232,12 @@ def test_a_callback_that_lacks_a_part_is_told_which() -> None:
         def call(self, tool_input: str, context: ToolContext | None = None) -> str:
             return ""
 
-    with pytest.raises(ToolDefinitionError, match="as a ToolCallback it lacks metadata"):
+    with pytest.raises(ToolDefinitionError, match="to be a ToolCallback, it needs metadata"):
         tool_callbacks(Partial())
 
 
 def test_the_result_of_a_function_in_place_of_the_function_is_refused_and_not_quoted() -> None:
-    with pytest.raises(ToolNotFoundError, match="was a function called") as caught:
+    with pytest.raises(ToolNotFoundError, match="pass a function, not its result") as caught:
         tool_callbacks(f"{MARKER}\n" * 1000)
     assert MARKER not in str(caught.value)
 
@@ -258,7 +258,7 @@ def test_a_function_is_marked_once() -> None:
         """Pay."""
 
     tool(name="one")(pay)
-    with pytest.raises(TypeError, match=r"pay is marked @tool already; .* FunctionToolCallback"):
+    with pytest.raises(TypeError, match=r"pay is already marked @tool; .* FunctionToolCallback"):
         tool(name="two")(pay)
 
 
@@ -344,7 +344,7 @@ def test_a_provider_may_give_anything_that_stands_for_tools(mode: str, given: An
 def test_a_provider_that_gives_no_tools_is_refused_when_the_run_starts(mode: str) -> None:
     telemetry = Telemetry()
     client = ChatClient(ScriptedChatModel([]), tools=[add], telemetry=telemetry.options)
-    for provider, says in ((Provider(None), "NoneType holds no tool"), (Provider(add), "given more than once: add")):
+    for provider, says in ((Provider(None), "NoneType is not a tool"), (Provider(add), "given more than once: add")):
         with pytest.raises(ToolDefinitionError, match=says):
             run(client.prompt("?", tools=[add, provider]), mode)
     assert [span.status.status_code for span in telemetry.named("invoke_agent assistant")] == [StatusCode.ERROR] * 2
@@ -392,7 +392,7 @@ def test_what_is_both_a_callback_and_a_provider_is_a_callback() -> None:
 
 
 def test_a_name_needs_a_resolver() -> None:
-    with pytest.raises(ToolNotFoundError, match="tools= names 'add', which cannot be resolved: there is no resolver="):
+    with pytest.raises(ToolNotFoundError, match="the name 'add', which cannot be resolved: pass resolver="):
         tool_callbacks("add")
     with pytest.raises(ToolNotFoundError, match="'add'"):
         ChatClient(ScriptedChatModel([])).prompt("?", tools=[subtract, ["add"]])

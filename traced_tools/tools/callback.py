@@ -1,4 +1,4 @@
-"""A tool the loop can run: any object with a definition and a `call`, or one made of a Python function."""
+"""Tools that the loop can run: custom `ToolCallback` objects, and tools made from Python functions."""
 
 from __future__ import annotations
 
@@ -45,47 +45,49 @@ from traced_tools.tools.schema.function import CallFunction, Convert, ConvertedV
 from traced_tools.tools.schema.signature import Signature
 from traced_tools.tools.tool_options import ToolOptions, tool_options_of
 
-Entry = Callable[..., Any]
-"""Calls a tool with JSON text and a context."""
+ToolMethod = Callable[..., Any]
+"""A tool's `call` or `acall`, with the JSON text and the context as positional arguments."""
 
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+")
 
 
 class Invocable(Protocol):
-    """How the loop runs a tool: bind the arguments, then perform the step, which gives a `ConvertedValue`."""
+    """How the loop runs a tool: it binds the arguments, then performs the step, which returns a `ConvertedValue`."""
 
     def bind(self, arguments: str) -> BoundArguments:
-        """Return what `step` needs of the arguments; raises `InvalidArguments`."""
+        """Validate JSON text and return the arguments for `step`; raise `InvalidArguments` if it is invalid."""
 
     def as_json(self, bound: BoundArguments) -> dict[str, Any]:
-        """Return the JSON form of bound arguments: what the tool is called with, defaults included."""
+        """Return the JSON form of the arguments that the tool is called with, including defaults."""
 
-    def step(self, bound: Any, context: ToolContext) -> Attemptable:
-        """Return the step that runs the tool."""
+    def step(self, arguments: Any, context: ToolContext) -> Attemptable:
+        """Return the step that runs the tool with the `value` of bound arguments."""
 
 
 class FunctionToolCallback:
-    """A tool made of a Python function, blocking or async.
+    """A tool made from a blocking or async Python function.
 
-    What a function marked `@tool` says of itself counts wherever an argument below is left out.
+    The options of `@tool` are the defaults of the arguments below.
 
     Args:
-        function: what to run; its annotations make the schema. The fields of a model, dataclass or typed dictionary
-            that is its only parameter are the tool's arguments.
-        name: how the model calls it; by default the function's name.
-        description: what the model is told; by default the docstring up to its first section, else the name in words.
-        input_type: the type of the function's only argument, for a function that is not annotated with it.
-        input_schema: JSON Schema of the arguments, instead of the one the annotations make. They are then checked
-            strictly by it, and the function is called with them as keyword arguments.
-        definition: name, description and, unless it leaves that out, schema at once; instead of the above.
-        metadata: what the loop is told.
-        result_converter: makes what the model reads of the function's value: a text, or texts and images. By default a
-            `str` stays as it is, None of a function annotated `-> None` is `Done`, images go as images, and everything
-            else is JSON.
+        function: the function to call. Its annotations define the schema. If its only parameter is a pydantic model, a
+            dataclass or a typed dictionary, the fields of that are the tool's arguments.
+        name: the name that the model uses; by default the function's name.
+        description: the description that the model reads; by default the docstring up to its first section, or else
+            the words of the name.
+        input_type: the type of the function's only argument, if the function is not annotated with it.
+        input_schema: JSON Schema of the arguments, instead of the one from the annotations. It validates the arguments
+            strictly, and the function is called with them as keyword arguments.
+        definition: a definition instead of `name`, `description` and `input_schema`. If it has no schema, the schema
+            comes from the annotations.
+        metadata: the settings for the loop.
+        result_converter: converts the function's value into what the model reads: a text, or texts and images. By
+            default, a `str` stays as it is, None from a function annotated `-> None` becomes `Done`, images stay
+            images, and everything else becomes JSON.
 
     Raises:
-        ToolDefinitionError: for a function that no model can call, and for a subclass whose `call` or `acall` does not
-            take the arguments as JSON text.
+        ToolDefinitionError: for a function that a model cannot call, and for a subclass whose `call` or `acall` does
+            not take the arguments as JSON text.
     """
 
     def __init__(
@@ -109,18 +111,18 @@ class FunctionToolCallback:
         expect("definition", definition, (ToolDefinition, type(None)), "a ToolDefinition or None")
         expect_callable("result_converter", result_converter)
         if definition is not None and (name, description, input_schema) != (None, None, None):
-            raise ToolDefinitionError("definition= says it all: leave out name=, description= and input_schema=")
-        signature, said = signature_of(function), tool_options_of(function)
+            raise ToolDefinitionError("definition= cannot be combined with name=, description= or input_schema=")
+        signature, options = signature_of(function), tool_options_of(function)
         if input_schema is None and input_type is definition is None:
-            input_schema = said.input_schema
+            input_schema = options.input_schema
         self._function = function
         self._context_parameters = signature.context_parameters
-        self._convert = result_converter or said.result_converter
+        self._convert = result_converter or options.result_converter
         self._returns_nothing = signature.returns_nothing
-        self.metadata = _metadata(metadata or said.metadata or ToolMetadata(), function, said)
+        self.metadata = _metadata(metadata or options.metadata or ToolMetadata(), function, options)
         if definition is None:
             definition = _definition(
-                function, signature, _first(name, said.name), _first(description, said.description)
+                function, signature, _first(name, options.name), _first(description, options.description)
             )
         self._arguments: ArgumentReader
         if "input_schema" in definition.model_fields_set:
@@ -134,43 +136,43 @@ class FunctionToolCallback:
                 schema_of(signature) if input_type is None else ArgumentSchema(signature, input_type)
             )
             definition = definition.replace(input_schema=typed.json_schema)
-        # a definition that serves several tools cannot tell their readers apart
+        # copied if it already has a reader: tools that share a definition would share its reader
         self.definition = definition if reader_of(definition) is None else definition.model_copy()
         remember_reader(self.definition, self._arguments)
         if type(self) is not FunctionToolCallback:
             as_invocable(self)  # raises for an override that cannot be called
 
     def bind(self, arguments: str) -> BoundArguments:
-        """Return the function's keyword arguments; raises `InvalidArguments`."""
+        """Validate JSON text and return the function's keyword arguments; raise `InvalidArguments` if it is invalid."""
         return bind_arguments(self._arguments.check, arguments, self.definition.input_schema)
 
     def as_json(self, bound: BoundArguments) -> dict[str, Any]:
-        """Return the JSON form of bound arguments, under the names that the schema gives them."""
+        """Return the JSON form of bound arguments, under their names in the schema."""
         return self._arguments.as_json(bound.value, bound.text)
 
-    def step(self, bound: dict[str, Any], context: ToolContext) -> CallFunction:
+    def step(self, arguments: dict[str, Any], context: ToolContext) -> CallFunction:
         """Return the step that calls the function."""
         if self._context_parameters:
-            bound = {**bound, **dict.fromkeys(self._context_parameters, context)}
-        return CallFunction(self._function, bound, self.convert)
+            arguments = {**arguments, **dict.fromkeys(self._context_parameters, context)}
+        return CallFunction(self._function, arguments, self.convert)
 
     def convert(self, value: Any) -> ToolContent:
-        """Return what the model reads of the function's value; raises `TypeError` for what it cannot read."""
+        """Return what the model reads of the function's value; raise `TypeError` if it cannot be converted."""
         if self._convert is None:
             return content_of(value, returns_nothing=self._returns_nothing)
         return content_from_converter(self._convert(value), self.definition.name)
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text, blocking, and return the text the model reads.
+        """Run the tool with JSON text, blocking, and return the text that the model reads.
 
         Raises:
-            InvalidArguments: for arguments that do not fit; whatever the function raises passes as it is.
+            InvalidArguments: if the arguments are invalid. Exceptions of the function are raised unchanged.
         """
         expect("tool_input", tool_input, str, "JSON text")
         return self.step(self.bind(tool_input).value, context or ToolContext()).run().text
 
     async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
-        """Run the tool on JSON text on asyncio, as `call`; a blocking function runs in a worker thread."""
+        """Run the tool under asyncio, like `call`; a blocking function runs in a worker thread."""
         expect("tool_input", tool_input, str, "JSON text")
         return (await self.step(self.bind(tool_input).value, context or ToolContext()).arun()).text
 
@@ -179,43 +181,43 @@ class FunctionToolCallback:
 
 
 class CustomTool:
-    """Runs a `ToolCallback` of the user's own.
+    """Runs a custom `ToolCallback`.
 
-    Its arguments are checked strictly by its schema. A tool that passes on the definition of a typed Python function,
-    such as a wrapper, is validated by that function's types.
+    The tool's schema validates its arguments strictly. If the tool reuses the definition of a typed Python function, as
+    a wrapper does, the function's types validate them.
 
     Args:
         tool: the tool.
 
     Raises:
-        ToolDefinitionError: when its `call` or `acall` cannot be called with the arguments as JSON text.
+        ToolDefinitionError: if its `call` or `acall` does not take the arguments as JSON text.
     """
 
     def __init__(self, tool: ToolCallback) -> None:
         self._tool = tool
         definition = tool.definition
         self._arguments: ArgumentReader = reader_of(definition) or schema_arguments(definition)
-        runs_by = _runs_by(tool)
-        self._call = _entry(tool, "call") if runs_by.call else None
-        self._acall = _entry(tool, "acall") if runs_by.acall else None
+        methods = _running_methods(tool)
+        self._call = _tool_method(tool, "call") if methods.call else None
+        self._acall = _tool_method(tool, "acall") if methods.acall else None
 
     def bind(self, arguments: str) -> BoundArguments:
-        """Return the JSON text to call the tool with; raises `InvalidArguments`."""
-        return bind_arguments(self._checked, arguments, self._tool.definition.input_schema)
+        """Validate JSON text and return the text for the tool; raise `InvalidArguments` if it is invalid."""
+        return bind_arguments(self._check, arguments, self._tool.definition.input_schema)
 
     def as_json(self, bound: BoundArguments) -> dict[str, Any]:
         """Return the JSON form of bound arguments."""
         return self._arguments.as_json(self._arguments.check(bound.value), bound.value)
 
-    def _checked(self, text: str) -> str:
+    def _check(self, text: str) -> str:
         self._arguments.check(text)
         return deduplicate_keys(text)
 
-    def step(self, bound: str, context: ToolContext) -> Attemptable:
+    def step(self, arguments: str, context: ToolContext) -> Attemptable:
         """Return the step that calls the tool."""
-        call = None if self._call is None else partial(self._call, bound, context)
-        acall = None if self._acall is None else partial(self._acall, bound, context)
-        return _CallCustom(call, acall, self._content)
+        call = None if self._call is None else partial(self._call, arguments, context)
+        acall = None if self._acall is None else partial(self._acall, arguments, context)
+        return _CallCustomTool(call, acall, self._content)
 
     def _content(self, value: Any) -> ToolContent:
         if not isinstance(value, str):
@@ -223,12 +225,12 @@ class CustomTool:
         return ToolContent(value)
 
 
-class _CallCustom(Step[ConvertedValue]):
-    """Call a custom tool: `call`, or `acall` under asyncio; if only one exists, that one."""
+class _CallCustomTool(Step[ConvertedValue]):
+    """Calls a custom tool: by `call`, or by `acall` under asyncio. If there is only one of them, both use it."""
 
     __slots__ = ("_acall", "_call", "_convert", "began")
 
-    def __init__(self, call: Entry | None, acall: Entry | None, convert: Convert) -> None:
+    def __init__(self, call: ToolMethod | None, acall: ToolMethod | None, convert: Convert) -> None:
         self._call = call
         self._acall = acall
         self._convert = convert
@@ -253,36 +255,36 @@ class _CallCustom(Step[ConvertedValue]):
         return function()
 
 
-class _RunsBy(NamedTuple):
+class _RunningMethods(NamedTuple):
     """Which of a tool's two methods run it."""
 
     call: bool
     acall: bool
 
 
-def _runs_by(tool: Any) -> _RunsBy:
-    """Return which methods run a tool: both, or the one that is overridden if the other is the original.
+def _running_methods(tool: Any) -> _RunningMethods:
+    """Return which methods run a tool: both, or only the overridden one if the other is inherited from the original.
 
-    An original method does not know of the override, nor does an `acall` that only `__getattr__` finds.
+    An inherited method would bypass the override, and so would an `acall` that only `__getattr__` finds.
     """
     if getattr(tool, "acall", None) is None:
-        return _RunsBy(call=True, acall=False)
+        return _RunningMethods(call=True, acall=False)
     holders = [getattr(tool, "__dict__", {}), *map(vars, type(tool).__mro__)]
-    call, acall = ([up for up, holder in enumerate(holders) if name in holder] for name in ("call", "acall"))
+    call, acall = ([depth for depth, holder in enumerate(holders) if name in holder] for name in ("call", "acall"))
     if not acall or not call:
-        return _RunsBy(call=not acall, acall=not call)
-    return _RunsBy(
+        return _RunningMethods(call=not acall, acall=not call)
+    return _RunningMethods(
         call=not (acall[0] < call[0] and len(acall) > 1 and len(call) == 1),
         acall=not (call[0] < acall[0] and len(call) > 1 and len(acall) == 1),
     )
 
 
-def _entry(tool: ToolCallback, name: str) -> Entry:
-    """Return what calls a tool's method with the text and, if the method takes it, the context."""
+def _tool_method(tool: ToolCallback, name: str) -> ToolMethod:
+    """Return a tool's method, adapted so that it can be called with the text and the context."""
     method: Any = getattr(tool, name)
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):  # Python does not know; the tool does what the protocol says
+    except (TypeError, ValueError):  # no readable signature: assume the protocol's
         return method  # type: ignore[no-any-return]
     if _takes(signature, "", None):
         return method  # type: ignore[no-any-return]
@@ -305,7 +307,7 @@ def _takes(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
 
 
 def as_invocable(tool: ToolCallback) -> Invocable:
-    """Return how the loop runs `tool`; raises `ToolDefinitionError` for one that cannot be called."""
+    """Return how the loop runs `tool`; raise `ToolDefinitionError` if it cannot be called."""
     return tool if isinstance(tool, FunctionToolCallback) and _overrides_nothing(tool) else CustomTool(tool)
 
 
@@ -316,35 +318,36 @@ def _overrides_nothing(tool: FunctionToolCallback) -> bool:
 
 
 def _arguments_by(schema: Mapping[str, Any], signature: Signature, input_type: Any) -> ArgumentReader:
-    """Return how a function reads its arguments by a JSON Schema and, where it has types, by those."""
+    """Return the reader of a function's arguments for a developer's schema and, if it has types, for those."""
     given = SchemaArguments(schema, signature.name, signature.reserved)
     typed = None if signature.takes_anything else ArgumentSchema(signature, input_type)
     check_input_schema(signature, schema, typed)
     return given if typed is None else StrictArguments(given, typed)
 
 
-def _metadata(metadata: ToolMetadata, function: Callable[..., Any], said: ToolOptions) -> ToolMetadata:
-    """Return what the loop is told; a function that says it is to be kept out of telemetry is, whatever else is."""
+def _metadata(metadata: ToolMetadata, function: Callable[..., Any], options: ToolOptions) -> ToolMetadata:
+    """Return the metadata; `@tool(capture=False)` on the function, also inside a partial, disables capture for good."""
     while isinstance(function, partial):
         function = function.func
-        said = tool_options_of(function)
-    is_silent = said.metadata is not None and not said.metadata.capture
-    return metadata.replace(capture=False) if is_silent and metadata.capture else metadata
+        options = tool_options_of(function)
+    disables_capture = options.metadata is not None and not options.metadata.capture
+    return metadata.replace(capture=False) if disables_capture and metadata.capture else metadata
 
 
 def _definition(
     function: Callable[..., Any], signature: Signature, name: str | None, description: str | None
 ) -> ToolDefinition:
     name = _name(function) if name is None else name
-    told = _first(description, signature.description or _in_words(name))
+    if description is None:
+        description = signature.description or _WORD_ENDS.sub(" ", name).strip().lower()
     try:
-        return ToolDefinition(name=name, description=told or "")
+        return ToolDefinition(name=name, description=description)
     except ValidationError:
-        raise ToolDefinitionError("a tool needs a name: printable text without white space around it") from None
+        raise ToolDefinitionError("a tool needs a name: printable text without surrounding white space") from None
 
 
 def _first(*texts: str | None) -> str | None:
-    """Return the first that is said at all."""
+    """Return the first text that is not None."""
     return next((text for text in texts if text is not None), None)
 
 
@@ -353,10 +356,6 @@ def _name(function: Callable[..., Any]) -> str:
     if name is None or name == "<lambda>":
         kind = "lambda" if name else type(function).__name__
         raise ToolDefinitionError(
-            f"a tool made of a {kind} needs a name: make it one by FunctionToolCallback(function, name=...)"
+            f"a tool made from a {kind} needs a name: pass FunctionToolCallback(function, name=...)"
         )
     return name
-
-
-def _in_words(name: str) -> str:
-    return _WORD_ENDS.sub(" ", name).strip().lower()

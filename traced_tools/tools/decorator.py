@@ -1,4 +1,4 @@
-"""`@tool`: what a function says of itself as a tool."""
+"""The `@tool` decorator."""
 
 from __future__ import annotations
 
@@ -58,22 +58,23 @@ def tool(
     """Mark a function or method as a tool; it stays callable as before.
 
     Args:
-        function: the function, when used bare.
-        name: how the model calls it; by default the function's name.
-        description: what the model is told; by default the docstring up to its first section, else the name in words.
-        return_direct: the result is the run's answer, without another word of the model.
-        result_converter: makes what the model reads of the function's value.
-        timeout: seconds one attempt may take.
-        retries: further attempts after a failure of the classes `retry_on`.
-        retry_on: the exception classes, or the one, worth another attempt; a time-out is a `TimeoutError`. As expected
-            failures, they are not logged.
-        sequential: the tool runs alone, after the calls asked for before it and before those asked for after it.
-        requires_approval: the tool may not run until somebody approves of the call.
+        function: the function, if the decorator is used without parentheses.
+        name: the name that the model uses; by default the function's name.
+        description: the description that the model reads; by default the docstring up to its first section, or else
+            the words of the name.
+        return_direct: the result is the run's answer, and the model is not asked again.
+        result_converter: converts the function's value into what the model reads.
+        timeout: seconds that one attempt may take.
+        retries: how many further attempts follow failures of the classes `retry_on`.
+        retry_on: one or more exception classes that are worth another attempt; a time-out is a `TimeoutError`. These
+            failures are expected and not logged.
+        sequential: the tool runs alone, after earlier calls and before later calls of the same answer.
+        requires_approval: the tool runs only if the call is approved.
         repeatable: the tool may be called with the same arguments any number of times in a run.
-        capture: False keeps arguments and results out of telemetry even where content is captured.
-        input_schema: JSON Schema of the arguments, instead of the one the annotations make.
+        capture: False keeps arguments and results out of telemetry even if content is captured.
+        input_schema: JSON Schema of the arguments, instead of the one from the annotations.
 
-    `ToolMetadata` says more of them. Raises `TypeError` or `ValueError` for one that cannot be used, and names it.
+    Raises `TypeError` or `ValueError` for an invalid option. `ToolMetadata` describes the options in detail.
     """
     expect("name", name, (str, type(None)), "a str or None")
     expect("description", description, (str, type(None)), "a str or None")
@@ -89,14 +90,14 @@ def tool(
         repeatable=repeatable,
         capture=capture,
     )
-    said = ToolOptions(name, description, input_schema, metadata, result_converter)
+    options = ToolOptions(name, description, input_schema, metadata, result_converter)
 
     def marked(target: F) -> F:
         if isinstance(target, type):
             raise TypeError(f"@tool marks functions and methods: mark the methods of {target.__name__}, not the class")
         if not callable(target) and not isinstance(target, staticmethod | classmethod):
             raise TypeError(f"@tool marks functions and methods, not {type(target).__name__}")
-        set_tool_options(target, said)
+        set_tool_options(target, options)
         return target
 
     return marked if function is None else marked(function)

@@ -1,4 +1,4 @@
-"""The log line of a tool that failed in a way that may be a bug: without one, only the model reads of it."""
+"""Logs a tool failure that may be a bug; without the log line, only the model would learn of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traced_tools.observe.scope import error_type
 
 _LOG = logging.getLogger("traced_tools.tools")
 _MOST_LOGGED: Final = 1_000
-"""The most pairs of a tool and an error type that are logged: an application can make tools and classes at run time."""
+"""The maximum number of logged pairs of tool and error type, because both can be created at run time."""
 _logged: set[tuple[str, str]] = set()
 
 
@@ -22,9 +22,11 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
     """Log that a tool failed: once per tool and error type, or each time while debugging.
 
     Args:
-        result: how the last attempt ended; it has an error.
-        captured: returns the traceback as content capture allows it; None if nothing of the tool is captured.
-        may_quote: whether debugging may log the exception's text. Otherwise, it logs the frames of the traceback only.
+        result: the result of the last attempt, with an error.
+        captured: returns the traceback as captured content, redacted if there is a redactor; None if the tool's content
+            is not captured.
+        may_quote: whether the exception's text may be logged while debugging. Otherwise, only the frames of the
+            traceback are.
     """
     error = result.error
     assert error is not None
@@ -47,6 +49,6 @@ def log_failure(result: ToolResult, captured: Callable[[], str | None], *, may_q
 
 def _formatted(error: Exception, may_quote: bool) -> str:
     if may_quote:
-        with suppress(Exception):  # of the error's class, such as one of odd notes
+        with suppress(Exception):  # formatting may run code of the error's class
             return "".join(format_exception(error))
     return "".join(format_tb(traceback_of(error)))

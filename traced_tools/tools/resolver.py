@@ -1,4 +1,4 @@
-"""Where tools that are given by name are looked up."""
+"""Resolvers, which find tools by name."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ GROUP = "traced_tools.tools"
 
 
 class StaticToolCallbackResolver:
-    """Knows the tools it was given.
+    """Finds tools among those passed to it.
 
     Args:
-        tools: what may stand in `tools=`; providers are asked at once.
+        tools: anything that `tools=` accepts; providers are called immediately.
 
     Raises:
-        ToolDefinitionError: for an object that holds no tool, and for two tools of one name.
+        ToolDefinitionError: for an object without tools, and for two tools with the same name.
     """
 
     def __init__(self, tools: object) -> None:
         self._tools = {tool.definition.name: tool for tool in tool_callbacks(tools)}
 
     def resolve(self, name: str) -> ToolCallback | None:
-        """Return the tool of that name, None if there is none."""
+        """Return the tool with this name, or None."""
         return self._tools.get(name)
 
 
 class EntryPointToolCallbackResolver:
-    """Knows the tools that installed packages announce as entry points, each under its own name.
+    """Finds tools that installed packages declare as entry points, each under its name.
 
         [project.entry-points."traced_tools.tools"]
         current_weather = "my_package.weather:current_weather"
 
-    What the entry point leads to may be anything that may stand in `tools=` and that holds a tool of that name. It is
-    imported when the name is asked for, and once.
+    The object of an entry point is anything that `tools=` accepts and that has a tool with this name. It is imported
+    once, when the name is first resolved.
 
     Args:
-        group: the entry points' group.
+        group: the group of the entry points.
     """
 
     def __init__(self, group: str = GROUP) -> None:
@@ -51,25 +51,25 @@ class EntryPointToolCallbackResolver:
         self._found: dict[str, ToolCallback] = {}
 
     @cached_property
-    def _announced(self) -> dict[str, EntryPoint]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
         return {each.name: each for each in entry_points(group=self._group)}
 
     def resolve(self, name: str) -> ToolCallback | None:
-        """Return the tool announced under that name, None if there is none.
+        """Return the tool with this name, or None if no entry point declares it.
 
         Raises:
-            ToolDefinitionError: when what is announced holds no tool of that name.
+            ToolDefinitionError: if the object of the entry point has no tool with this name.
         """
-        if name not in self._found and name in self._announced:
-            self._found[name] = _loaded(self._announced[name])
+        if name not in self._found and name in self._entry_points:
+            self._found[name] = _load(self._entry_points[name])
         return self._found.get(name)
 
 
 class DelegatingToolCallbackResolver:
-    """Asks several resolvers in turn; the first that knows the name has it.
+    """Calls several resolvers in turn until one finds the tool.
 
     Args:
-        resolvers: whom to ask, in this order.
+        resolvers: the resolvers, in order.
     """
 
     def __init__(self, resolvers: Iterable[ToolCallbackResolver]) -> None:
@@ -78,16 +78,16 @@ class DelegatingToolCallbackResolver:
         expect_each("resolvers", self._resolvers, ToolCallbackResolver, "a ToolCallbackResolver")
 
     def resolve(self, name: str) -> ToolCallback | None:
-        """Return the tool of that name, None if nobody knows it."""
+        """Return the tool with this name, or None if no resolver finds it."""
         found = (resolver.resolve(name) for resolver in self._resolvers)
         return next((tool for tool in found if tool is not None), None)
 
 
-def _loaded(announced: EntryPoint) -> ToolCallback:
-    tools = {tool.definition.name: tool for tool in tool_callbacks(announced.load())}
-    if announced.name not in tools:
-        held = ", ".join(tools)
+def _load(entry_point: EntryPoint) -> ToolCallback:
+    tools = {tool.definition.name: tool for tool in tool_callbacks(entry_point.load())}
+    if entry_point.name not in tools:
         raise ToolDefinitionError(
-            f"the entry point {announced.name!r} leads to {announced.value}, which holds {held}: name it after a tool"
+            f"the entry point {entry_point.name!r} refers to {entry_point.value}, which has the tools "
+            f"{', '.join(tools)}: rename it to one of them"
         )
-    return tools[announced.name]
+    return tools[entry_point.name]

@@ -1,4 +1,4 @@
-"""When a failed tool is run again."""
+"""Decides whether and when a failed tool is run again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LONGEST_PAUSE = 5.0
 
 
 class Retries:
-    """Counts the further attempts at one call.
+    """The retries of one call.
 
     Args:
-        metadata: how many there may be, and after what.
-        deadline: when the run's time is over, on the clock of `time.monotonic()`.
+        metadata: the tool's settings: how many retries, and after which exceptions.
+        deadline: when the run's time ends, on the clock of `time.monotonic()`; None without a limit.
     """
 
     __slots__ = ("_deadline", "_left", "_pause", "_worth_it")
@@ -29,9 +29,10 @@ class Retries:
         self._pause = FIRST_PAUSE
 
     def pause_after(self, error: Exception | None) -> float | None:
-        """Return the seconds to wait before another attempt, None when there is to be none.
+        """Return the seconds to wait before another attempt, or None if there is none.
 
-        The pause doubles each time, less a random quarter, so that tools that failed together do not return together.
+        The pause doubles each time up to 5 s and is reduced by up to a quarter at random, so that tools that failed
+        together do not retry together.
         """
         if not self._left or not isinstance(error, self._worth_it) or isinstance(error, InvalidArguments):
             return None

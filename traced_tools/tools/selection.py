@@ -1,9 +1,9 @@
-"""What may stand in `tools=`, and the tools it stands for."""
+"""Resolves the values of `tools=` into tools."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,78 +13,79 @@ from traced_tools.errors import ToolDefinitionError, ToolNotFoundError
 from traced_tools.flow.flow import call
 from traced_tools.flow.steps import perform
 from traced_tools.tools.callback import FunctionToolCallback, as_invocable
-from traced_tools.tools.tool_options import ToolOptions, tool_methods_of
+from traced_tools.tools.tool_options import tool_methods_of
 from traced_tools.tools.toolset import ToolSet
 
-_LONGEST_NAME = 200
+_MAX_NAME_LENGTH = 200
 
 
 @runtime_checkable
 class ToolCallbackProvider(Protocol):
-    """Gives tools when a run begins; it is asked once per run."""
+    """Provides tools when a run begins; called once per run."""
 
     def tool_callbacks(self) -> Any:
-        """Return the tools: anything that may stand in `tools=`. A plain or an async method, which may wait."""
+        """Return the tools: anything that `tools=` accepts. A plain or an `async` method; it may block."""
 
 
 class ToolSelection:
-    """The tools of a client or a request, as far as they are known before a run begins.
+    """The tools and providers of a client or a request.
 
     Args:
-        tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s, names, nested at will.
-        resolver: finds the tools that are given by name.
+        tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s, names, and nested
+            collections of these.
+        resolver: finds the tools that are passed by name.
 
     Raises:
-        ToolDefinitionError: for an object that holds no tool, and for tools whose names are not apart.
-        ToolNotFoundError: for a name that the resolver does not know.
+        ToolDefinitionError: for an object without tools, and for tools with equal names.
+        ToolNotFoundError: for a name that the resolver cannot find.
     """
 
     def __init__(self, tools: object, resolver: ToolCallbackResolver | None = None) -> None:
         self._resolver = resolver
         known = tools._items if isinstance(tools, ToolSelection) else tuple(_items((tools,), resolver))
         self._items: tuple[Any, ...] = known
-        self._known = ToolSet(each for each in self._items if not _provides(each))
+        self._known = ToolSet(each for each in self._items if not _is_provider(each))
         self._is_complete = len(self._known) == len(self._items)
 
     async def tool_set(self) -> ToolSet:
-        """Return the tools, as a flow: providers are asked now, each once."""
+        """Return the tools, as a flow; it calls each provider once."""
         if self._is_complete:
             return self._known
         tools: list[ToolCallback] = []
         for item in self._items:
-            tools += (await _asked(item, self._resolver)) if _provides(item) else (item,)
+            tools += (await _provided_tools(item, self._resolver)) if _is_provider(item) else (item,)
         return ToolSet(tools)
 
     def __len__(self) -> int:
         return len(self._items)
 
 
-async def _asked(provider: ToolCallbackProvider, resolver: ToolCallbackResolver | None) -> ToolSet:
+async def _provided_tools(provider: ToolCallbackProvider, resolver: ToolCallbackResolver | None) -> ToolSet:
     given = await perform(provider.tool_callbacks)
     return await ToolSelection(given, resolver).tool_set()
 
 
 def tool_callbacks(*tools: Any) -> list[ToolCallback]:
-    """Return the tools that `tools` stand for: functions, objects with `@tool` methods, callbacks, providers, nested.
+    """Return the tools of functions, objects with `@tool` methods, callbacks and providers, which may be nested.
 
     Raises:
-        ToolDefinitionError: for an object that holds no tool, and for two tools of one name.
+        ToolDefinitionError: for an object without tools, and for two tools with the same name.
     """
     return list(call(ToolSelection(tools).tool_set()))
 
 
 def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Iterable[Any]:
-    """Return each tool and each provider, in order."""
+    """Yield the tools and providers among `tools`, in order."""
     for item in tools:
         if isinstance(item, str):
-            yield _named(item, resolver)
+            yield _resolved(item, resolver)
         elif isinstance(item, FunctionToolCallback):
             yield item
         elif isinstance(item, type | ModuleType):
             raise _no_tool(item)
         elif isinstance(item, ToolCallback | ToolCallbackProvider):
             if isinstance(item, ToolCallback):
-                as_invocable(item)  # raises for one that cannot be called
+                as_invocable(item)  # raises if it cannot be called
             yield item
             yield from _methods(item)
         elif inspect.isroutine(item):
@@ -99,46 +100,45 @@ def _items(tools: Iterable[Any], resolver: ToolCallbackResolver | None) -> Itera
             raise _no_tool(item)
 
 
-def _provides(item: Any) -> bool:
-    # the class first: Python takes its time to tell whether an object fits a protocol
+def _is_provider(item: Any) -> bool:
+    # the class first: checking an object against a protocol is slow
     return not isinstance(item, FunctionToolCallback | ToolCallback) and isinstance(item, ToolCallbackProvider)
 
 
-def _named(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
+def _resolved(name: str, resolver: ToolCallbackResolver | None) -> ToolCallback:
     found = None if resolver is None else resolver.resolve(name)
     if found is None:
-        if not name.isprintable() or len(name) > _LONGEST_NAME or " " in name.strip():
-            raise ToolNotFoundError("tools= holds a text that is no tool's name: was a function called, not passed?")
-        why = "there is no resolver=, which says where names are looked up" if resolver is None else "nobody knows it"
-        raise ToolNotFoundError(f"tools= names {name!r}, which cannot be resolved: {why}")
+        if not name.isprintable() or len(name) > _MAX_NAME_LENGTH or " " in name.strip():
+            raise ToolNotFoundError("tools= contains a text that is not a tool's name; pass a function, not its result")
+        why = "pass resolver= to look up names" if resolver is None else "the resolver does not find it"
+        raise ToolNotFoundError(f"tools= contains the name {name!r}, which cannot be resolved: {why}")
     expect(f"what the resolver returns for {name!r}", found, ToolCallback, "a ToolCallback or None")
     if found.definition.name != name:
         raise ToolDefinitionError(
-            f"the resolver returns for {name!r} a tool of another name, {found.definition.name!r}"
+            f"the resolver returns a tool with another name for {name!r}: {found.definition.name!r}"
         )
     return found
 
 
 def _methods(item: Any) -> list[FunctionToolCallback]:
     """Return the tools among the methods of an object."""
-    return [_method(getattr(item, name), said) for name, said in tool_methods_of(type(item)).items()]
-
-
-def _method(function: Callable[..., Any], said: ToolOptions) -> FunctionToolCallback:
-    return FunctionToolCallback(
-        function,
-        name=said.name,
-        description=said.description,
-        input_schema=said.input_schema,
-        metadata=said.metadata,
-        result_converter=said.result_converter,
-    )
+    return [
+        FunctionToolCallback(
+            getattr(item, name),
+            name=options.name,
+            description=options.description,
+            input_schema=options.input_schema,
+            metadata=options.metadata,
+            result_converter=options.result_converter,
+        )
+        for name, options in tool_methods_of(type(item)).items()
+    ]
 
 
 def _no_tool(item: Any) -> ToolDefinitionError:
     name = item.__name__ if isinstance(item, type | ModuleType) else type(item).__name__
     return ToolDefinitionError(
-        f"{name} holds no tool: pass a function, an object with methods marked @tool, or a ToolCallback or "
+        f"{name} is not a tool: pass a function, an object with methods marked @tool, or a ToolCallback or "
         f"ToolCallbackProvider{_hint(item)}"
     )
 
@@ -147,6 +147,6 @@ def _hint(item: Any) -> str:
     parts = [part for part in ("definition", "metadata", "call") if hasattr(item, part)]
     if isinstance(item, type):
         is_one = tool_methods_of(item) or hasattr(item, "call") or hasattr(item, "tool_callbacks")
-        return "; this is the class, pass an instance of it" if is_one else ""
+        return "; this is a class, pass an instance of it" if is_one else ""
     missing = {"definition", "metadata", "call"} - {*parts}
-    return f"; as a ToolCallback it lacks {', '.join(sorted(missing))}" if parts else ""
+    return f"; to be a ToolCallback, it needs {', '.join(sorted(missing))}" if parts else ""

@@ -12,12 +12,12 @@ from traced_tools.tools.callback import Invocable, as_invocable
 
 
 class ToolSet(tuple[ToolCallback, ...]):
-    """The tools of a request, in the order given, each name once; found by name without a search.
+    """The tools of a request with unique names, in order and by name.
 
-    A copy is the set itself. A pickled one is empty: tools hold functions and types of this process.
+    Copying returns the same object. Pickling produces an empty set, because tools refer to functions of this process.
 
     Raises:
-        ToolDefinitionError: for two tools of one name, or of two names that providers cannot tell apart.
+        ToolDefinitionError: for two tools with the same name, or with names that are equal for providers.
     """
 
     by_name: dict[str, ToolCallback]
@@ -25,23 +25,23 @@ class ToolSet(tuple[ToolCallback, ...]):
     _invocables: dict[str, Invocable]
 
     def __new__(cls, tools: Iterable[ToolCallback] = ()) -> ToolSet:
-        """Take the tools and find them by name."""
+        """Check the tools and index them by name."""
         self = super().__new__(cls, tools)
         try:
             self.definitions = tuple(tool.definition for tool in self)
         except AttributeError:
-            raise TypeError("a ToolSet takes ToolCallback objects: tool_callbacks(...) makes them") from None
+            raise TypeError("a ToolSet takes ToolCallback objects: create them with tool_callbacks(...)") from None
         self.by_name = {tool.definition.name: tool for tool in self}
         if len(self.by_name) < len(self):
             names = [definition.name for definition in self.definitions]
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise ToolDefinitionError(f"each tool needs a name of its own; given more than once: {', '.join(twice)}")
+            raise ToolDefinitionError(f"each tool needs a unique name; given more than once: {', '.join(twice)}")
         _check_wire_names(self.by_name)
         self._invocables = {}
         return self
 
     def invocable(self, name: str) -> Invocable:
-        """Return how the loop runs the tool of that name."""
+        """Return how the loop runs the tool with this name."""
         found = self._invocables.get(name)
         if found is None:
             found = self._invocables[name] = as_invocable(self.by_name[name])
@@ -58,13 +58,13 @@ class ToolSet(tuple[ToolCallback, ...]):
 
 
 def _check_wire_names(names: Iterable[str]) -> None:
-    """Refuse names that are one and the same where only letters, digits, `_` and `-` are allowed."""
+    """Raise `ToolDefinitionError` for names that are sent to providers as the same name."""
     taken: dict[str, str] = {}
     for name in names:
         other = taken.setdefault(wire_name(name), name)
         if other != name:
             raise ToolDefinitionError(
-                f"the tools {other!r} and {name!r} have the same name for a provider, {wire_name(name)!r}: rename one"
+                f"the tools {other!r} and {name!r} have the same name for providers, {wire_name(name)!r}: rename one"
             )
 
 

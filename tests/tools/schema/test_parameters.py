@@ -228,7 +228,7 @@ def test_b142_b143_a_tool_is_named_after_its_function_and_any_letters_will_do() 
 
 @pytest.mark.parametrize("function", [lambda: 1, functools.partial(plain), Caller()], ids=["lambda", "partial", "own"])
 def test_what_has_no_name_needs_one(function: Any) -> None:
-    with pytest.raises(ToolDefinitionError, match="needs a name: make it one by FunctionToolCallback"):
+    with pytest.raises(ToolDefinitionError, match="needs a name: pass FunctionToolCallback"):
         FunctionToolCallback(function)
 
 
@@ -252,7 +252,7 @@ def test_b144_a_tool_that_nobody_described_is_described_by_its_name(name: str, d
 
 @pytest.mark.parametrize("more", [{"name": "x"}, {"description": "x"}], ids=str)
 def test_a_definition_and_what_it_says_already_are_refused_together(more: dict[str, str]) -> None:
-    with pytest.raises(ToolDefinitionError, match="leave out name=, description="):
+    with pytest.raises(ToolDefinitionError, match="cannot be combined with name=, description="):
         FunctionToolCallback(plain, definition=ToolDefinition(name="it"), **more)  # type: ignore[arg-type]
 
 

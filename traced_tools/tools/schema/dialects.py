@@ -1,8 +1,8 @@
 """Converts a tool's input schema into the dialects of JSON Schema that providers accept.
 
 The dialects are: no references, an object at the root, and OpenAI's strict mode. The input schema is not changed. If a
-dialect cannot express it, a `ToolDefinitionError` names the path of fields (`order.lines[].price`) from the root or from
-a definition.
+dialect cannot express it, a `ToolDefinitionError` names the path of fields (`order.lines[].price`), from the root or
+from a definition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The step that calls a tool's function, reads out what it yields, and converts it: all in the function's place.
+"""The step that calls a tool's function, reads the iterator that it may return, and converts the result.
 
-What the function does belongs to the tool, its conversion as well: it must not hold up an event loop that the function
-itself would not, and its time counts. But a conversion that fails is no reason to call the function again.
+All of this runs where the function runs. So the conversion does not block an event loop, and its time counts as the
+tool's. A conversion that fails does not cause a retry of the function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Convert = Callable[[Any], ToolContent]
 
 
 class ConvertedValue(NamedTuple):
-    """What a tool returned, and what the model reads of it, or why that cannot be made."""
+    """What a tool returned, and what the model reads of it, or the error of the conversion."""
 
     value: Any
     content: ToolContent
@@ -27,14 +27,14 @@ class ConvertedValue(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the model reads; raises why it cannot."""
+        """The text that the model reads; raises the error of the conversion."""
         if self.failure is not None:
             raise self.failure
         return self.content.text
 
 
 def convert_value(value: Any, convert: Convert) -> ConvertedValue:
-    """Convert what a tool returned."""
+    """Convert the value that a tool returned; an error is part of the result."""
     try:
         return ConvertedValue(value, convert(value))
     except Exception as error:
@@ -42,12 +42,12 @@ def convert_value(value: Any, convert: Convert) -> ConvertedValue:
 
 
 class CallFunction(Call[ConvertedValue]):
-    """Call a tool's function.
+    """Calls a tool's function and converts the result.
 
     Args:
-        function: the function; an iterator that it returns is read out.
+        function: the function; an iterator that it returns is read.
         keywords: its arguments.
-        convert: makes what the model reads of its value.
+        convert: converts its value into what the model reads.
     """
 
     __slots__ = ("_convert", "began")
@@ -58,7 +58,7 @@ class CallFunction(Call[ConvertedValue]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function belongs on the event loop."""
+        """Whether the function runs on the event loop."""
         return super().is_async or inspect.isasyncgenfunction(self._function)
 
     def begin(self) -> Any:
@@ -69,13 +69,13 @@ class CallFunction(Call[ConvertedValue]):
             return self._awaited(result)
         if hasattr(result, "__anext__"):
             return self._awaited(acollect(result))
-        return convert_value(_read_out(result), self._convert)
+        return convert_value(_read_iterator(result), self._convert)
 
     async def _awaited(self, awaitable: Awaitable[Any]) -> ConvertedValue:
         result = await awaitable
-        result = await acollect(result) if hasattr(result, "__anext__") else _read_out(result)
+        result = await acollect(result) if hasattr(result, "__anext__") else _read_iterator(result)
         return convert_value(result, self._convert)
 
 
-def _read_out(result: Any) -> Any:
+def _read_iterator(result: Any) -> Any:
     return collect(result) if hasattr(result, "__next__") and not isinstance(result, io.IOBase) else result
