@@ -97,19 +97,19 @@ BLANK = "must not be blank"
         (lambda: CLIENT.replace(system=" "), f"system {BLANK}"),
     ],
 )
-def test_what_says_nothing_is_refused_before_it_is_sent(attempt: Callable[[], object], says: str) -> None:
+def test_a_message_without_content_is_refused_before_it_is_sent(attempt: Callable[[], object], says: str) -> None:
     with pytest.raises(ValueError) as caught:
         attempt()
     assert says in str(caught.value)
 
 
-def test_an_image_needs_no_text_beside_it() -> None:
+def test_an_image_is_valid_content_without_text() -> None:
     image = ImagePart(url="https://example.invalid/a.png")
     assert CLIENT.prompt([image]).messages == (UserMessage([image]),)
     assert CLIENT.prompt([TextPart(""), image], messages=[AssistantMessage()]).messages[0] == AssistantMessage()
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_a_model_that_streams_something_else_is_named(mode: str) -> None:
+def test_a_model_that_streams_other_objects_is_named_in_the_error(mode: str) -> None:
     with pytest.raises(TypeError, match="Odd must stream ChatChunk objects, not str"):
         run(mode, ChatClient(Odd()).prompt("x"))

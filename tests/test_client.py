@@ -95,7 +95,7 @@ def test_messages_are_sent_as_system_then_conversation_then_user(mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_conversation_that_is_gone_on_with_holds_the_systems_words_once(mode: str) -> None:
+def test_a_continued_conversation_has_the_system_message_once(mode: str) -> None:
     model = ScriptedChatModel(["one", "two", "three"])
     client = ChatClient(model, system="be brief")
     first = run(client.prompt("1"), mode)
@@ -105,7 +105,7 @@ def test_a_conversation_that_is_gone_on_with_holds_the_systems_words_once(mode: 
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
 
 
-def test_the_systems_words_of_a_request_stand_instead_of_the_clients() -> None:
+def test_the_system_message_of_a_request_replaces_the_clients() -> None:
     model = ScriptedChatModel(["x"] * 3)
     client = ChatClient(model, system="the client's")
     client.prompt("?").call()
@@ -123,7 +123,7 @@ def test_the_systems_words_of_a_request_stand_instead_of_the_clients() -> None:
         ((TextPart("look"),), UserMessage("look")),
     ],
 )
-def test_the_user_speaks_in_text_in_parts_or_in_a_message(user: Any, expected: UserMessage) -> None:
+def test_the_user_message_may_be_text_parts_or_a_message(user: Any, expected: UserMessage) -> None:
     model = ScriptedChatModel(["x"])
     ChatClient(model).prompt(user).call()
     assert sent(model).messages == (expected,)
@@ -144,7 +144,7 @@ def test_a_request_with_nothing_to_send_is_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b080_tools_of_a_request_stand_instead_of_the_clients(mode: str) -> None:
+def test_b080_tools_of_a_request_replace_the_clients(mode: str) -> None:
     model = ScriptedChatModel(["x"] * 3)
     client = ChatClient(model, tools=[add])
     for tools, expected in ((None, ["add"]), ([subtract], ["subtract"]), ([], [])):
@@ -171,7 +171,7 @@ def test_params_become_the_context_of_request_and_response(mode: str) -> None:
     assert dict(response.context) == {"session_id": "s"}
 
 
-def test_what_the_caller_changes_later_changes_no_request() -> None:
+def test_later_changes_by_the_caller_do_not_change_a_request() -> None:
     params, context, messages = {"a": 1}, {"user": "ann"}, [UserMessage("x")]
     model = ScriptedChatModel([ToolCall("whoami"), "x"])
     recorder = Recorder()
@@ -207,7 +207,7 @@ def test_advisors_of_a_request_are_added_to_the_clients(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_conversation_id_is_told_to_advisors_tools_and_the_caller(mode: str) -> None:
+def test_advisors_tools_and_the_caller_see_the_conversation_id(mode: str) -> None:
     seen: list[str | None] = []
 
     def remember(context: ToolContext) -> str:
@@ -225,7 +225,7 @@ def test_the_conversation_id_is_told_to_advisors_tools_and_the_caller(mode: str)
 # Tools.
 
 
-def test_b070_tools_are_given_mixed_and_nested() -> None:
+def test_b070_tools_may_be_mixed_and_nested() -> None:
     model = ScriptedChatModel(["x"])
     callback = FunctionToolCallback(add, name="plus")
     ChatClient(model, tools=[callback, [Calculator(), (subtract,)], whoami]).prompt("?").call()
@@ -242,7 +242,7 @@ def test_a_single_tool_needs_no_list(tools: Any) -> None:
 
 
 @pytest.mark.parametrize("tools", [None, [None], [[add, None]], 5, object(), {"add": add}, Calculator, [Advisor]])
-def test_b071_what_is_no_tool_is_refused_with_what_to_pass_instead(tools: Any) -> None:
+def test_b071_an_object_that_is_not_a_tool_is_refused_with_what_to_pass_instead(tools: Any) -> None:
     with pytest.raises(
         ToolDefinitionError, match="pass a function, an object with methods marked @tool, or a ToolCallback"
     ):
@@ -252,7 +252,7 @@ def test_b071_what_is_no_tool_is_refused_with_what_to_pass_instead(tools: Any) -
             ChatClient(ScriptedChatModel([])).prompt("?", tools=tools)
 
 
-def test_the_class_in_place_of_its_instance_is_told_apart() -> None:
+def test_a_class_in_place_of_its_instance_is_named_in_the_error() -> None:
     with pytest.raises(ToolDefinitionError, match="this is a class, pass an instance"):
         ChatClient(ScriptedChatModel([]), tools=[Calculator])
 
@@ -262,7 +262,7 @@ def test_the_class_in_place_of_its_instance_is_told_apart() -> None:
     [[add, add], [add, FunctionToolCallback(subtract, name="add")], [Calculator(), [Calculator()]]],
     ids=["twice", "renamed", "two objects"],
 )
-def test_b078_two_tools_of_one_name_are_refused_by_name(tools: Any) -> None:
+def test_b078_two_tools_with_one_name_are_refused_by_name(tools: Any) -> None:
     expected = "divide, multiply" if isinstance(tools[0], Calculator) else "add"
     with pytest.raises(ToolDefinitionError, match=f"given more than once: {expected}$"):
         ChatClient(ScriptedChatModel([]), tools=tools)
@@ -271,7 +271,7 @@ def test_b078_two_tools_of_one_name_are_refused_by_name(tools: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b083_tools_of_one_name_that_an_advisor_makes_are_refused(mode: str) -> None:
+def test_b083_tools_with_one_name_that_an_advisor_adds_are_refused(mode: str) -> None:
     class Double(Advisor):
         name, order = "double", 100
 
@@ -306,7 +306,7 @@ def test_one_request_runs_in_every_mode(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_an_advisor_does_to_the_context_stays_in_its_run(mode: str) -> None:
+def test_an_advisors_changes_of_the_context_stay_in_its_run(mode: str) -> None:
     seen: list[dict[str, Any]] = []
 
     class Scribble(Advisor):
@@ -325,7 +325,7 @@ def test_what_an_advisor_does_to_the_context_stays_in_its_run(mode: str) -> None
     assert seen == [{"a": 1}, {"a": 1}]
 
 
-def test_requests_and_responses_made_by_hand_have_a_context_of_their_own() -> None:
+def test_requests_and_responses_created_by_hand_have_separate_contexts() -> None:
     one, other = (ChatClientRequest([UserMessage("?")]) for _ in range(2))
     assert one.context is not other.context
     assert ChatClientResponse(one.run).context is not ChatClientResponse(one.run).context
@@ -357,7 +357,7 @@ def test_the_context_of_a_response_is_empty_in_the_next_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_an_advisor_changes_deep_inside_the_params_stays_in_its_run(mode: str) -> None:
+def test_an_advisors_nested_changes_of_the_params_stay_in_its_run(mode: str) -> None:
     seen: list[str] = []
 
     class Scribble(Advisor):
@@ -381,7 +381,7 @@ def test_what_an_advisor_changes_deep_inside_the_params_stays_in_its_run(mode: s
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_an_advisor_adds_to_the_tool_context_stays_in_its_run(mode: str) -> None:
+def test_an_advisors_additions_to_the_tool_context_stay_in_its_run(mode: str) -> None:
     class Scribble(Advisor):
         name, order = "scribble", 100
 
@@ -538,7 +538,7 @@ def test_a_refusal_never_quotes_the_value(argument: str, value: Any) -> None:
     assert MARKER not in str(caught.value)
 
 
-def test_a_repr_shows_how_much_and_not_what() -> None:
+def test_a_repr_shows_sizes_and_no_content() -> None:
     client = ChatClient(ScriptedChatModel([]), name="travel", system=MARKER, tools=[add], tool_context={MARKER: MARKER})
     spec = client.prompt(MARKER, params={MARKER: MARKER})
     assert MARKER not in repr(client) + repr(spec) + repr(spec.stream()) + repr(spec.start())
@@ -552,7 +552,7 @@ def chunks_of(chunks: Iterable[ChatChunk]) -> list[str]:
     return [chunk.text for chunk in chunks]
 
 
-def test_a_scripted_model_answers_from_its_script_and_notes_what_it_was_asked() -> None:
+def test_a_scripted_model_answers_from_its_script_and_records_its_requests() -> None:
     request = ChatRequest((UserMessage("?"),))
     model = ScriptedChatModel(
         ["a b", ToolCall("t"), ["x", ToolCall("t", id="own")], lambda asked: "made", OSError("no")]
@@ -568,7 +568,7 @@ def test_a_scripted_model_answers_from_its_script_and_notes_what_it_was_asked() 
     assert model.requests == [request] * 6
 
 
-def test_a_scripted_model_gives_each_call_an_id_of_its_own() -> None:
+def test_a_scripted_model_gives_each_call_a_unique_id() -> None:
     model = ScriptedChatModel([[ToolCall("t"), ToolCall("t")]])
     ids = [call.id for call in model.call(ChatRequest((UserMessage("?"),))).tool_calls]
     assert len(set(ids)) == 2

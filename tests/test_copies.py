@@ -139,7 +139,7 @@ def told(response: ChatClientResponse) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_pickled_response_says_the_same(mode: str, telemetry: Telemetry) -> None:
+def test_a_pickled_response_is_equal(mode: str, telemetry: Telemetry) -> None:
     client = asking(telemetry=telemetry.options)
     picture = ImagePart(data=b"\x89PNG\r\n\x1a\n", media_type="image/png")
     response = run(mode, client.prompt([TextPart("?"), picture], conversation_id="c-1", params={"a": [1]}))
@@ -175,7 +175,7 @@ def chunks() -> Iterator[ChatClientResponse]:
         yield from stream
 
 
-def test_a_pickled_chunk_says_the_same() -> None:
+def test_a_pickled_chunk_is_equal() -> None:
     found = list(chunks())
     assert found
     for chunk in found:
@@ -191,7 +191,7 @@ def test_a_copied_response_keeps_its_run_and_its_tools() -> None:
     assert (deep.run, deep.offered, told(deep)) == (simple.run, simple.offered, told(simple))
 
 
-def test_errors_of_a_run_can_be_pickled_with_what_is_in_them() -> None:
+def test_errors_of_a_run_can_be_pickled_with_their_attributes() -> None:
     with pytest.raises(LoopLimitExceeded) as limited:
         asking(limits=LoopLimits(max_iterations=1, on_limit="raise")).prompt("?").call()
     again = pickle.loads(pickle.dumps(limited.value))

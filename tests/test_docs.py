@@ -85,11 +85,11 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
         assert "execute_tool get_weather" in run.stderr
 
 
-def test_the_pages_hold_code_to_run() -> None:
+def test_the_pages_contain_code_to_run() -> None:
     assert sum(len(BLOCK.findall(page.read_text())) for page in PAGES) > 10
 
 
-def test_links_between_the_pages_lead_somewhere() -> None:
+def test_links_between_the_pages_have_targets() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -84,7 +84,7 @@ def test_events_and_records_of_a_nested_run_name_the_run_around_it(mode: str, in
 
 @pytest.mark.parametrize("inner_mode", ["call", "stream", "acall"])
 @pytest.mark.parametrize("mode", MODES)
-def test_what_nested_runs_use_stands_in_the_response_beside_what_the_run_used(mode: str, inner_mode: str) -> None:
+def test_the_response_reports_the_usage_of_nested_runs_separately(mode: str, inner_mode: str) -> None:
     outer = ChatClient(Metered([calls("ask", "ask"), "done"]), tools=[asking(adder(), inner_mode)])
     response = run(outer.prompt("?"), mode)
     assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4))
@@ -92,12 +92,12 @@ def test_what_nested_runs_use_stands_in_the_response_beside_what_the_run_used(mo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_without_nested_runs_has_none(mode: str) -> None:
+def test_a_run_without_nested_runs_has_no_nested_usage(mode: str) -> None:
     assert run(adder().prompt("?"), mode).nested_usage is None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_nested_deeper_counts_once_at_each_level(mode: str) -> None:
+def test_deeper_nested_usage_counts_once_at_each_level(mode: str) -> None:
     usages: list[NestedUsage | None] = []
     inside = Watching()
     innermost = adder(advisors=[inside])
@@ -135,7 +135,7 @@ def test_tool_calls_of_nested_runs_count_towards_the_limit_of_tool_calls(mode: s
     assert [result.decision for result in response.tool_results] == ["allowed", "limited"]
 
 
-def test_a_pass_does_not_add_up_again_what_each_nested_run_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_does_not_sum_the_usage_of_each_nested_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[int] = []
     sum_of = messages._sum_of
 
@@ -155,13 +155,13 @@ def test_a_pass_does_not_add_up_again_what_each_nested_run_used(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_passes_of_nested_runs_are_their_own(mode: str) -> None:
+def test_iterations_of_nested_runs_are_counted_separately(mode: str) -> None:
     outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(adder())], limits=LoopLimits(max_iterations=2))
     assert run(outer.prompt("?"), mode).stop_reason == "answered"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_nested_run_that_fails_counts_with_what_it_used(mode: str) -> None:
+def test_the_usage_of_a_failed_nested_run_counts(mode: str) -> None:
     failing = ChatClient(Metered([adds(1, 2), ConnectionError("gone")]), tools=[add])
     response = run(ChatClient(Metered([calls("ask"), "done"]), tools=[asking(failing)]).prompt("?"), mode)
     assert response.tool_results[0].error_type == "ConnectionError"
@@ -169,7 +169,7 @@ def test_a_nested_run_that_fails_counts_with_what_it_used(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_nested_run_that_is_left_half_way_counts_with_what_it_used(mode: str) -> None:
+def test_the_usage_of_an_abandoned_nested_run_counts(mode: str) -> None:
     def peek() -> str:
         """Read the beginning of another agent's answer."""
         with adder().prompt("?").stream() as stream:
@@ -181,7 +181,7 @@ def test_a_nested_run_that_is_left_half_way_counts_with_what_it_used(mode: str) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_nested_run_that_goes_on_after_its_tool_was_timed_out_counts_as_far_as_it_has_come(mode: str) -> None:
+def test_the_usage_so_far_of_a_nested_run_whose_tool_timed_out_counts(mode: str) -> None:
     waiting, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def wait() -> str:
@@ -228,7 +228,7 @@ def test_calls_that_a_tool_runs_by_hand_count_once(mode: str) -> None:
     assert {event.parent_run_id for event in watching.events} == {response.run_id}
 
 
-def test_an_error_at_a_limit_has_what_nested_runs_used() -> None:
+def test_an_error_at_a_limit_has_the_usage_of_nested_runs() -> None:
     limits = LoopLimits(max_tokens=45, on_limit="raise")
     outer = ChatClient(Metered([calls("ask")]), tools=[asking(adder())], limits=limits)
     with pytest.raises(LoopLimitExceeded) as raised:
@@ -244,7 +244,7 @@ class FlatPrice:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_cost_of_nested_runs_is_there_where_their_client_has_prices(mode: str) -> None:
+def test_nested_runs_report_a_cost_if_their_client_has_prices(mode: str) -> None:
     telemetry = Telemetry(prices=FlatPrice())
     outer = ChatClient(
         Metered([calls("priced", "unpriced"), "done"]),

@@ -139,7 +139,7 @@ def test_all_is_exactly_what_the_package_exports(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_what_type_checkers_see_is_what_is_exported(package: str) -> None:
+def test_type_checkers_see_exactly_the_exported_names(package: str) -> None:
     module = importlib.import_module(package)
     assert module.__file__ is not None
     seen: dict[str, str] = {}
@@ -152,7 +152,7 @@ def test_what_type_checkers_see_is_what_is_exported(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_a_name_that_is_not_there_is_an_attribute_error(package: str) -> None:
+def test_an_unknown_name_raises_attribute_error(package: str) -> None:
     module = importlib.import_module(package)
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'invented'"):
         module.invented  # noqa: B018

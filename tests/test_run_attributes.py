@@ -28,7 +28,7 @@ def agent(*advisors: Any, **settings: Any) -> ChatClient:
 
 
 @pytest.mark.parametrize("mode", [*MODES, "start"])
-def test_attributes_stand_on_the_runs_span_its_events_and_its_records(mode: str) -> None:
+def test_attributes_are_on_the_runs_span_events_and_records(mode: str) -> None:
     telemetry, watching, trail = Telemetry(), Watching(), KeptTrail()
     spec = agent(watching, auditing(trail), telemetry=telemetry.options).prompt("?", attributes=GIVEN)
     if mode == "start":
@@ -45,7 +45,7 @@ def test_attributes_stand_on_the_runs_span_its_events_and_its_records(mode: str)
     assert [draft.subject and draft.subject.attributes for draft in trail.drafts] == [ON_SPAN] * 3
 
 
-def test_attributes_are_no_content_and_no_metric_label() -> None:
+def test_attributes_are_neither_content_nor_metric_labels() -> None:
     telemetry = Telemetry(capture="NO_CONTENT")
     run(agent(telemetry=telemetry.options).prompt("?", attributes=GIVEN), "call")
     assert (telemetry.one("invoke_agent assistant").attributes or {})["user.id"] == "ana"
@@ -53,7 +53,7 @@ def test_attributes_are_no_content_and_no_metric_label() -> None:
     assert not [point for point in telemetry.points() if GIVEN.keys() & point.labels.keys()]
 
 
-def test_those_of_a_prompt_are_merged_into_those_of_the_client() -> None:
+def test_attributes_of_a_prompt_are_merged_into_the_clients() -> None:
     client = agent(attributes={"team": "travel", "tier": "free"})
     response = run(client.prompt("?", attributes={"tier": "paid", "user": "ana"}), "call")
     assert dict(response.run.attributes) == {"team": "travel", "tier": "paid", "user": "ana"}
@@ -81,7 +81,7 @@ class Number(IntEnum):
     ONE = 1
 
 
-def test_values_are_kept_as_plain_ones_that_nobody_can_change() -> None:
+def test_values_are_stored_as_immutable_plain_values() -> None:
     given: dict[str, Any] = {"word": Word.ONE, "number": Number.ONE, "none": [], "odd": "a\ud800", "list": [1]}
     spec = agent().prompt("?", attributes=given)
     given["list"].append(2)
@@ -124,7 +124,7 @@ def test_values_are_kept_as_plain_ones_that_nobody_can_change() -> None:
     ],
     ids=lambda value: repr(value)[:30] if isinstance(value, dict) else None,
 )
-def test_what_cannot_be_used_is_an_error_that_says_what_is_accepted(
+def test_an_invalid_attribute_raises_an_error_with_the_accepted_values(
     given: Any, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -133,7 +133,7 @@ def test_what_cannot_be_used_is_an_error_that_says_what_is_accepted(
         agent(attributes=given)
 
 
-def test_those_of_client_and_prompt_are_counted_together() -> None:
+def test_attributes_of_client_and_prompt_are_counted_together() -> None:
     client = agent(attributes={f"key{index}": 1 for index in range(32)})
     client.prompt("?", attributes={"key1": 2})
     with pytest.raises(ValueError, match="at most 32 attributes"):
@@ -154,7 +154,7 @@ def test_a_nested_run_has_the_attributes_of_the_run_around_it_and_its_own(mode: 
     assert dict(watching.events[0].attributes or {}) == {"user": "bot", "tenant": "acme", "team": "search", "step": 2}
 
 
-def test_too_many_in_a_nested_run_are_an_error_of_the_tool_that_begins_it() -> None:
+def test_too_many_attributes_in_a_nested_run_fail_the_tool_that_starts_it() -> None:
     inner = ChatClient(ScriptedChatModel(["inner"]), attributes={f"inner{index}": 1 for index in range(20)})
 
     def ask() -> str:
@@ -166,7 +166,7 @@ def test_too_many_in_a_nested_run_are_an_error_of_the_tool_that_begins_it() -> N
     assert response.tool_results[0].error_type == "ValueError"
 
 
-def test_an_advisor_reads_them_from_the_run() -> None:
+def test_an_advisor_reads_attributes_from_the_run() -> None:
     class Reading(Advisor):
         name, order = "reading", 100
 
@@ -179,7 +179,7 @@ def test_an_advisor_reads_them_from_the_run() -> None:
     assert seen == [{"tenant": "acme"}]
 
 
-def test_records_hold_them_under_their_hash_and_have_no_such_field_without_them(tmp_path: Path) -> None:
+def test_records_cover_attributes_by_their_hash_and_omit_the_field_without_them(tmp_path: Path) -> None:
     with AuditTrail(tmp_path / "audit.db") as trail:
         client = ChatClient(
             ScriptedChatModel([adds(1, 1), "two", adds(2, 2), "four"]), tools=[add], advisors=[AuditAdvisor(trail)]
@@ -192,7 +192,7 @@ def test_records_hold_them_under_their_hash_and_have_no_such_field_without_them(
     assert trail.verify().ok
 
 
-def test_attributes_go_through_an_events_json_and_back() -> None:
+def test_attributes_survive_a_round_trip_through_an_events_json() -> None:
     watching = Watching()
     run(agent(watching).prompt("?", attributes=GIVEN), "call")
     event = watching.one("run_finished")

@@ -30,7 +30,7 @@ def said(script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_closed_objects_leave_nothing_behind_that_forks_must_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_objects_leave_no_fork_handlers_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[Any] = []
     monkeypatch.setattr(os, "register_at_fork", lambda **action: registered.append(action))
     ObserverAdvisor([EventFeed()]).close(PATIENCE)  # counts of exporters of one name are kept for good
@@ -47,7 +47,7 @@ def test_closed_objects_leave_nothing_behind_that_forks_must_call(monkeypatch: p
 
 
 @forks
-def test_living_objects_begin_anew_in_their_order_and_none_is_in_the_way_of_others() -> None:
+def test_live_objects_are_reset_in_order_and_a_failure_stops_no_other() -> None:
     script = """
 logged()
 class One:
@@ -68,7 +68,7 @@ os.wait()
     assert said(script) == ["first", "raises", logged, "last"]
 
 
-def test_what_is_asked_for_again_is_done_before_what_was_registered_meanwhile() -> None:
+def test_a_handler_registered_again_runs_before_handlers_registered_meanwhile() -> None:
     script = """
 def end():
     say("ours")
@@ -80,7 +80,7 @@ at_end(end)
     assert said(script) == ["ours", "telemetry", "ours"]
 
 
-def test_what_is_asked_for_again_while_the_process_ends_is_done_all_the_same() -> None:
+def test_a_handler_registered_again_while_the_process_exits_still_runs() -> None:
     script = """
 def end():
     say("ours")
@@ -91,7 +91,7 @@ atexit.register(at_end, end)
 
 
 @forks
-def test_a_child_of_multiprocessing_does_it_when_its_own_children_are_done() -> None:
+def test_a_multiprocessing_child_runs_exit_handlers_after_its_own_children_are_done() -> None:
     script = """
 def end():
     say(multiprocessing.current_process().name)

@@ -12,7 +12,7 @@ import pytest
 from traced_tools.core.ids import time_of_id, time_ordered_id
 
 
-def test_an_id_is_a_uuid_of_version_7_that_holds_its_milliseconds() -> None:
+def test_an_id_is_a_uuid_of_version_7_with_its_milliseconds() -> None:
     before = time.time_ns() // 1_000_000
     text = time_ordered_id()
     found = UUID(text)
@@ -33,5 +33,5 @@ def test_ids_sort_within_a_millisecond_and_differ_within_an_instant() -> None:
 
 
 @pytest.mark.parametrize("other", ["", "chain-a", "1b4e28ba-2fa1-41d2-883f-b9a761bde3fb", None, 7])
-def test_of_what_is_no_such_id_no_time_is_known(other: object) -> None:
+def test_the_time_of_any_other_value_is_none(other: object) -> None:
     assert time_of_id(other) is None

@@ -116,7 +116,7 @@ def test_parts_given_as_a_list_are_kept_as_a_tuple() -> None:
     assert message.parts == (TextPart("a"),)
 
 
-def test_arguments_given_as_a_mapping_are_written_once() -> None:
+def test_arguments_passed_as_a_mapping_are_written_once() -> None:
     arguments = {"city": "Köln"}
     call = ToolCall("weather", arguments)
     arguments["city"] = "Bonn"
@@ -270,7 +270,7 @@ def test_an_image_has_an_address_or_bytes_and_not_both() -> None:
     ("left", "right", "total"),
     [(None, None, None), (None, 2, 2), (1, None, 1), (1, 2, 3), (0, None, 0)],
 )
-def test_usage_is_summed_and_what_nobody_says_stays_unsaid(
+def test_usage_is_summed_and_unreported_counts_stay_none(
     left: int | None, right: int | None, total: int | None
 ) -> None:
     for field in Usage.model_fields:
@@ -378,20 +378,20 @@ def test_reading_a_broken_message_with_a_type_adapter_never_quotes_it() -> None:
         (b"", "image/png"),
     ],
 )
-def test_what_an_image_is_is_told_by_how_it_begins(begins: bytes, kind: str) -> None:
+def test_the_media_type_of_an_image_comes_from_its_signature(begins: bytes, kind: str) -> None:
     assert ImagePart(data=begins).media_type == kind
     assert ImagePart(data=begins, media_type="image/avif").media_type == "image/avif"
     assert ImagePart.model_validate_json(ImagePart(data=begins).model_dump_json()) == ImagePart(data=begins)
 
 
 @pytest.mark.parametrize("media_type", ["png", "", "image/", "image/png; a=b\n"])
-def test_what_is_no_media_type_is_refused(media_type: str) -> None:
+def test_an_invalid_media_type_is_refused(media_type: str) -> None:
     with pytest.raises(ValueError, match="media_type"):
         ImagePart(data=b"x", media_type=media_type)
 
 
 @pytest.mark.parametrize("parameters", ["", ";charset=utf-8"])
-def test_an_address_that_holds_the_bytes_is_taken_apart(parameters: str) -> None:
+def test_a_data_url_is_decoded(parameters: str) -> None:
     image = ImagePart(url=f"data:image/gif{parameters};base64,R0lGODlh")
     assert (image.url, image.data, image.media_type) == (None, b"GIF89a", "image/gif")
 
@@ -399,5 +399,5 @@ def test_an_address_that_holds_the_bytes_is_taken_apart(parameters: str) -> None
 @pytest.mark.parametrize(
     "url", ["data:image/gif,plain", "data:;base64,AA==", "data:image/gif;base64,A", "https://example.org/cat.png"]
 )
-def test_any_other_address_stays_an_address(url: str) -> None:
+def test_any_other_url_stays_a_url(url: str) -> None:
     assert ImagePart(url=url).url == url

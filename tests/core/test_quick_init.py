@@ -32,7 +32,7 @@ class Quick(Plain):
     own: float = 0.5
 
 
-def test_the_signature_is_that_of_the_dataclass() -> None:
+def test_the_signature_is_the_one_of_the_dataclass() -> None:
     plain, quick = inspect.signature(Plain).parameters, inspect.signature(Quick).parameters
     assert [*quick] == [*plain, "own"]
     assert {name: (each.default, each.annotation) for name, each in quick.items() if name != "own"} == {
@@ -40,7 +40,7 @@ def test_the_signature_is_that_of_the_dataclass() -> None:
     }
 
 
-def test_every_field_has_what_was_passed_or_its_default() -> None:
+def test_every_field_has_the_passed_value_or_its_default() -> None:
     made = Quick(" a ", own=1.5)
     assert (made.first, made.second, made.third, made.last, made.own) == ("a", 2, [], "kept", 1.5)
     assert Quick("a", 3, [4]) == replace(Quick("a"), second=3, third=[4])

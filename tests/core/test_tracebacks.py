@@ -92,7 +92,7 @@ def frames_of_others(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", [*MODES, "embed", "aembed"])
-def test_a_refused_key_ends_a_script_with_a_short_traceback(mode: str, tmp_path: Path) -> None:
+def test_a_rejected_api_key_ends_a_script_with_a_short_traceback(mode: str, tmp_path: Path) -> None:
     lines = shown_by(tmp_path, mode)
     assert lines[-1] == "traced_tools.errors.AuthenticationError: openai: the request failed (status 401)"
     assert len(frames_of_others(lines)) < 40
@@ -152,7 +152,7 @@ def test_the_frames_of_tools_and_advisors_stay(mode: str) -> None:
     assert names_in(error.__cause__.original)[-2:] == ["divide", "quotient"]
 
 
-def test_an_error_of_a_library_stays_whole() -> None:
+def test_the_frames_of_a_library_stay() -> None:
     class Reading(Advisor):
         name, order = "reading", 400
 
@@ -184,7 +184,7 @@ ODD: list[Callable[[int], Exception]] = [Frozen, misplaced]
 @pytest.mark.parametrize("debug", ["", "1"])
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_may_fail_with_an_error_of_an_odd_class(
+def test_a_tool_may_fail_with_an_unusual_error_class(
     mode: str, kind: Callable[[int], Exception], debug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACED_TOOLS_DEBUG", debug)
@@ -201,7 +201,7 @@ def test_a_tool_may_fail_with_an_error_of_an_odd_class(
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("hook", ["advise", "advise_tool"])
-def test_an_error_of_an_odd_class_leaves_a_run_as_itself(
+def test_an_error_of_an_unusual_class_leaves_a_run_unchanged(
     hook: str, mode: str, kind: Callable[[int], Exception]
 ) -> None:
     raised = kind(7)

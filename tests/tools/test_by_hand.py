@@ -114,7 +114,7 @@ def test_a_broken_limit_raises_once_the_other_calls_have_run(
     ],
     ids=str,
 )
-def test_limits_count_what_the_conversation_holds(how: str, limits: dict[str, Any], decisions: list[str]) -> None:
+def test_limits_count_the_calls_in_the_conversation(how: str, limits: dict[str, Any], decisions: list[str]) -> None:
     results = in_turns(how, [adds(number) for number in range(4)], limits=LoopLimits(**limits))
     assert [each.decision for each in results] == decisions
 
@@ -126,7 +126,7 @@ def test_a_repetition_is_counted_over_the_conversation_and_stays_refused(how: st
     assert decisions[1::2] == ["allowed"] * 5
 
 
-def test_a_result_that_changes_is_no_repetition_over_the_conversation(how: str) -> None:
+def test_a_call_whose_result_changes_is_not_a_repetition_over_the_conversation(how: str) -> None:
     states = iter(range(6))
 
     def status() -> int:
@@ -137,7 +137,7 @@ def test_a_result_that_changes_is_no_repetition_over_the_conversation(how: str) 
     assert [each.decision for each in results] == ["allowed"] * 6
 
 
-def test_calls_before_the_last_question_do_not_count(how: str) -> None:
+def test_calls_before_the_last_user_message_do_not_count(how: str) -> None:
     limits = LoopLimits(max_tool_calls=1, max_iterations=1, on_limit="raise")
     first = executed(how, QUESTION, adds(1), limits=limits)
     again = (*first.conversation_history, AssistantMessage("two"), UserMessage("again"))
@@ -145,7 +145,7 @@ def test_calls_before_the_last_question_do_not_count(how: str) -> None:
     assert result.ok
 
 
-def test_a_limit_that_the_conversation_broke_before_is_not_raised_again(how: str) -> None:
+def test_a_limit_that_the_conversation_reached_earlier_is_not_raised_again(how: str) -> None:
     limits = LoopLimits(max_calls_per_tool=1, on_limit="raise")
     with pytest.raises(LoopLimitExceeded) as caught:
         executed(how, QUESTION, adds(1), adds(2), limits=limits)
@@ -158,7 +158,7 @@ def test_a_limit_that_the_conversation_broke_before_is_not_raised_again(how: str
 # Ids.
 
 
-def test_calls_without_an_id_and_with_the_same_one_get_their_own(how: str) -> None:
+def test_calls_without_an_id_or_with_a_repeated_id_get_a_unique_id(how: str) -> None:
     done = executed(how, QUESTION, adds(1), adds(2, id="x"), adds(3, id="x"), ToolCall("wait", ""))
     message, answer = done.conversation_history[1:]
     assert isinstance(message, AssistantMessage)
@@ -170,7 +170,7 @@ def test_calls_without_an_id_and_with_the_same_one_get_their_own(how: str) -> No
     assert [each.call_id for each in done.results] == [part.call_id for part in answer.results] == ids
 
 
-def test_a_conversation_by_hand_goes_on_in_a_client(how: str) -> None:
+def test_a_conversation_with_results_by_hand_continues_in_a_client(how: str) -> None:
     model = ScriptedChatModel([adds(1), "two"])
     client = ChatClient(model, tools=[add])
     asked = client.prompt("?", tool_calling=False).call()
@@ -195,7 +195,7 @@ def test_an_approved_call_runs_and_its_span_names_who_approved(how: str, approve
     assert_consistent(telemetry)
 
 
-def test_an_approval_that_fits_no_call_is_refused_and_no_tool_runs(how: str) -> None:
+def test_an_approval_for_an_unknown_call_raises_and_no_tool_runs(how: str) -> None:
     ran: list[str] = []
 
     def note() -> None:
@@ -231,7 +231,7 @@ class Guard(Advisor):
         return call.denied("no", code="rule-7") if call.name == self._denied else await call_next(call)
 
 
-def test_advisors_stand_around_the_calls_the_outermost_first(how: str) -> None:
+def test_advisors_wrap_the_calls_the_outermost_first(how: str) -> None:
     seen: list[str] = []
     telemetry, watching = Telemetry(), Watching()
     advisors = [Guard("inner", 500, seen, "wait"), Guard("outer", 400, seen), watching]
@@ -285,7 +285,7 @@ def test_the_audit_advisor_keeps_a_tool_by_hand_from_running_unrecorded(how: str
     ],
     ids=["pairs", "no names", "no advisor", "one advisor", "no messages"],
 )
-def test_arguments_that_a_prompt_refuses_are_refused_by_hand(
+def test_arguments_that_a_prompt_rejects_are_rejected_by_hand(
     how: str, settings: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     given = {"messages": QUESTION, **settings}
@@ -293,7 +293,7 @@ def test_arguments_that_a_prompt_refuses_are_refused_by_hand(
         executed(how, given.pop("messages"), adds(1), **given)
 
 
-def test_errors_in_a_row_count_since_the_last_user_message(how: str) -> None:
+def test_consecutive_errors_count_since_the_last_user_message(how: str) -> None:
     wrong = [ToolCall("add", {"a": word, "b": 1}) for word in ("one", "two", "three")]
     limits = LoopLimits(max_consecutive_errors=2)
     assert [each.decision for each in in_turns(how, wrong, limits=limits)] == [*["invalid_arguments"] * 2, "limited"]

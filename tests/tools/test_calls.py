@@ -29,7 +29,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b091_results_are_in_call_order_whichever_tool_ends_first(mode: str) -> None:
+def test_b091_results_are_in_call_order_whichever_tool_finishes_first(mode: str) -> None:
     last_is_done = threading.Event()
 
     def slow() -> str:
@@ -63,7 +63,7 @@ def test_async_and_blocking_tools_run_in_one_batch(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_kind_of_failure_leaves_the_siblings_their_results(mode: str) -> None:
+def test_sibling_calls_keep_their_results_after_every_kind_of_failure(mode: str) -> None:
     calls = [
         ToolCall("add", {"a": 1, "b": 1}),
         ToolCall("fail", {"reason": "no disk"}),
@@ -125,7 +125,7 @@ def test_tools_run_in_the_callers_context(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "{}", "null"])
-def test_b097_no_arguments_reach_a_tool_as_an_empty_object(mode: str, text: str) -> None:
+def test_b097_blank_arguments_reach_a_tool_as_an_empty_object(mode: str, text: str) -> None:
     own = Own()
     contents = in_loop(mode, ToolCall("nothing", text), ToolCall("own", text), tools=[nothing, own])
     assert contents == ["nothing given", "{}"]
@@ -156,7 +156,9 @@ def test_b098_nested_arguments_reach_the_tool_unchanged(mode: str) -> None:
         ('{"a": 1, "b": null}', "b: must be an integer"),
     ],
 )
-def test_b099_invalid_arguments_are_refused_with_what_to_correct(mode: str, arguments: str, problem: str) -> None:
+def test_b099_invalid_arguments_are_refused_with_a_text_that_says_what_to_correct(
+    mode: str, arguments: str, problem: str
+) -> None:
     (content,) = in_loop(mode, ToolCall("add", arguments), tools=[add])
     assert content.startswith(f"The arguments are invalid: {problem}")
     assert content.endswith("Correct them and call the tool again.")
@@ -168,7 +170,7 @@ def test_the_values_of_invalid_arguments_are_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_list_a_tool_changes_is_fresh_for_each_call(mode: str) -> None:
+def test_a_tool_gets_a_fresh_list_for_each_call(mode: str) -> None:
     def pop(items: list[int]) -> int:
         """Take the last one."""
         return items.pop()
@@ -182,7 +184,7 @@ def test_a_list_a_tool_changes_is_fresh_for_each_call(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [1.0, float("-inf")]], ids=str)
-def test_a_number_json_does_not_know_still_reaches_the_model_as_json(mode: str, value: Any) -> None:
+def test_a_number_without_a_json_form_reaches_the_model_as_json(mode: str, value: Any) -> None:
     def measure() -> Any:
         """Measure."""
         return value
@@ -209,13 +211,13 @@ def test_b100_a_tool_that_returns_none_is_answered(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrong", [5, b"x", ["x"], {"a": 1}], ids=str)
-def test_a_tool_of_the_users_own_that_returns_no_text_fails(mode: str, wrong: Any) -> None:
+def test_a_custom_tool_that_does_not_return_text_fails(mode: str, wrong: Any) -> None:
     (content,) = in_loop(mode, ToolCall("own"), tools=[Own(answer=wrong)])
     assert content == f"The tool own failed: TypeError: Own.call must return str, not {type(wrong).__name__}"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_value_that_is_no_json_fails_the_tool_and_not_the_run(mode: str) -> None:
+def test_a_value_that_json_cannot_represent_fails_the_tool_and_not_the_run(mode: str) -> None:
     def odd() -> object:
         """Return something odd."""
         return object()
@@ -226,7 +228,7 @@ def test_a_value_that_is_no_json_fails_the_tool_and_not_the_run(mode: str) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("where", ["result", "error", "arguments"])
-def test_a_text_that_no_encoding_knows_is_sent_stored_and_traced(mode: str, where: str) -> None:
+def test_a_text_that_utf8_cannot_encode_is_sent_stored_and_traced(mode: str, where: str) -> None:
     def path() -> str:
         """Return a file name that is no UTF-8, as `os.fsdecode` gives it."""
         return "file-\udcff"
@@ -247,7 +249,7 @@ def test_a_text_that_no_encoding_knows_is_sent_stored_and_traced(mode: str, wher
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_whose_text_cannot_be_made_fails_no_run(mode: str) -> None:
+def test_an_error_whose_str_raises_does_not_fail_the_run(mode: str) -> None:
     class UnspeakableError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("not even this")
@@ -261,14 +263,14 @@ def test_an_error_whose_text_cannot_be_made_fails_no_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b095_the_model_reads_the_errors_words_up_to_a_length(mode: str) -> None:
+def test_b095_the_model_reads_the_errors_text_up_to_a_length(mode: str) -> None:
     (content,) = in_loop(mode, ToolCall("fail", {"reason": "x" * 10_000}), tools=[fail])
     assert content == "The tool fail failed: RuntimeError: " + "x" * 2000
 
 
 @pytest.mark.parametrize("mode", ["call", "stream"])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_is_no_failure_of_a_tool(mode: str, kind: Callable[[], BaseException]) -> None:
+def test_an_interrupt_is_not_a_failure_of_a_tool(mode: str, kind: Callable[[], BaseException]) -> None:
     def stop() -> str:
         """Stop everything."""
         raise kind()
@@ -279,7 +281,7 @@ def test_an_interrupt_is_no_failure_of_a_tool(mode: str, kind: Callable[[], Base
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_acall_of_the_users_own_is_used_on_asyncio(mode: str) -> None:
+def test_a_custom_tools_acall_is_used_under_asyncio(mode: str) -> None:
     class Both(Own):
         async def acall(self, tool_input: str, context: ToolContext | None = None) -> str:
             return "from acall"

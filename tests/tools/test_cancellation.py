@@ -92,7 +92,7 @@ def test_cancelling_a_run_reaches_every_tool_of_the_batch(
 
 
 @TIMEOUTS
-def test_a_blocking_tool_of_a_cancelled_run_keeps_no_thread_of_its_pool(
+def test_a_blocking_tool_of_a_cancelled_run_frees_its_place_in_the_pool(
     async_mode: str, timeout: float | None, stuck: Stuck, telemetry: Telemetry
 ) -> None:
     def quick() -> str:
@@ -114,7 +114,7 @@ def test_a_blocking_tool_of_a_cancelled_run_keeps_no_thread_of_its_pool(
 
 
 @TIMEOUTS
-def test_a_tool_whose_run_is_cancelled_while_it_waits_for_a_worker_never_begins(
+def test_a_tool_whose_run_is_cancelled_while_it_waits_for_a_worker_never_starts(
     async_mode: str, timeout: float | None, stuck: Stuck, telemetry: Telemetry
 ) -> None:
     ran: list[str] = []
@@ -144,7 +144,7 @@ def test_a_tool_whose_run_is_cancelled_while_it_waits_for_a_worker_never_begins(
 
 
 @TIMEOUTS
-def test_what_a_tool_of_a_cancelled_run_raises_is_logged_nowhere(
+def test_an_exception_of_a_tool_of_a_cancelled_run_is_not_logged(
     async_mode: str, timeout: float | None, telemetry: Telemetry
 ) -> None:
     stuck = Stuck(LookupError(MARKER))
@@ -197,7 +197,7 @@ def test_a_run_may_be_cancelled_at_any_moment(async_mode: str, timeout: float | 
 @TIMEOUTS
 @pytest.mark.parametrize("batch", [["stuck"], ["waiting"], ["stuck", "waiting"]], ids=" ".join)
 @pytest.mark.parametrize("loop", ["open", "closed"])
-def test_a_run_whose_coroutine_is_closed_gives_its_tools_up(
+def test_a_run_whose_coroutine_is_closed_cancels_its_tools(
     batch: list[str], timeout: float | None, loop: str, telemetry: Telemetry
 ) -> None:
     """As Python does to a task that nobody holds: GeneratorExit, and nothing can be awaited any more."""
@@ -248,7 +248,9 @@ def check_interrupted(telemetry: Telemetry) -> None:
     telemetry.check_run("error", "KeyboardInterrupt")
 
 
-def test_an_interrupt_in_one_tool_leaves_at_once_and_tells_the_others(blocking_mode: str, telemetry: Telemetry) -> None:
+def test_an_interrupt_in_one_tool_ends_the_run_at_once_and_cancels_the_others(
+    blocking_mode: str, telemetry: Telemetry
+) -> None:
     tool = Interrupted()
     with nothing_logged():
         with pytest.raises(KeyboardInterrupt):
@@ -278,7 +280,7 @@ class Cleaning(Advisor):
             raise
 
 
-def test_advice_around_tools_that_outlive_an_interrupt_cleans_up_once_and_side_by_side(
+def test_advisors_of_tools_that_outlive_an_interrupt_clean_up_once_and_in_parallel(
     blocking_mode: str, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
 ) -> None:
     monkeypatch.setattr(_steps, "GIVE_UP_WITHIN", PATIENCE)
@@ -295,7 +297,7 @@ def test_advice_around_tools_that_outlive_an_interrupt_cleans_up_once_and_side_b
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signal to one thread")
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-def test_an_interrupt_waits_for_clean_ups_until_a_deadline_or_the_next_interrupt(
+def test_an_interrupted_run_waits_for_clean_ups_until_a_deadline_or_the_next_interrupt(
     blocking_mode: str, again: bool, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
 ) -> None:
     monkeypatch.setattr(_steps, "GIVE_UP_WITHIN", PATIENCE if again else 0.01)
@@ -317,7 +319,7 @@ def test_an_interrupt_waits_for_clean_ups_until_a_deadline_or_the_next_interrupt
     check_interrupted(telemetry)
 
 
-def test_a_call_whose_advice_runs_when_it_is_interrupted_ends_when_the_advice_does(
+def test_a_call_whose_advisor_is_running_when_interrupted_ends_with_the_advisor(
     blocking_mode: str, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
 ) -> None:
     monkeypatch.setattr(_steps, "GIVE_UP_WITHIN", 0.0)
@@ -347,7 +349,7 @@ def test_a_call_whose_advice_runs_when_it_is_interrupted_ends_when_the_advice_do
     assert ran == []
 
 
-def test_no_tool_begins_after_an_interrupt(blocking_mode: str, telemetry: Telemetry) -> None:
+def test_no_tool_starts_after_an_interrupt(blocking_mode: str, telemetry: Telemetry) -> None:
     tool = Interrupted()
     client = client_of(["interrupted"] * 5, [tool.interrupted], telemetry, ToolCallingManager(max_concurrency=2))
     with pytest.raises(KeyboardInterrupt):
@@ -358,7 +360,7 @@ def test_no_tool_begins_after_an_interrupt(blocking_mode: str, telemetry: Teleme
     assert len(telemetry.named("execute_tool")) == 2
 
 
-def test_no_tool_is_tried_again_after_an_interrupt(
+def test_no_tool_is_retried_after_an_interrupt(
     blocking_mode: str, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
 ) -> None:
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.0)
@@ -378,7 +380,7 @@ def test_no_tool_is_tried_again_after_an_interrupt(
     [["stuck"], ["waiting"], ["stuck", "stuck"], ["waiting", "waiting"], ["waiting", "stuck"]],
     ids=" ".join,
 )
-def test_ctrl_c_ends_a_run_whose_tools_are_stuck_and_tells_them(
+def test_ctrl_c_ends_a_run_whose_tools_are_stuck_and_sets_their_cancelled_flag(
     blocking_mode: str, batch: list[str], timeout: float | None, stuck: Stuck, telemetry: Telemetry
 ) -> None:
     waiting = Waiting()
@@ -402,7 +404,7 @@ def test_ctrl_c_ends_a_run_whose_tools_are_stuck_and_tells_them(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no signal to one thread")
-def test_what_an_async_tool_raises_after_ctrl_c_is_logged_nowhere(blocking_mode: str, telemetry: Telemetry) -> None:
+def test_an_exception_of_an_async_tool_after_ctrl_c_is_not_logged(blocking_mode: str, telemetry: Telemetry) -> None:
     begun, left = threading.Event(), threading.Event()
 
     async def fails() -> None:
@@ -432,7 +434,7 @@ async def asynchronous() -> str:
 
 @TIMEOUTS
 @pytest.mark.parametrize("colour", ["blocking", "async"])
-def test_a_tool_may_end_the_program_and_spoils_nothing_if_it_does_not(
+def test_system_exit_in_a_tool_is_raised_and_the_next_run_works(
     mode: str, colour: str, timeout: float | None, telemetry: Telemetry
 ) -> None:
     def blocking() -> None:

@@ -62,7 +62,7 @@ def calls_of(name: str, times: int) -> list[ToolCall]:
 @pytest.mark.parametrize("colour", ["meet", "ameet"])
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
-def test_as_many_tools_run_at_once_as_the_limit_says(
+def test_the_number_of_tools_that_run_at_once_is_the_limit(
     mode: str, limit: int, colour: str, timeout: float | None, telemetry: Telemetry
 ) -> None:
     meeting = Meeting(limit)
@@ -74,7 +74,7 @@ def test_as_many_tools_run_at_once_as_the_limit_says(
     telemetry.check_each_ended_once()
 
 
-def test_those_that_wait_for_their_turn_tell_how_long(mode: str, telemetry: Telemetry) -> None:
+def test_calls_that_wait_for_their_turn_record_the_waiting_time(mode: str, telemetry: Telemetry) -> None:
     manager = ToolCallingManager(max_concurrency=1)
     run(mode, client_of(calls_of("meet", 4), [Meeting(1).meet], telemetry, manager).prompt("?"))
     waits = [each["traced_tools.tool.queue_time"] for each in attributes(telemetry)]
@@ -192,7 +192,7 @@ def test_a_sequential_tool_that_fails_the_run_lets_all_others_run(mode: str, tel
     telemetry.check_each_ended_once()
 
 
-def test_a_call_that_is_refused_keeps_nobody_waiting(mode: str, telemetry: Telemetry) -> None:
+def test_a_refused_call_delays_no_other_call(mode: str, telemetry: Telemetry) -> None:
     order = Order()
     client = client_of(["a", "alone", "b"], [order.a, order.b, order.alone], telemetry)
     driven = client.prompt("?").start()
@@ -208,7 +208,7 @@ def test_a_call_that_is_refused_keeps_nobody_waiting(mode: str, telemetry: Telem
     telemetry.check_each_ended_once()
 
 
-def test_a_refused_call_keeps_its_place_among_the_results(mode: str, telemetry: Telemetry) -> None:
+def test_the_result_of_a_refused_call_is_in_call_order(mode: str, telemetry: Telemetry) -> None:
     _, response = ordered(mode, ["c", "nowhere", "alone", "dangerous", "c"], telemetry)
     decisions = [each.decision for each in response.tool_results]
     assert decisions == ["allowed", "unknown_tool", "allowed", "denied", "allowed"]
@@ -269,9 +269,7 @@ def test_blocking_tools_run_in_the_managers_own_workers(async_mode: str, telemet
 
 
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
-def test_runs_at_the_same_time_keep_to_their_own_workers(
-    async_mode: str, timeout: float | None, telemetry: Telemetry
-) -> None:
+def test_concurrent_runs_use_their_own_workers(async_mode: str, timeout: float | None, telemetry: Telemetry) -> None:
     barrier = threading.Barrier(4)
     tools = [Threads(barrier), Threads(barrier)]
     pools = [WorkerPool(2), WorkerPool(2)]
@@ -289,7 +287,9 @@ def test_runs_at_the_same_time_keep_to_their_own_workers(
     telemetry.check_each_ended_once()
 
 
-def test_a_blocking_run_takes_part_beside_its_workers(blocking_mode: str, telemetry: Telemetry) -> None:
+def test_a_blocking_run_executes_tools_itself_in_addition_to_its_workers(
+    blocking_mode: str, telemetry: Telemetry
+) -> None:
     tool = Threads(threading.Barrier(3))
     manager = ToolCallingManager(workers=WorkerPool(2))
     run(blocking_mode, client_of(calls_of("meet", 3), [tool.meet], telemetry, manager).prompt("?"))
@@ -345,7 +345,7 @@ else:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_child_and_its_parent_both_go_on_with_their_own_threads() -> None:
+def test_a_forked_child_and_its_parent_continue_with_their_own_threads() -> None:
     command = [sys.executable, "-X", "dev", "-c", FORKED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE)
     assert (done.stdout, done.stderr, done.returncode) == ("both went on\n", "", 0)

@@ -67,7 +67,7 @@ Pair = namedtuple("Pair", "first second")
 # Text and nothing.
 
 
-def test_b145_none_of_a_function_that_returns_nothing_is_done_and_other_none_is_null() -> None:
+def test_b145_none_is_done_for_a_function_annotated_none_and_null_for_others() -> None:
     assert content_of(None, returns_nothing=True) == ToolContent("Done")
     assert content_of(None) == ToolContent("null")
     assert content_of(0, returns_nothing=True) == ToolContent("0")
@@ -79,7 +79,7 @@ def test_b146_strings_reach_the_model_unquoted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [Modern.RED, Plain.RED, type("Markup", (str,), {})("red")])
-def test_text_of_a_class_of_its_own_becomes_plain_text(text: str) -> None:
+def test_text_of_a_subclass_of_str_becomes_plain_text(text: str) -> None:
     assert text_of(text) == "red"
     assert type(text_of(text)) is str
 
@@ -159,12 +159,12 @@ wild_data = st.recursive(
 
 
 @given(json_data.filter(lambda value: not isinstance(value, str)))
-def test_json_data_comes_back_as_it_was(value: Any) -> None:
+def test_json_data_survives_a_round_trip(value: Any) -> None:
     assert json.loads(text_of(value)) == value
 
 
 @given(st.lists(wild_data, max_size=4))
-def test_any_mixture_of_bytes_and_undecodable_text_is_json_that_utf8_can_hold(value: Any) -> None:
+def test_any_mixture_of_bytes_and_undecodable_text_becomes_valid_utf8_json(value: Any) -> None:
     text = text_of(value)
     assert len(json.loads(text.encode())) == len(value)
 
@@ -183,11 +183,11 @@ def test_any_mixture_of_bytes_and_undecodable_text_is_json_that_utf8_can_hold(va
         ([Point(1, b"\xff")], '[{"x":1,"label":"_w=="}]'),
     ],
 )
-def test_what_utf8_cannot_hold_is_replaced_inside_data(value: Any, expected: str) -> None:
+def test_text_that_utf8_cannot_encode_is_replaced_inside_data(value: Any, expected: str) -> None:
     assert text_of(value) == expected
 
 
-def test_a_models_bytes_are_what_the_model_says() -> None:
+def test_bytes_in_a_pydantic_model_are_written_as_its_settings_say() -> None:
     class Encoded(BaseModel):
         model_config = ConfigDict(ser_json_bytes="hex")
 
@@ -256,7 +256,9 @@ def used_up() -> list[Any]:
         (used_up, "a list holding a generator"),
     ],
 )
-def test_a_value_that_json_cannot_hold_is_an_error_that_names_its_type(make: Callable[[], Any], named: str) -> None:
+def test_a_value_that_json_cannot_represent_raises_an_error_that_names_its_type(
+    make: Callable[[], Any], named: str
+) -> None:
     with pytest.raises(TypeError) as caught:
         content_of(make())
     assert str(caught.value) == (

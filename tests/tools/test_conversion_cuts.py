@@ -63,14 +63,14 @@ WAYS = ("collect", "acollect")
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("most", [0, 1, MOST_ITEMS])
-def test_an_iterator_of_few_items_is_collected_whole(most: int, way: str) -> None:
+def test_an_iterator_with_few_items_is_collected_completely(most: int, way: str) -> None:
     found = Numbers(most).collected(way)
     assert (found, found.cut) == (list(range(most)), False)
     assert text_of(found) == text_of(list(range(most)))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_iterator_of_more_items_is_cut_and_closed(way: str) -> None:
+def test_an_iterator_with_too_many_items_is_cut_and_closed(way: str) -> None:
     numbers = Numbers(MOST_ITEMS + 1)
     found = numbers.collected(way)
     assert (found, found.cut, numbers.closed) == (list(range(MOST_ITEMS)), True, True)
@@ -81,7 +81,7 @@ def test_an_endless_iterator_that_cannot_be_closed_is_cut() -> None:
     assert (len(found), found.cut) == (MOST_ITEMS, True)
 
 
-def test_an_endless_iterator_on_asyncio_that_cannot_be_closed_is_cut() -> None:
+def test_an_endless_async_iterator_that_cannot_be_closed_is_cut() -> None:
     class Endless:
         def __aiter__(self) -> Endless:
             return self
@@ -121,12 +121,12 @@ def test_an_exception_of_an_iterator_passes_through(way: str) -> None:
 # Shortened.
 
 
-def test_a_text_that_fits_is_the_same_object() -> None:
+def test_a_text_within_the_limit_is_the_same_object() -> None:
     content = ToolContent("x" * 50, (IMAGE,))
     assert truncate_content(content, 50) is content
 
 
-def test_a_cut_text_ends_in_a_line_that_says_so_and_keeps_its_images() -> None:
+def test_a_cut_text_ends_with_a_notice_and_keeps_its_images() -> None:
     short, images = truncate_content(ToolContent("x" * 2_345_678, (IMAGE,)), 100_000)
     text, mark = short.split("\n")
     assert mark == f"[cut: {len(text):,} of 2,345,678 characters are shown]"
@@ -135,7 +135,7 @@ def test_a_cut_text_ends_in_a_line_that_says_so_and_keeps_its_images() -> None:
 
 
 @given(st.text(max_size=300), st.integers(0, 300))
-def test_a_shortened_text_keeps_the_limit_and_is_a_beginning(text: str, most: int) -> None:
+def test_a_truncated_text_keeps_the_limit_and_is_a_prefix(text: str, most: int) -> None:
     short = truncate_content(ToolContent(text), most)
     beginning, found, mark = short.text.rpartition("\n[cut: ")
     assert len(short.text) <= most

@@ -28,7 +28,7 @@ SIGNED = {
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_are_text_where_they_decode_and_base64_where_not(kind: Callable[[bytes], Any]) -> None:
+def test_bytes_become_text_if_they_decode_and_base64_otherwise(kind: Callable[[bytes], Any]) -> None:
     assert text_of(kind("grün".encode())) == "grün"
     assert text_of(kind(b"")) == ""
     assert b64decode(text_of(kind(b"\xff\x00")), validate=True) == b"\xff\x00"
@@ -36,18 +36,18 @@ def test_bytes_are_text_where_they_decode_and_base64_where_not(kind: Callable[[b
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("media_type", SIGNED)
-def test_bytes_that_begin_like_an_image_are_an_image(media_type: str, kind: Callable[[bytes], Any]) -> None:
+def test_bytes_with_an_image_signature_become_an_image(media_type: str, kind: Callable[[bytes], Any]) -> None:
     data = SIGNED[media_type]
     expected = ImagePart(data=data, media_type=media_type)
     assert content_of(kind(data)) == (f"[{media_type}, {len(data)} bytes]", (expected,))
 
 
 @pytest.mark.parametrize("data", [b"RIFF\n\x00\x00\x00WAVEfmt ", b"PNG", b"GIF", b"RIFF", b"\x0a\x89PNG\r\n\x1a\n"])
-def test_other_bytes_are_no_image(data: bytes) -> None:
+def test_bytes_without_an_image_signature_are_not_an_image(data: bytes) -> None:
     assert content_of(data).images == ()
 
 
-def test_large_images_are_named_with_their_size() -> None:
+def test_the_description_of_a_large_image_has_its_size() -> None:
     assert content_of(SIGNED["image/gif"].ljust(12_345)).text == "[image/gif, 12,345 bytes]"
 
 
@@ -83,7 +83,7 @@ def test_an_image_of_any_mode_becomes_the_png_that_shows_it_best(mode: str, writ
         assert mode != written or decoded.tobytes() == image.tobytes()
 
 
-def test_images_are_recognised_without_importing_what_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_recognised_without_importing_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "PIL.Image", raising=False)
     with pytest.raises(TypeError, match="Stranger"):
         content_of(Stranger())
@@ -99,16 +99,16 @@ def test_parts_are_texts_joined_by_newlines_with_the_images_in_order(kind: Calla
     assert content_of(kind(["a", TextPart("b")])) == ("a\nb", ())
 
 
-def test_a_part_alone_is_itself() -> None:
+def test_a_single_part_becomes_content_unchanged() -> None:
     assert content_of(TextPart('"a"')) == ToolContent('"a"')
     assert content_of(IMAGE) == ToolContent("[image/png, 5 bytes]", (IMAGE,))
 
 
-def test_images_without_text_are_named_in_the_text() -> None:
+def test_images_without_text_are_described_in_the_text() -> None:
     assert content_of([IMAGE, OTHER]) == ("[image/png, 5 bytes]\n[image]", (IMAGE, OTHER))
 
 
-def test_content_is_itself() -> None:
+def test_tool_content_stays_as_it_is() -> None:
     assert content_of(ToolContent("a", (IMAGE,))) == ToolContent("a", (IMAGE,))
     assert content_of(ToolContent("a")) == ToolContent("a")
 
@@ -118,7 +118,7 @@ def test_parts_among_data_are_data() -> None:
     assert json.loads(text_of({"image": IMAGE}))["image"]["media_type"] == "image/png"
 
 
-def test_the_repr_of_content_shows_its_shape_only() -> None:
+def test_the_repr_of_content_shows_only_its_size() -> None:
     assert repr(ToolContent(MARKER, (IMAGE,))) == f"<ToolContent: {len(MARKER)} characters, 1 images>"
 
 
@@ -153,7 +153,7 @@ def test_a_converter_may_return_text_parts_and_lists_of_them(value: Any, expecte
         (ToolContent("a", (b"png",)), "[1] must be a str, a TextPart or an ImagePart, not bytes"),  # type: ignore[arg-type]
     ],
 )
-def test_what_else_a_converter_returns_is_an_error_that_names_the_tool_and_the_type(value: Any, says: str) -> None:
+def test_another_value_from_a_converter_raises_an_error_that_names_the_tool_and_the_type(value: Any, says: str) -> None:
     with pytest.raises(TypeError) as caught:
         content_from_converter(value, "draw")
     assert str(caught.value) == f"what the result_converter of draw returns{says}"

@@ -130,7 +130,7 @@ def test_two_objects_of_one_class_keep_their_own_state() -> None:
     assert (called(first), called(second)) == ("now in UTC", "now in CET")
 
 
-def test_what_the_decorator_says_is_what_the_model_and_the_loop_are_told() -> None:
+def test_the_options_of_the_decorator_reach_the_model_and_the_loop() -> None:
     later = by_name(Clock())["later"]
     assert (later.definition.name, later.definition.description) == ("later", "Tell a later time.")
     assert later.metadata == ToolMetadata(return_direct=True)
@@ -213,7 +213,7 @@ def test_a_builtin_cannot_be_marked(marked: Any) -> None:
         tool(name="x")(marked)
 
 
-def test_b134_a_decorator_of_ones_own_that_marks_is_as_good() -> None:
+def test_b134_a_custom_decorator_that_applies_tool_works_too() -> None:
     def company_tool(**more: Any) -> Callable[[Any], Any]:
         return lambda function: tool(requires_approval=True, **more)(function)
 
@@ -281,7 +281,7 @@ def test_a_value_is_text_or_json(value: Any, text: str) -> None:
     assert asyncio.run(callback.acall("{}")) == text
 
 
-def test_a_value_that_json_cannot_hold_is_an_error_that_names_its_type_only() -> None:
+def test_a_value_that_json_cannot_represent_raises_an_error_with_only_its_type() -> None:
     class Handle:
         def __repr__(self) -> str:
             return MARKER
@@ -296,7 +296,7 @@ def test_a_function_annotated_to_return_none_is_done() -> None:
     assert FunctionToolCallback(nothing).call("{}") == "Done"
 
 
-def test_a_result_converter_makes_the_text() -> None:
+def test_a_result_converter_returns_the_text_that_the_model_reads() -> None:
     @tool(result_converter=lambda value: f"<{value}>")
     def give() -> int:
         """Give."""
@@ -305,7 +305,7 @@ def test_a_result_converter_makes_the_text() -> None:
     assert called(by_name(give)["give"]) == "<5>"
 
 
-def test_a_result_converter_that_makes_no_text_is_named() -> None:
+def test_a_result_converter_that_returns_no_text_is_named_in_the_error() -> None:
     def give() -> int:
         return 5
 

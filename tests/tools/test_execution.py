@@ -42,7 +42,7 @@ def asking(*calls: ToolCall) -> ScriptedChatModel:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("message", [lambda name, error: 1 / 0, lambda name, error: None])
-def test_a_faulty_error_message_does_not_carry_the_tools_error_along(mode: str, message: Any) -> None:
+def test_an_error_in_the_error_message_function_is_not_chained_to_the_tools_error(mode: str, message: Any) -> None:
     client = ChatClient(asking(ToolCall("broken", {"x": 1})), tools=[broken], tool_errors=ToolErrors(message=message))
     with pytest.raises((ZeroDivisionError, TypeError)) as caught:
         run(mode, client.prompt("go"))
@@ -61,7 +61,7 @@ class Fallback(Advisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_failed_execution_is_seen_although_advice_answers_for_it(mode: str) -> None:
+def test_a_failed_execution_is_observed_even_if_an_advisor_answers_the_call(mode: str) -> None:
     with capture_telemetry() as telemetry:
         model = asking(ToolCall("broken", {"x": 1}))
         client = ChatClient(model, tools=[broken], advisors=[Fallback()], telemetry=telemetry.options)
@@ -100,7 +100,7 @@ class Plain(Advisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_advice_that_never_waits_may_be_a_plain_method(mode: str) -> None:
+def test_an_advise_tool_that_never_awaits_may_be_a_plain_method(mode: str) -> None:
     client = ChatClient(asking(ToolCall("broken", {"x": 1})), tools=[broken], advisors=[Plain()])
     assert run(mode, client.prompt("go")).tool_results[0].decision == "denied"
 
@@ -114,7 +114,7 @@ class Kit:
         return depth
 
 
-def test_a_method_of_a_class_is_refused_and_one_of_an_instance_is_a_tool() -> None:
+def test_a_method_of_a_class_is_refused_and_a_method_of_an_instance_is_a_tool() -> None:
     with pytest.raises(ToolDefinitionError, match="instance"):
         tool_callbacks(Kit.reach)
     (bound,) = tool_callbacks(Kit())
@@ -132,7 +132,7 @@ def test_errors_travel_between_processes() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_limit_that_raises_keeps_what_the_run_had(mode: str) -> None:
+def test_an_error_for_a_limit_has_the_response_of_the_run(mode: str) -> None:
     limits = LoopLimits(max_iterations=1, on_limit="raise")
     client = ChatClient(asking(ToolCall("broken", {"x": 1})), tools=[broken], limits=limits)
     with pytest.raises(LoopLimitExceeded) as caught:

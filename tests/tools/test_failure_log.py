@@ -80,7 +80,7 @@ def test_a_tool_that_fails_in_many_runs_is_logged_once_for_each_type_of_error(ca
     ]
 
 
-def test_the_number_of_lines_is_bounded(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_log_lines_is_limited(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_log, "_MOST_LOGGED", 2)
     for number in range(4):
         ask(FunctionToolCallback(look, name=f"look_{number}"))
@@ -97,7 +97,7 @@ def correcting(text: str) -> str:
     raise InvalidArguments(f"text: {text} is not in the list")
 
 
-def test_what_is_meant_for_the_model_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_that_are_meant_for_the_model_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     ask(failing(correcting))
     assert lines(caplog) == []
 
@@ -110,7 +110,7 @@ def searching(text: str) -> str:
     raise NoSuchCity(text)
 
 
-def test_what_retry_on_names_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_exceptions_of_retry_on_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     def offline(text: str) -> str:
         raise ConnectionRefusedError(text)
 
@@ -139,7 +139,7 @@ def test_a_failure_that_the_run_raises_is_not_logged(caplog: pytest.LogCaptureFi
     assert lines(caplog) == []
 
 
-def test_an_attempt_that_a_further_one_makes_good_is_not_logged(
+def test_a_failed_attempt_is_not_logged_if_a_retry_succeeds(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
@@ -172,7 +172,7 @@ def test_the_debug_switch_logs_each_failure_with_its_traceback(
 
 
 @pytest.mark.parametrize("capture", ["SPAN_ONLY", "EVENT_ONLY"])
-def test_where_content_is_captured_the_line_has_the_traceback_once(
+def test_the_log_line_has_the_traceback_once_if_content_is_captured(
     capture: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     telemetry = Telemetry(capture=capture)

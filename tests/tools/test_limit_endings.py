@@ -168,7 +168,7 @@ def broken(mode: str, limits: LoopLimits, asked: list[ToolCall], *turns: Any) ->
 
 
 @each_mode
-def test_b109_the_limit_of_a_tool_raises_an_error_with_its_name_and_what_there_is(mode: str) -> None:
+def test_b109_the_limit_of_a_tool_raises_an_error_with_its_name_and_the_response(mode: str) -> None:
     limits = LoopLimits(max_calls_per_tool=2, on_limit="raise")
     error = broken(mode, limits, [*calls("b", 1), *calls("a", 1, 2, 3), *calls("b", 2)])
     assert (error.limit, error.tool_name) == ("max_calls_per_tool", "a")
@@ -185,7 +185,7 @@ def test_b112_the_limit_of_all_calls_raises_an_error_without_a_tools_name(mode: 
 
 
 @each_mode
-def test_a_tool_the_model_made_up_is_limited_as_well_and_named_only_on_the_error(mode: str) -> None:
+def test_an_invented_tool_is_limited_too_and_named_only_on_the_error(mode: str) -> None:
     limits = LoopLimits(max_calls_per_tool=1, on_limit="raise")
     error = broken(mode, limits, calls("made_up", 1, 2))
     assert error.tool_name == "made_up"
@@ -243,7 +243,7 @@ def test_b113_without_settings_forty_calls_of_a_tool_and_a_hundred_and_fifty_run
 
 
 @each_mode
-def test_b114_without_limits_a_run_goes_on_as_long_as_the_model_does(mode: str) -> None:
+def test_b114_without_limits_a_run_lasts_as_long_as_the_model_requests_tools(mode: str) -> None:
     counter = Counter()
     turns = [*([calls("a", *range(5)) + calls("a", 1)] * 60), "done"]
     client = ChatClient(ScriptedChatModel(turns), tools=counter.tools("a"), limits=UNLIMITED)
@@ -267,7 +267,7 @@ def test_single_tools_are_limited_per_client_and_per_request(mode: str) -> None:
 
 
 @each_mode
-def test_a_tool_whose_own_limit_is_off_is_still_held_by_the_guard_against_repetition(mode: str) -> None:
+def test_a_tool_without_its_own_limit_is_still_subject_to_the_repetition_limit(mode: str) -> None:
     model = ScriptedChatModel([calls("a", *range(50)), *[calls("a", 1)] * 3, "done"])
     client = ChatClient(model, tools=Counter().tools("a"), limits=LoopLimits(max_calls_of={"a": None}))
     response = run(mode, client.prompt("?"))

@@ -55,7 +55,7 @@ def test_a_limit_is_a_number_that_can_be_compared() -> None:
         LoopLimits(max_seconds=float("nan"))
 
 
-def test_what_happens_at_a_limit_is_one_of_three() -> None:
+def test_on_limit_is_one_of_three_values() -> None:
     with pytest.raises(ValueError, match="'conclude', 'stop' or 'raise'"):
         LoopLimits(on_limit="explode")  # type: ignore[arg-type]
 
@@ -73,12 +73,12 @@ def test_a_limit_of_n_calls_allows_n(field: str) -> None:
     assert tally.broken == {"max_repeated_calls": "repeated_call"}.get(field, field)
 
 
-def test_calls_of_one_tool_are_counted_apart_from_those_of_another() -> None:
+def test_the_calls_of_each_tool_are_counted_separately() -> None:
     tally = LimitTally(LoopLimits(**{**OFF, "max_calls_per_tool": 1}))
     assert [tally.admit(call(name)) for name in ("a", "b", "a")] == [None, None, "max_calls_per_tool"]
 
 
-def test_a_limit_that_is_off_never_breaks() -> None:
+def test_a_limit_that_is_off_is_never_reached() -> None:
     tally = LimitTally(LoopLimits(**OFF))
     assert {tally.admit(call()) for _ in range(1000)} == {None}
     assert tally.limit_before(10_000, used(Usage(input_tokens=10**9))) is None
@@ -109,7 +109,7 @@ def test_a_single_tool_is_limited_where_others_are_not() -> None:
     assert tally.broken_by == "a"
 
 
-def test_what_is_done_to_the_mapping_afterwards_changes_no_limit() -> None:
+def test_later_changes_of_the_mapping_do_not_change_the_limits() -> None:
     most: dict[str, int | None] = {"a": 1}
     limits = LoopLimits(max_calls_of=most)
     most["a"] = None
@@ -143,7 +143,7 @@ def test_limits_of_single_tools_are_numbers_by_name(value: Any, argument: str) -
 
 
 @pytest.mark.parametrize("field", ["max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls"])
-def test_what_is_counted_is_counted_in_whole_numbers(field: str) -> None:
+def test_limits_of_counts_are_integers(field: str) -> None:
     with pytest.raises(TypeError, match=f"{field} must be an int or None"):
         LoopLimits(**{field: 2.5})  # type: ignore[arg-type]
 
@@ -155,7 +155,7 @@ def test_b114_each_limit_of_calls_can_be_switched_off(field: str) -> None:
     assert {tally.admit(call()) for _ in range(200)} == {None, other}
 
 
-def test_the_tool_that_broke_a_limit_is_named_only_if_it_is_a_limit_of_single_tools() -> None:
+def test_the_tool_that_reached_a_limit_is_named_only_for_limits_of_single_tools() -> None:
     for field, name in (("max_calls_per_tool", "a"), ("max_repeated_calls", "a"), ("max_tool_calls", None)):
         tally = LimitTally(LoopLimits(**{**OFF, field: 1}))
         tally.admit(call("a"))
@@ -193,7 +193,7 @@ def test_the_tool_that_broke_a_limit_is_named_only_if_it_is_a_limit_of_single_to
     ],
     ids=lambda text: text[:40],
 )
-def test_arguments_that_mean_the_same_are_a_repetition(first: str, second: str) -> None:
+def test_equal_arguments_in_different_forms_are_a_repetition(first: str, second: str) -> None:
     tally = LimitTally(LoopLimits(**{**OFF, "max_repeated_calls": 1}))
     assert [tally.admit(call("a", text)) for text in (first, second)] == [None, "repeated_call"]
 
@@ -217,7 +217,7 @@ def test_arguments_that_mean_the_same_are_a_repetition(first: str, second: str) 
         ('{"a":12345678901234567890}', '{"a":12345678901234567891}'),
     ],
 )
-def test_arguments_that_differ_are_no_repetition(first: str, second: str) -> None:
+def test_different_arguments_are_not_a_repetition(first: str, second: str) -> None:
     tally = LimitTally(LoopLimits(**{**OFF, "max_repeated_calls": 1}))
     assert [tally.admit(call("a", text)) for text in (first, second)] == [None, None]
     assert tally.admit(call("b", first)) is None
@@ -235,7 +235,7 @@ def test_the_order_of_keys_never_matters(arguments: dict[str, Any], random: Any)
 
 @relaxed
 @given(st.text())
-def test_any_text_can_be_counted(text: str) -> None:
+def test_arguments_of_any_text_can_be_counted(text: str) -> None:
     tally = LimitTally(LoopLimits())
     assert tally.admit(call("a", text)) is None
 
@@ -248,7 +248,7 @@ def test_a_token_budget_is_used_up_when_it_is_reached() -> None:
     assert tally.exhausted_budget(used(Usage(input_tokens=9), Usage(output_tokens=1))) == "token_budget"
 
 
-def test_the_time_is_over_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_limit_is_reached_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: clock.now))
     tally = LimitTally(LoopLimits(max_seconds=5))
@@ -259,13 +259,13 @@ def test_the_time_is_over_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> No
     assert tally.exhausted_budget(used()) == "deadline"
 
 
-def test_the_first_limit_that_broke_is_the_one_remembered() -> None:
+def test_the_first_limit_that_was_reached_is_recorded() -> None:
     tally = LimitTally(LoopLimits(max_iterations=1, max_tool_calls=1, max_tokens=1))
     tally.admit(call())
     tally.admit(call("b"))
     assert tally.limit_before(2, used(Usage(input_tokens=5))) == "max_tool_calls"
 
 
-def test_a_pass_over_the_limit_does_not_begin() -> None:
+def test_an_iteration_over_the_limit_does_not_start() -> None:
     tally = LimitTally(LoopLimits(max_iterations=2))
     assert [tally.limit_before(index, used()) for index in (1, 2, 3)] == [None, None, "max_iterations"]

@@ -68,14 +68,14 @@ def test_b090_a_call_gives_one_result_with_its_id_and_name(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b087_an_answer_that_asks_for_no_tool_is_refused(how: str) -> None:
+def test_b087_an_answer_without_tool_calls_is_refused(how: str) -> None:
     with pytest.raises(ValueError, match="asks for no tool"):
         by_hand(how, ChatResponse(AssistantMessage("hi")), [add])
 
 
 @pytest.mark.parametrize("how", HANDS)
 @pytest.mark.parametrize("response", [None, "add", AssistantMessage("x")])
-def test_b086_something_that_is_no_response_is_refused_by_name(how: str, response: Any) -> None:
+def test_b086_an_object_that_is_not_a_response_is_refused_by_name(how: str, response: Any) -> None:
     with pytest.raises(TypeError, match="response"):
         by_hand(how, response, [add])
     with pytest.raises(TypeError, match=r"messages\[0\]"):
@@ -159,12 +159,12 @@ def test_b096_a_batch_mixes_tools_with_and_without_context(how: str) -> None:
         ("max_result_characters", "all", "an int"),
     ],
 )
-def test_b084_a_manager_is_made_of_what_it_can_use(setting: str, value: Any, accepted: str) -> None:
+def test_b084_a_manager_validates_its_arguments(setting: str, value: Any, accepted: str) -> None:
     with pytest.raises(TypeError, match=f"{setting} must be {accepted}"):
         ToolCallingManager(**{setting: value})
 
 
-def test_b085_the_model_is_told_of_the_requests_tools_in_their_order() -> None:
+def test_b085_the_tools_of_a_request_are_sent_to_the_model_in_order() -> None:
     model = ScriptedChatModel(["done"])
     ChatClient(model, tools=[direct, Own(), add]).prompt("?").call()
     assert [each.name for each in model.requests[0].tools] == ["direct", "own", "add"]

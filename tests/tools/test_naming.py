@@ -48,7 +48,7 @@ def test_each_other_character_becomes_an_underscore(name: str, wire: str) -> Non
         ("", "_"),
     ],
 )
-def test_where_underscores_would_lose_too_much_the_name_ends_in_digits_of_a_hash(name: str, start: str) -> None:
+def test_a_name_that_underscores_alone_would_make_ambiguous_ends_in_a_hash(name: str, start: str) -> None:
     assert re.fullmatch(re.escape(start) + "[0-9a-f]{8}", wire_name(name))
 
 
@@ -59,7 +59,7 @@ def test_the_name_is_the_same_in_every_process() -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [("天气", "时间"), ("größe", "grüße"), ("x" * 70, "x" * 71), ("...", "//."), (".", "")]
 )
-def test_names_that_only_underscores_would_make_one_stay_apart(one: str, other: str) -> None:
+def test_names_that_underscores_alone_would_make_equal_stay_different(one: str, other: str) -> None:
     assert wire_name(one) != wire_name(other)
 
 
@@ -69,12 +69,12 @@ def test_any_name_becomes_one_that_providers_accept(name: str) -> None:
 
 
 @given(NAMES)
-def test_a_wire_name_is_its_own(name: str) -> None:
+def test_the_wire_name_of_a_wire_name_is_the_same(name: str) -> None:
     assert wire_name(wire_name(name)) == wire_name(name)
 
 
 @given(NAMES, NAMES)
-def test_names_outside_ascii_stay_apart(one: str, other: str) -> None:
+def test_names_outside_ascii_stay_different(one: str, other: str) -> None:
     assume(one != other and not one.isascii())
     assert wire_name(one) != wire_name(other)
 
@@ -88,7 +88,7 @@ def test_the_names_of_published_tools_become_acceptable_and_mostly_stay_readable
     }
 
 
-def test_the_published_tools_that_are_offered_together_keep_names_of_their_own() -> None:
+def test_published_tools_that_are_offered_together_keep_unique_names() -> None:
     names = {tool["id"]: tool["name"] for tool in bfcl_tools()}
     for query in bfcl_queries():
         offered = {names[each] for each in query["offered"]}

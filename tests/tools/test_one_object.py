@@ -24,11 +24,11 @@ def test_a_schema_with_one_object_at_its_root_stays_as_it_is() -> None:
     assert to_object_schema(schema) == schema
 
 
-def test_a_root_that_is_a_reference_is_written_out() -> None:
+def test_a_root_that_is_a_reference_is_inlined() -> None:
     assert to_object_schema({"$ref": "#/$defs/A", "$defs": {"A": fields(a=TEXT)}}) == fields(a=TEXT)
 
 
-def test_which_fields_go_together_is_told() -> None:
+def test_the_description_says_which_fields_belong_together() -> None:
     schema = {
         "type": "object",
         "properties": {"a": TEXT, "b": TEXT},
@@ -41,7 +41,7 @@ def test_which_fields_go_together_is_told() -> None:
     }
 
 
-def test_of_several_objects_all_fields_are_named_and_may_be_left_out() -> None:
+def test_a_union_of_objects_becomes_an_object_with_all_fields_optional() -> None:
     dog, cat = fields(kind={"const": "dog"}, barks=TEXT), fields(kind={"const": "cat"}, purrs=TEXT)
     schema = {"oneOf": [{"$ref": "#/$defs/Dog"}, cat, True], "$defs": {"Dog": dog}}
     made = to_object_schema(schema)
@@ -50,14 +50,14 @@ def test_of_several_objects_all_fields_are_named_and_may_be_left_out() -> None:
     assert made == {"type": "object", "properties": {"kind": kinds, "barks": TEXT, "purrs": TEXT}}
 
 
-def test_a_root_that_leads_nowhere_is_refused() -> None:
+def test_a_root_that_is_an_invalid_reference_is_refused() -> None:
     with pytest.raises(ToolDefinitionError, match="points to no schema"):
         to_object_schema({"$ref": "#/$defs/none"})
 
 
 @relaxed
 @given(st.data())
-def test_what_fits_one_of_several_objects_fits_what_is_sent(data: st.DataObject) -> None:
+def test_a_value_of_one_branch_is_valid_under_the_schema_that_is_sent(data: st.DataObject) -> None:
     drawn = data.draw(st.lists(objects(schemas(st.nothing())), min_size=1, max_size=3))
     branches = [{**each, "additionalProperties": False} for each in drawn]
     schema = {"anyOf": branches}

@@ -186,7 +186,7 @@ def test_a_call_that_takes_no_context_is_run_without(mode: str) -> None:
     assert only_call(mode, ContextByName(double)).content == "context of double"
 
 
-def test_a_call_that_takes_no_text_is_refused_when_the_tool_is_made_or_given() -> None:
+def test_a_call_without_a_text_parameter_is_refused_when_the_tool_is_created_or_passed() -> None:
     class OwnNoText(Own):
         def call(self) -> str:  # type: ignore[override]
             return ""
@@ -212,7 +212,7 @@ class Wraps:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_wraps_a_typed_tool_keeps_its_validation(mode: str) -> None:
+def test_a_wrapper_of_a_typed_tool_keeps_its_validation(mode: str) -> None:
     assert only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "7"}).content == "14"
     refused = only_call(mode, Wraps(FunctionToolCallback(double)), {"number": "x"})
     assert (refused.decision, "number: must be an integer" in refused.content) == ("invalid_arguments", True)

@@ -112,7 +112,7 @@ def repaired(call: ReferenceCall) -> ReferenceCall:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_right_call_reaches_its_tool_as_it_is_and_a_wrong_one_is_told_its_fields(kind: str) -> None:
+def test_a_valid_call_reaches_its_tool_unchanged_and_an_invalid_one_lists_its_fields(kind: str) -> None:
     decisions = Counter[str]()
     for offered, calls in queries():
         tools = {name: made(kind, name, schema) for name, schema in offered}
@@ -172,7 +172,7 @@ def required(tool: ToolCallback) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_one_with_an_invalid_schema_takes_any_object(kind: str) -> None:
+def test_a_published_tool_with_an_invalid_schema_accepts_any_object(kind: str) -> None:
     (tool,) = [tool for tool in livemcp_tools() if tool["id"] == "pdf-reader-mcp/read_pdf"]
     reader = made(kind, tool["name"], tool["inputSchema"])
     whatever = {"sources": 5, "made_up": [None]}
@@ -181,6 +181,6 @@ def test_the_one_with_an_invalid_schema_takes_any_object(kind: str) -> None:
     assert (wrong.decision, "must be a JSON object" in wrong.content) == ("invalid_arguments", True)
 
 
-def test_all_published_tools_have_names_of_their_own_for_every_provider() -> None:
+def test_all_published_tools_have_unique_names_for_every_provider() -> None:
     by_server = groupby(livemcp_tools(), key=lambda tool: tool["server"])
     assert sum(len(tool_callbacks([made("own", tool["name"], {}) for tool in tools])) for _, tools in by_server) == 527

@@ -76,7 +76,7 @@ def by_hand(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b128_a_name_stands_for_the_tool_that_the_applications_resolver_knows(mode: str) -> None:
+def test_b128_a_name_is_resolved_by_the_applications_resolver(mode: str) -> None:
     resolver = Asked(add, direct)
     assert isinstance(resolver, ToolCallbackResolver)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"])
@@ -87,7 +87,7 @@ def test_b128_a_name_stands_for_the_tool_that_the_applications_resolver_knows(mo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_provider_may_give_names(mode: str) -> None:
+def test_a_provider_may_return_names(mode: str) -> None:
     class Provider:
         def tool_callbacks(self) -> Any:
             return ["add", [direct]]
@@ -100,7 +100,7 @@ def test_a_provider_may_give_names(mode: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["subtract", "", "Add", "add "])
-def test_a_name_that_nobody_knows_is_refused_where_it_is_given(name: str) -> None:
+def test_an_unknown_name_is_refused_when_it_is_passed(name: str) -> None:
     client = ChatClient(ScriptedChatModel([]), resolver=Asked(add))
     unresolved = f"the name '{name}', which cannot be resolved: the resolver does not find it"
     with pytest.raises(ToolNotFoundError, match=unresolved):
@@ -111,7 +111,7 @@ def test_a_name_that_nobody_knows_is_refused_where_it_is_given(name: str) -> Non
         by_hand("execute_tool_calls", ToolCallingManager(resolver=Asked(add)), [ToolCall("add")], [name])
 
 
-def test_a_resolver_that_returns_something_else_is_named() -> None:
+def test_a_resolver_that_returns_another_type_is_named_in_the_error() -> None:
     class Wrong:
         def resolve(self, name: str) -> Any:
             return add
@@ -122,7 +122,7 @@ def test_a_resolver_that_returns_something_else_is_named() -> None:
         ChatClient(ScriptedChatModel([]), resolver=Wrong()).prompt("?", tools="add")
 
 
-def test_a_name_and_its_tool_are_one_too_many() -> None:
+def test_a_name_beside_the_tool_itself_is_a_duplicate() -> None:
     with pytest.raises(ToolDefinitionError, match="given more than once: add"):
         ChatClient(ScriptedChatModel([]), resolver=Asked(add), tools=[add, "add"])
 
@@ -138,7 +138,7 @@ def test_names_are_resolved_by_hand_too(how: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b088_a_tool_that_only_the_resolver_knows_is_not_looked_up_by_default(mode: str) -> None:
+def test_b088_a_tool_outside_the_request_is_not_resolved_by_default(mode: str) -> None:
     resolver, model = Asked(add), ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "x"])
     (result,) = run(ChatClient(model, tools=carried, resolver=resolver).prompt("?"), mode).tool_results
     assert (result.decision, resolver.names) == ("unknown_tool", [])
@@ -146,7 +146,7 @@ def test_b088_a_tool_that_only_the_resolver_knows_is_not_looked_up_by_default(mo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b089_with_the_fallback_it_is_looked_up_and_runs_and_is_traced_under_its_name(mode: str) -> None:
+def test_b089_with_the_fallback_a_tool_outside_the_request_runs_and_is_traced_by_name(mode: str) -> None:
     telemetry, resolver = Telemetry(), Asked(FunctionToolCallback(add, name="math.add"))
     calls = [ToolCall("math.add", {"a": 1, "b": 2}), ToolCall("carried"), ToolCall("nowhere")]
     model = ScriptedChatModel([calls, "x"])
@@ -168,7 +168,7 @@ def test_b089_the_fallback_works_by_hand_too(how: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_of_the_fallback_may_answer_directly(mode: str) -> None:
+def test_a_tool_from_the_fallback_may_return_directly(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("direct", {"text": "hi"})])
     client = ChatClient(model, resolver=Asked(direct), resolver_fallback=True)
     response = run(client.prompt("?"), mode)
@@ -176,7 +176,7 @@ def test_a_tool_of_the_fallback_may_answer_directly(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_of_the_fallback_that_runs_alone_runs_alone(mode: str) -> None:
+def test_a_sequential_tool_from_the_fallback_runs_alone(mode: str) -> None:
     at_once: list[int] = []
     under_way: set[str] = set()
 
@@ -196,7 +196,7 @@ def test_a_tool_of_the_fallback_that_runs_alone_runs_alone(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_that_even_the_fallback_does_not_know_may_fail_the_run(mode: str) -> None:
+def test_a_tool_that_the_fallback_does_not_find_may_fail_the_run(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("nowhere")])
     errors = ToolErrors(unknown_tool="raise")
     client = ChatClient(model, resolver=Asked(add), resolver_fallback=True, tool_errors=errors)
@@ -218,7 +218,7 @@ def test_an_exception_of_the_fallback_passes_unchanged(mode: str) -> None:
 # The resolvers.
 
 
-def test_the_first_resolver_that_knows_a_name_has_it() -> None:
+def test_the_first_resolver_that_finds_a_name_is_used() -> None:
     first, second = Asked(add), Asked(tool(name="add")(lambda: 0), direct)
     both = DelegatingToolCallbackResolver([first, second])
     found = both.resolve("add")
@@ -237,13 +237,13 @@ def test_delegating_needs_resolvers(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, add, "static"], ids=stable_id)
-def test_what_resolves_nothing_is_no_resolver(wrong: Any) -> None:
+def test_an_object_without_resolve_is_not_a_resolver(wrong: Any) -> None:
     for make in (lambda: ChatClient(ScriptedChatModel([]), resolver=wrong), lambda: ToolCallingManager(resolver=wrong)):
         with pytest.raises(TypeError, match="resolver must be a ToolCallbackResolver or None"):
             make()
 
 
-def test_a_static_resolver_takes_what_stands_for_tools_each_name_once() -> None:
+def test_a_static_resolver_accepts_anything_that_tools_accepts_with_unique_names() -> None:
     own = FunctionToolCallback(add, name="own")
     assert StaticToolCallbackResolver([own, [direct]]).resolve("own") is own
     with pytest.raises(ToolDefinitionError, match="given more than once: add"):
@@ -292,7 +292,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("mode", MODES)
-def test_an_announced_tool_is_imported_when_it_is_asked_for(mode: str) -> None:
+def test_a_tool_of_an_entry_point_is_imported_when_it_is_resolved(mode: str) -> None:
     resolver = EntryPointToolCallbackResolver()
     model = ScriptedChatModel([ToolCall("weather.now", {"city": "Bonn"}), "x"])
     client = ChatClient(model, resolver=resolver)
@@ -304,7 +304,7 @@ def test_an_announced_tool_is_imported_when_it_is_asked_for(mode: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_group_of_ones_own_is_looked_up_instead() -> None:
+def test_a_custom_entry_point_group_is_used_instead() -> None:
     resolver = EntryPointToolCallbackResolver("elsewhere")
     assert resolver.resolve("weather.now") is not None
     assert resolver.resolve("misnamed") is None
@@ -325,14 +325,14 @@ def test_a_group_of_ones_own_is_looked_up_instead() -> None:
         ("open_desk", "is a method of a class"),
     ],
 )
-def test_what_is_announced_and_holds_no_tool_of_that_name_is_refused(name: str, says: str) -> None:
+def test_an_entry_point_without_a_tool_of_its_name_is_refused(name: str, says: str) -> None:
     with pytest.raises(ToolDefinitionError, match=says):
         EntryPointToolCallbackResolver().resolve(name)
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(("name", "error"), [("broken", ModuleNotFoundError), ("missing", AttributeError)])
-def test_an_import_that_fails_passes_as_it_is_and_is_tried_again(name: str, error: type[Exception]) -> None:
+def test_a_failed_import_is_raised_unchanged_and_retried_next_time(name: str, error: type[Exception]) -> None:
     resolver = EntryPointToolCallbackResolver()
     for _ in range(2):
         with pytest.raises(error):
@@ -346,13 +346,13 @@ class Renaming:
         return FunctionToolCallback(lambda: "ran", name="known")
 
 
-def test_a_tool_of_another_name_than_asked_for_is_refused() -> None:
+def test_a_resolved_tool_with_another_name_is_refused() -> None:
     with pytest.raises(ToolDefinitionError, match=r"a tool with another name for .other.: .known."):
         ChatClient(ScriptedChatModel([]), tools=["other"], resolver=Renaming())
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_name_the_model_makes_up_is_no_tool_however_the_resolver_answers(mode: str) -> None:
+def test_an_invented_name_is_not_a_tool_whatever_the_resolver_returns(mode: str) -> None:
     model = ScriptedChatModel([[ToolCall("other"), ToolCall("kn.own"), ToolCall("known")], "x"])
     client = ChatClient(model, tools=tool(name="kn_own")(lambda: "own"), resolver=Renaming(), resolver_fallback=True)
     results = run(client.prompt("?"), mode).tool_results

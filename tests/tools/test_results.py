@@ -79,7 +79,7 @@ SOURCES = pytest.mark.parametrize("source", ["numbers", "anumbers", "eventually"
 
 @SOURCES
 @pytest.mark.parametrize("length", [0, MOST_ITEMS])
-def test_what_yields_is_read_out(mode: str, source: str, length: int, telemetry: Telemetry) -> None:
+def test_iterators_are_read(mode: str, source: str, length: int, telemetry: Telemetry) -> None:
     result = result_of(mode, getattr(Counted(length), source), telemetry)
     assert result.value == list(range(length))
     assert json.loads(result.content) == list(range(length))
@@ -87,7 +87,7 @@ def test_what_yields_is_read_out(mode: str, source: str, length: int, telemetry:
 
 
 @SOURCES
-def test_what_yields_for_ever_is_read_to_a_bound_and_closed(mode: str, source: str, telemetry: Telemetry) -> None:
+def test_an_endless_iterator_is_read_up_to_a_limit_and_closed(mode: str, source: str, telemetry: Telemetry) -> None:
     counted = Counted(None)
     result = result_of(mode, getattr(counted, source), telemetry)
     shown, mark = result.content.split("\n")
@@ -114,7 +114,7 @@ def test_a_generator_is_read_in_the_tools_own_thread_and_on_the_callers_loop(
 
 
 @pytest.mark.parametrize("colour", ["plain", "async"])
-def test_a_generator_that_fails_half_way_has_failed(mode: str, colour: str, telemetry: Telemetry) -> None:
+def test_a_generator_that_raises_midway_fails_the_tool(mode: str, colour: str, telemetry: Telemetry) -> None:
     def plain() -> Iterator[str]:
         yield MARKER
         raise LookupError("half-way")
@@ -128,7 +128,7 @@ def test_a_generator_that_fails_half_way_has_failed(mode: str, colour: str, tele
     assert MARKER not in result.content
 
 
-def test_a_generator_that_fails_half_way_is_begun_anew_where_that_is_declared(
+def test_a_generator_that_raises_midway_is_retried_if_retries_are_set(
     mode: str, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
@@ -144,7 +144,7 @@ def test_a_generator_that_fails_half_way_is_begun_anew_where_that_is_declared(
     assert result_of(mode, flaky, telemetry, retries=1).value == ["first", "second"]
 
 
-def test_an_open_file_is_no_result(mode: str, tmp_path: Path, telemetry: Telemetry) -> None:
+def test_an_open_file_is_not_a_valid_result(mode: str, tmp_path: Path, telemetry: Telemetry) -> None:
     path = tmp_path / "lines"
     path.write_text(f"{MARKER}\n")
     with path.open() as file:
@@ -154,7 +154,9 @@ def test_an_open_file_is_no_result(mode: str, tmp_path: Path, telemetry: Telemet
     assert MARKER not in result.content
 
 
-def test_an_object_that_cannot_be_told_is_a_failure_and_the_loop_goes_on(mode: str, telemetry: Telemetry) -> None:
+def test_an_object_that_cannot_be_converted_is_a_failure_and_the_loop_continues(
+    mode: str, telemetry: Telemetry
+) -> None:
     def closes() -> object:
         return object()
 
@@ -217,7 +219,7 @@ class Report:
     """An object that JSON has no form for."""
 
 
-def test_the_object_a_direct_tool_returned_is_at_hand_as_it_is(mode: str, telemetry: Telemetry) -> None:
+def test_the_value_of_a_direct_tool_is_available_unchanged(mode: str, telemetry: Telemetry) -> None:
     report = Report()
 
     @tool(return_direct=True, result_converter=lambda value: "a report")
@@ -258,7 +260,7 @@ def limited(mode: str, calls: list[str], telemetry: Telemetry, most: int | None 
     return response
 
 
-def test_a_long_result_is_cut_with_a_mark_and_its_value_is_not(mode: str, telemetry: Telemetry) -> None:
+def test_a_long_result_is_cut_with_a_notice_and_its_value_is_not(mode: str, telemetry: Telemetry) -> None:
     (result,) = limited(mode, ["long_text"], telemetry).tool_results
     text, mark = result.content.split("\n")
     assert len(result.content) <= 100
@@ -285,7 +287,7 @@ def test_a_result_that_is_the_answer_is_never_cut(mode: str, times: int, telemet
 
 
 @pytest.mark.parametrize("others", [["long_text"], ["nowhere"], ["long_text", "nowhere"]], ids=" ".join)
-def test_beside_others_a_direct_result_is_cut_and_says_so(mode: str, others: list[str], telemetry: Telemetry) -> None:
+def test_a_direct_result_beside_others_is_cut_with_a_notice(mode: str, others: list[str], telemetry: Telemetry) -> None:
     response = limited(mode, ["long_answer", *others], telemetry)
     assert response.content == "done"
     assert all(len(each.content) <= 100 for each in response.tool_results)
@@ -299,7 +301,7 @@ def test_a_direct_result_beside_a_failed_one_is_cut(mode: str, telemetry: Teleme
     assert [(each.cut, len(each.content) <= 100) for each in response.tool_results] == [(True, True)] * 2
 
 
-def test_what_a_failed_tool_says_is_cut_too(mode: str, telemetry: Telemetry) -> None:
+def test_the_error_text_of_a_failed_tool_is_cut_too(mode: str, telemetry: Telemetry) -> None:
     (result,) = limited(mode, ["broken"], telemetry).tool_results
     assert (result.outcome, result.cut) == ("error", True)
     assert "z" * 500 in str(result.error)
@@ -320,7 +322,7 @@ class Cached(Advisor):
         return call.answered("w" * 500, value="the value")
 
 
-def test_what_an_advisor_answers_is_cut_too(mode: str, telemetry: Telemetry) -> None:
+def test_an_advisors_answer_is_cut_too(mode: str, telemetry: Telemetry) -> None:
     (result,) = limited(mode, ["long_text"], telemetry, advisors=[Cached()]).tool_results
     assert (len(result.content) <= 100, result.cut, result.value) == (True, True, "the value")
     (span,) = attributes(telemetry, "refuse_tool")

@@ -62,7 +62,7 @@ class Failing:
 @pytest.mark.parametrize("colour", ["blocking", "async"])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_tool_is_tried_again_until_it_succeeds(
+def test_a_tool_is_retried_until_it_succeeds(
     mode: str, times: int, timeout: float | None, colour: str, telemetry: Telemetry
 ) -> None:
     failing = Failing(times)
@@ -83,7 +83,7 @@ def test_after_the_last_attempt_its_error_is_the_result(mode: str, telemetry: Te
     telemetry.check_each_ended_once()
 
 
-def test_a_policy_that_raises_is_asked_after_the_last_attempt(mode: str, telemetry: Telemetry) -> None:
+def test_a_policy_that_raises_applies_after_the_last_attempt(mode: str, telemetry: Telemetry) -> None:
     failing = Failing(math.inf)
     client = client_of(["failing"], [function_tool(failing.failing, retries=2)], telemetry)
     with pytest.raises(ToolExecutionError):
@@ -190,7 +190,7 @@ class Watching(Advisor):
         return self.results[-1]
 
 
-def test_advice_around_a_tool_sees_one_call(mode: str, telemetry: Telemetry) -> None:
+def test_an_advisor_sees_one_call_for_all_attempts(mode: str, telemetry: Telemetry) -> None:
     watching, failing = Watching(), Failing(2)
     tool = function_tool(failing.failing, retries=2)
     run(mode, client_of(["failing"], [tool], telemetry, advisors=[watching]).prompt("?"))
@@ -199,7 +199,7 @@ def test_advice_around_a_tool_sees_one_call(mode: str, telemetry: Telemetry) -> 
     telemetry.check_each_ended_once()
 
 
-def test_every_attempt_gets_the_arguments_that_advice_has_put_in(mode: str, telemetry: Telemetry) -> None:
+def test_every_attempt_gets_the_arguments_that_an_advisor_set(mode: str, telemetry: Telemetry) -> None:
     seen: list[int] = []
 
     def fails(x: int) -> None:
@@ -215,9 +215,7 @@ def test_every_attempt_gets_the_arguments_that_advice_has_put_in(mode: str, tele
 
 
 @pytest.mark.parametrize("advisors", [[], [Watching('{"x": "no number"}')]])
-def test_arguments_that_do_not_fit_are_not_tried_again(
-    mode: str, advisors: list[Watching], telemetry: Telemetry
-) -> None:
+def test_invalid_arguments_are_not_retried(mode: str, advisors: list[Watching], telemetry: Telemetry) -> None:
     ran: list[int] = []
 
     def takes(x: int) -> None:
@@ -243,17 +241,17 @@ def pauses_of(monkeypatch: pytest.MonkeyPatch, attempts: int, uniform: Callable[
     return [round(pause, 6) for pause in pauses if pause is not None]
 
 
-def test_the_pause_doubles_each_time_and_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pause_doubles_each_time_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     longest = pauses_of(monkeypatch, 8, lambda low, high: high)
     assert longest == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
-def test_up_to_a_quarter_of_each_pause_is_left_to_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_to_a_quarter_of_each_pause_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pauses_of(monkeypatch, 3, lambda low, high: low) == [0.075, 0.15, 0.3]
 
 
 @given(st.floats(0, 1000), st.integers(0, 20), st.floats(0, 1000))
-def test_no_pause_leads_past_the_deadline(now: float, attempts: int, deadline: float) -> None:
+def test_no_pause_extends_beyond_the_deadline(now: float, attempts: int, deadline: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retries, "FIRST_PAUSE", 0.1)
         patch.setattr(retries, "time", SimpleNamespace(monotonic=lambda: now))
@@ -263,7 +261,7 @@ def test_no_pause_leads_past_the_deadline(now: float, attempts: int, deadline: f
     assert all(pause is None or (0 < pause <= 5.0 and now + pause < deadline) for pause in pauses)
 
 
-def test_a_call_is_not_tried_again_when_the_pause_would_end_after_the_run(
+def test_a_call_is_not_retried_if_the_pause_would_end_after_the_run(
     mode: str, monkeypatch: pytest.MonkeyPatch, telemetry: Telemetry
 ) -> None:
     monkeypatch.setattr(retries, "FIRST_PAUSE", 1000.0)

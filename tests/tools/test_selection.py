@@ -108,21 +108,23 @@ def offered(model: ScriptedChatModel) -> list[list[str]]:
 # What stands for tools.
 
 
-def test_b070_everything_that_stands_for_tools_may_be_mixed_and_nested() -> None:
+def test_b070_all_kinds_of_tools_may_be_mixed_and_nested() -> None:
     own = FunctionToolCallback(add, name="own")
     partial = tool(name="part")(functools.partial(add, b=1))
     given = [own, (Calculator(), [subtract, {partial}]), frozenset([add]), Provider(tool(name="given")(lambda: 1)), []]
     assert names(given) == ["own", "multiply", "divide", "subtract", "part", "add", "given"]
 
 
-def test_b129_an_object_gives_one_tool_for_each_marked_method() -> None:
+def test_b129_an_object_has_one_tool_for_each_marked_method() -> None:
     assert names(Calculator()) == ["multiply", "divide"]
     assert [each.call('{"a": 6, "b": 3}') for each in tool_callbacks(Calculator())] == ["18", "2.0"]
 
 
 @pytest.mark.parametrize("item", [None, 5, b"add", object(), {"a": add}, SimpleNamespace(), Exception()])
 @pytest.mark.parametrize("place", [lambda item: item, lambda item: [add, item], lambda item: [add, [(item,)]]])
-def test_b071_b130_what_is_no_tool_is_refused_with_what_to_pass_instead(item: Any, place: Callable[[Any], Any]) -> None:
+def test_b071_b130_an_object_that_is_not_a_tool_is_refused_with_what_to_pass_instead(
+    item: Any, place: Callable[[Any], Any]
+) -> None:
     with pytest.raises(ToolDefinitionError) as caught:
         tool_callbacks(place(item))
     words = "is not a tool: pass a function, an object with methods marked @tool, or a ToolCallback or"
@@ -130,7 +132,7 @@ def test_b071_b130_what_is_no_tool_is_refused_with_what_to_pass_instead(item: An
 
 
 @pytest.mark.parametrize("kind", [Calculator, Provider, FunctionToolCallback])
-def test_a_class_in_place_of_its_instance_is_told_apart(kind: type) -> None:
+def test_a_class_in_place_of_its_instance_is_named_in_the_error(kind: type) -> None:
     with pytest.raises(
         ToolDefinitionError, match=f"{kind.__name__} is not a tool: .*this is a class, pass an instance"
     ):
@@ -139,7 +141,7 @@ def test_a_class_in_place_of_its_instance_is_told_apart(kind: type) -> None:
         tool_callbacks(Advisor)
 
 
-def test_a_method_of_the_class_in_place_of_an_instances_is_told_apart() -> None:
+def test_a_method_of_the_class_in_place_of_an_instances_is_named_in_the_error() -> None:
     with pytest.raises(
         ToolDefinitionError, match=r"Calculator\.multiply is a method of a class: pass the method of an inst"
     ):
@@ -153,7 +155,7 @@ def test_a_function_without_a_name_is_a_tool_once_it_is_named(item: Any) -> None
     assert names(tool(name="it")(item)) == ["it"]
 
 
-def test_b133_b078_two_tools_of_one_name_are_refused_by_name_whoever_gives_them() -> None:
+def test_b133_b078_two_tools_with_one_name_are_refused_by_name_wherever_they_come_from() -> None:
     for tools in (
         [Calculator(), Calculator()],
         [Calculator(), Provider(Calculator())],
@@ -163,7 +165,7 @@ def test_b133_b078_two_tools_of_one_name_are_refused_by_name_whoever_gives_them(
             tool_callbacks(tools)
 
 
-def test_two_names_that_a_provider_of_models_cannot_tell_apart_are_refused_with_both() -> None:
+def test_two_names_that_are_equal_for_model_providers_are_refused_with_both() -> None:
     dotted = tool(name="file.read")(lambda: 1)
     for tools in ([dotted, tool(name="file_read")(lambda: 2)], [tool(name="file/read")(lambda: 2), Provider(dotted)]):
         with pytest.raises(ToolDefinitionError, match=r"'file[_/.]read' and 'file[_/.]read' have the same name"):
@@ -182,7 +184,7 @@ def test_a_property_of_an_objects_class_is_never_read() -> None:
     assert names(Explosive()) == ["multiply", "divide"]
 
 
-def test_an_override_is_the_tool_it_overrides_with_all_that_was_said_of_it() -> None:
+def test_an_override_is_the_same_tool_with_the_same_options() -> None:
     class Careful:
         @tool(name="erase", requires_approval=True, timeout=3)
         def delete(self, name: str) -> str:
@@ -201,23 +203,23 @@ def test_an_override_is_the_tool_it_overrides_with_all_that_was_said_of_it() -> 
     assert (alone.definition, alone.metadata) == (erase.definition, erase.metadata)
 
 
-def test_a_tool_is_taken_away_by_none_in_its_place() -> None:
+def test_a_subclass_removes_a_tool_by_setting_it_to_none() -> None:
     class Small(Calculator):
         divided_by = None  # type: ignore[assignment]
 
     assert names(Small()) == ["multiply"]
 
 
-def test_any_collection_or_iterator_of_tools_will_do() -> None:
+def test_any_collection_or_iterator_of_tools_is_accepted() -> None:
     assert names([(each for each in [add]), {"a": subtract}.values()]) == ["add", "subtract"]
 
 
-def test_a_module_is_no_tool() -> None:
+def test_a_module_is_not_a_tool() -> None:
     with pytest.raises(ToolDefinitionError, match="traced_tools is not a tool"):
         tool_callbacks(traced_tools)
 
 
-def test_an_object_may_bring_tools_of_its_own_and_provide_others() -> None:
+def test_an_object_may_have_tool_methods_and_be_a_provider() -> None:
     class Both(Calculator):
         def tool_callbacks(self) -> list[Any]:
             return [add]
@@ -225,7 +227,7 @@ def test_an_object_may_bring_tools_of_its_own_and_provide_others() -> None:
     assert names(Both()) == ["add", "multiply", "divide"]
 
 
-def test_a_callback_that_lacks_a_part_is_told_which() -> None:
+def test_the_error_for_an_incomplete_callback_names_the_missing_part() -> None:
     class Partial:
         definition = ToolDefinition(name="part")
 
@@ -242,7 +244,7 @@ def test_the_result_of_a_function_in_place_of_the_function_is_refused_and_not_qu
     assert MARKER not in str(caught.value)
 
 
-def test_what_tool_said_of_a_function_counts_wherever_it_is_wrapped() -> None:
+def test_the_options_of_tool_apply_wherever_the_function_is_wrapped() -> None:
     @tool(name="inner", description="Pay.", requires_approval=True, result_converter=lambda value: f"<{value}>")
     def pay(amount: int) -> int:
         return amount
@@ -272,9 +274,7 @@ def test_a_tool_set_takes_callbacks_only() -> None:
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_b072_providers_are_asked_only_when_a_run_starts_and_once_in_it(
-    mode: str, kind: Callable[..., Provider]
-) -> None:
+def test_b072_providers_are_called_once_per_run_when_it_starts(mode: str, kind: Callable[..., Provider]) -> None:
     provider = kind(add)
     assert isinstance(provider, ToolCallbackProvider)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"] * 2)
@@ -289,7 +289,7 @@ def test_b072_providers_are_asked_only_when_a_run_starts_and_once_in_it(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b072_a_clients_providers_are_asked_for_each_run(mode: str) -> None:
+def test_b072_a_clients_providers_are_called_for_each_run(mode: str) -> None:
     provider = Provider(add)
     client = ChatClient(ScriptedChatModel(["x"] * 4), tools=[provider])
     unused = client.replace(name="other").prompt("?", tools=[])
@@ -302,7 +302,7 @@ def test_b072_a_clients_providers_are_asked_for_each_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b073_several_providers_are_each_asked_once_in_a_run(mode: str) -> None:
+def test_b073_several_providers_are_each_called_once_in_a_run(mode: str) -> None:
     providers = [Provider(add), AsyncProvider(subtract), Provider(), Provider(AsyncProvider(Calculator()))]
     model = ScriptedChatModel([ToolCall("divide", {"a": 6, "b": 3}), "x"])
     response = run(ChatClient(model, tools=[providers[0], providers[1:]]).prompt("?"), mode)
@@ -312,7 +312,7 @@ def test_b073_several_providers_are_each_asked_once_in_a_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b074_callbacks_and_provided_tools_are_offered_in_the_order_they_were_given(mode: str) -> None:
+def test_b074_callbacks_and_provided_tools_are_offered_in_order(mode: str) -> None:
     model = ScriptedChatModel(["x"])
     tools = [FunctionToolCallback(add, name="plus"), Provider(subtract), Calculator(), AsyncProvider([add])]
     run(ChatClient(model).prompt("?", tools=tools), mode)
@@ -334,14 +334,14 @@ def test_an_exception_of_a_provider_passes_unchanged_and_ends_the_run(mode: str,
 
 @pytest.mark.parametrize("given", [add, Calculator()], ids=["function", "object"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_provider_may_give_anything_that_stands_for_tools(mode: str, given: Any) -> None:
+def test_a_provider_may_return_anything_that_tools_accepts(mode: str, given: Any) -> None:
     model = ScriptedChatModel(["x"])
     run(ChatClient(model, tools=SimpleNamespace(tool_callbacks=lambda: given)).prompt("?"), mode)
     assert offered(model) == [names(given)]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_provider_that_gives_no_tools_is_refused_when_the_run_starts(mode: str) -> None:
+def test_a_provider_that_returns_no_tools_is_refused_when_the_run_starts(mode: str) -> None:
     telemetry = Telemetry()
     client = ChatClient(ScriptedChatModel([]), tools=[add], telemetry=telemetry.options)
     for provider, says in ((Provider(None), "NoneType is not a tool"), (Provider(add), "given more than once: add")):
@@ -351,7 +351,7 @@ def test_a_provider_that_gives_no_tools_is_refused_when_the_run_starts(mode: str
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
-def test_a_run_step_by_step_asks_its_provider_when_it_is_first_driven(kind: Callable[..., Provider]) -> None:
+def test_a_run_in_steps_calls_its_provider_at_the_first_step(kind: Callable[..., Provider]) -> None:
     provider = kind(add)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"])
     steps = []
@@ -364,7 +364,7 @@ def test_a_run_step_by_step_asks_its_provider_when_it_is_first_driven(kind: Call
     assert sum(isinstance(step, ExecuteTools) for step in steps) == 1
 
 
-def test_tool_callbacks_asks_providers_at_once_also_on_a_running_loop() -> None:
+def test_tool_callbacks_calls_providers_at_once_also_on_a_running_loop() -> None:
     async def within() -> list[str]:
         return names([AsyncProvider(add), Provider(AsyncProvider(subtract))])
 
@@ -373,7 +373,7 @@ def test_tool_callbacks_asks_providers_at_once_also_on_a_running_loop() -> None:
     )
 
 
-def test_what_is_both_a_callback_and_a_provider_is_a_callback() -> None:
+def test_an_object_that_is_both_a_callback_and_a_provider_is_a_callback() -> None:
     class Both:
         definition, metadata = ToolDefinition(name="both"), ToolMetadata()
 

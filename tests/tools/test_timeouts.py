@@ -75,7 +75,7 @@ def test_a_tool_of_any_kind_that_takes_too_long_is_answered_for(
 
 @pytest.mark.parametrize("colour", ["blocking", "async"])
 @pytest.mark.parametrize("seconds", [PATIENCE, 1e12])
-def test_a_tool_that_ends_in_time_is_not_disturbed(
+def test_a_tool_that_finishes_in_time_is_not_affected(
     mode: str, colour: str, seconds: float, stuck: Stuck, telemetry: Telemetry
 ) -> None:
     async def coroutine() -> str:
@@ -94,7 +94,7 @@ def test_a_tool_that_ends_in_time_is_not_disturbed(
 
 
 @pytest.mark.parametrize("seconds", [None, PATIENCE])
-def test_what_a_plain_function_leaves_to_be_awaited_is_awaited_on_the_callers_loop(
+def test_an_awaitable_returned_by_a_plain_function_is_awaited_on_the_callers_loop(
     async_mode: str, seconds: float | None, telemetry: Telemetry
 ) -> None:
     async def coroutine() -> int:
@@ -114,7 +114,7 @@ def test_what_a_plain_function_leaves_to_be_awaited_is_awaited_on_the_callers_lo
 
 @pytest.mark.parametrize("error", [TimeoutError("mine"), ToolTimeout(1)])
 @pytest.mark.parametrize("timeout", [None, PATIENCE])
-def test_a_tool_that_raises_a_time_out_of_its_own_has_failed(
+def test_a_tool_that_raises_a_timeout_error_has_failed(
     mode: str, error: Exception, timeout: float | None, telemetry: Telemetry
 ) -> None:
     def impatient() -> None:
@@ -160,7 +160,7 @@ def test_a_blocking_run_waits_for_no_worker(blocking_mode: str, stuck: Stuck, te
     telemetry.check_each_ended_once()
 
 
-def test_a_tool_that_is_given_up_keeps_no_thread_of_its_pool(mode: str, stuck: Stuck, telemetry: Telemetry) -> None:
+def test_a_tool_that_timed_out_frees_its_place_in_the_pool(mode: str, stuck: Stuck, telemetry: Telemetry) -> None:
     manager = ToolCallingManager(workers=WorkerPool(1))
     tools = [function_tool(stuck.stuck, timeout=SOON), quick]
     client = client_of(["stuck", "stuck", "quick", "stuck", "quick"], tools, telemetry, manager)
@@ -173,7 +173,7 @@ def test_a_tool_that_is_given_up_keeps_no_thread_of_its_pool(mode: str, stuck: S
 
 
 @pytest.mark.parametrize("error", [None, ValueError(MARKER)])
-def test_what_a_blocking_tool_returns_or_raises_late_is_dropped_and_counted(
+def test_a_late_result_or_exception_of_a_blocking_tool_is_dropped_and_counted(
     mode: str, error: Exception | None, telemetry: Telemetry
 ) -> None:
     stuck = Stuck(error)
@@ -188,7 +188,7 @@ def test_what_a_blocking_tool_returns_or_raises_late_is_dropped_and_counted(
     telemetry.check_each_ended_once()
 
 
-def test_what_a_blocking_tool_raises_late_on_a_running_loop_is_logged_nowhere(
+def test_a_late_exception_of_a_blocking_tool_on_a_running_loop_is_not_logged(
     async_mode: str, telemetry: Telemetry
 ) -> None:
     stuck = Stuck(ValueError(MARKER))
@@ -210,7 +210,7 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_attempt, "GRACE", SOON)
 
 
-def test_an_async_tool_that_cannot_be_cancelled_is_left_after_a_grace(
+def test_an_async_tool_that_resists_cancellation_is_abandoned_after_a_grace_period(
     mode: str, no_grace: None, telemetry: Telemetry
 ) -> None:
     tool = Stubborn()
@@ -302,7 +302,7 @@ def test_a_blocking_tool_sees_that_it_was_timed_out(mode: str, telemetry: Teleme
 
 
 @pytest.mark.parametrize(("run_seconds", "tool_seconds"), [(None, None), (None, 50), (100, None), (100, 50), (50, 100)])
-def test_the_deadline_of_a_tool_is_the_sooner_of_its_own_and_the_runs(
+def test_the_deadline_of_a_tool_is_the_earlier_of_its_own_and_the_runs(
     mode: str, run_seconds: float | None, tool_seconds: float | None, telemetry: Telemetry
 ) -> None:
     told: list[float | None] = []

@@ -79,13 +79,13 @@ def test_the_decorator_refuses_an_argument_of_the_wrong_kind_by_name(argument: s
 
 
 @pytest.mark.parametrize("retry_on", [ValueError, (ValueError,)], ids=["one", "several"])
-def test_the_classes_worth_another_attempt_may_be_one(retry_on: Any) -> None:
+def test_retry_on_may_be_a_single_class(retry_on: Any) -> None:
     assert ToolMetadata(retry_on=retry_on).retry_on == (ValueError,)
     marked = tool(name="it", retry_on=retry_on, retries=1)(lambda: 1)
     assert tool_callbacks(marked)[0].metadata == ToolMetadata(retry_on=(ValueError,), retries=1)
 
 
-def test_all_that_the_decorator_says_is_on_the_tool() -> None:
+def test_all_options_of_the_decorator_are_on_the_tool() -> None:
     own = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
     @tool(timeout=2, retries=3, retry_on=(OSError,), sequential=True, requires_approval=True, capture=False)
@@ -100,7 +100,7 @@ def test_all_that_the_decorator_says_is_on_the_tool() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_needs_approval_is_denied_and_the_model_is_told(mode: str) -> None:
+def test_a_call_without_the_required_approval_is_denied_and_the_model_reads_that(mode: str) -> None:
     ran: list[str] = []
 
     @tool(requires_approval=True)
@@ -124,7 +124,7 @@ def test_a_call_that_needs_approval_is_denied_and_the_model_is_told(mode: str) -
 
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])
-def test_who_drives_a_run_may_approve_of_a_call(how: str) -> None:
+def test_the_driver_of_a_run_may_approve_a_call(how: str) -> None:
     @tool(requires_approval=True)
     def delete(name: str) -> str:
         """Delete."""
@@ -186,7 +186,7 @@ def test_b140_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -
 # Made once.
 
 
-def test_b156_one_schema_is_made_in_many_threads() -> None:
+def test_b156_many_threads_share_one_schema() -> None:
     start = Barrier(50)
 
     class Desk:
@@ -206,12 +206,12 @@ def test_b156_one_schema_is_made_in_many_threads() -> None:
 
 
 @pytest.mark.parametrize("function", [None, 5, "x"], ids=repr)
-def test_b156_nothing_is_no_function(function: Any) -> None:
+def test_b156_none_is_not_a_function(function: Any) -> None:
     with pytest.raises(TypeError, match="function must be callable"):
         FunctionToolCallback(function)
 
 
-def test_a_schema_is_made_once_for_all_objects_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_is_built_once_for_all_objects_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     class Counting(ArgumentSchema):
@@ -234,7 +234,7 @@ def test_a_schema_is_made_once_for_all_objects_of_a_class(monkeypatch: pytest.Mo
     assert (made, texts) == (["book"], {f"3 at {id(desk)}" for desk in desks})
 
 
-def test_what_is_remembered_of_a_function_goes_with_it() -> None:
+def test_the_cache_of_a_function_is_dropped_with_it() -> None:
     def build() -> weakref.ref[Any]:
         def book(place: Place) -> str:
             return place.city
@@ -265,12 +265,12 @@ def test_a_tool_that_has_run_is_not_run_again_because_its_result_cannot_be_read(
     assert (result.outcome, result.error_type, len(ran)) == ("error", "ConnectionError", 1)
 
 
-def test_the_class_is_not_marked_but_its_methods() -> None:
+def test_methods_can_be_marked_and_classes_cannot() -> None:
     with pytest.raises(TypeError, match="mark the methods of Place"):
         tool(Place)
 
 
-def test_a_subclass_may_run_in_a_way_of_its_own() -> None:
+def test_a_subclass_may_override_how_it_runs() -> None:
     class Loud(FunctionToolCallback):
         def call(self, tool_input: str, context: ToolContext | None = None) -> str:
             return super().call(tool_input, context).upper()
@@ -279,7 +279,7 @@ def test_a_subclass_may_run_in_a_way_of_its_own() -> None:
     assert result.content == "NOW"
 
 
-def test_a_changed_client_keeps_tools_that_were_given_as_an_iterator() -> None:
+def test_a_replaced_client_keeps_tools_that_were_passed_as_an_iterator() -> None:
     model = ScriptedChatModel(["x"])
     ChatClient(model, tools=(each for each in [now])).replace(name="other").prompt("?").call()
     assert [each.name for each in model.requests[0].tools] == ["now"]

@@ -135,7 +135,7 @@ def seen(function: Callable[..., Any], arguments: Any) -> ToolInvocation:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("form", FORMS)
-def test_no_way_of_writing_the_arguments_passes_a_policy(mode: str, form: str) -> None:
+def test_no_spelling_of_the_arguments_bypasses_a_policy(mode: str, form: str) -> None:
     payments, limit = Payments(), Limit()
     result = ask(mode, [payments], FORMS[form], limit)
     assert (result.decision, payments.paid) == ("denied", [])
@@ -297,14 +297,14 @@ def test_reading_an_iterable_for_an_advisor_leaves_it_to_the_tool() -> None:
 
 
 @pytest.mark.parametrize("number", ['"nan"', '"Infinity"', "1e400", "NaN"])
-def test_a_number_that_json_has_not_is_refused(number: str) -> None:
+def test_a_number_that_json_does_not_have_is_refused(number: str) -> None:
     def pay(amount: float, parts: list[float] | None = None) -> None: ...
 
     for arguments in (f'{{"amount": {number}}}', f'{{"amount": 1, "parts": [{number}]}}'):
         assert ask("call", [pay], arguments, Watch()).decision == "invalid_arguments"
 
 
-def test_a_default_that_json_cannot_hold_is_left_out() -> None:
+def test_a_default_that_json_cannot_represent_is_omitted() -> None:
     def pay(to: str, marker: Any = object) -> None: ...
 
     assert seen(pay, {"to": "Ana"}).args == {"to": "Ana"}
@@ -320,7 +320,7 @@ def test_a_parameter_has_the_name_that_the_model_uses() -> None:
     assert (seen(give, {"payee": "Eve"}).args, seen(give, {}).args) == ({"receiver": "Eve"}, {"receiver": "Ana"})
 
 
-def test_what_only_a_schema_describes_is_shown_as_it_is_written() -> None:
+def test_arguments_without_types_are_shown_as_the_model_wrote_them() -> None:
     watch = Watch()
     schema = {"type": "object", "properties": {"amount": {"type": "number", "default": 5}}}
     callback = FunctionToolCallback(lambda **given: "", definition=ToolDefinition(name="pay", input_schema=schema))
@@ -342,7 +342,7 @@ class OwnTool:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_key_that_stands_twice_means_the_same_to_a_policy_and_to_a_tool_of_the_users_own(mode: str) -> None:
+def test_a_repeated_key_has_the_same_value_for_a_policy_and_a_custom_tool(mode: str) -> None:
     watch = Watch()
     result = ask(mode, [OwnTool()], '{"amount": 9000, "amount": 1}', watch)
     assert (watch.seen[0].args, result.content) == ({"amount": 1}, "1")
@@ -365,7 +365,7 @@ def test_arguments_of_any_depth_end_no_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_driver_that_approves_calls_can_ask_for_what_the_tool_would_get(form: str) -> None:
+def test_a_driver_that_approves_calls_can_read_the_validated_arguments(form: str) -> None:
     payments = Payments()
     calls = [ToolCall("pay", FORMS[form], id="p"), ToolCall("pay", "[]", id="q"), ToolCall("invented", id="r")]
     chat = ChatClient(ScriptedChatModel([calls, "done"]), tools=[payments]).prompt("?").start()
@@ -394,15 +394,13 @@ def test_arguments_that_an_advisor_replaces_are_validated_before_the_next_one_se
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("arguments", ["not JSON", "[1]", {"to": "Ana", "amount": "much"}], ids=str)
-def test_replaced_arguments_that_do_not_fit_reach_neither_the_next_advisor_nor_the_tool(
-    mode: str, arguments: Any
-) -> None:
+def test_invalid_replaced_arguments_reach_neither_the_next_advisor_nor_the_tool(mode: str, arguments: Any) -> None:
     payments, watch = Payments(), Watch()
     result = ask(mode, [payments], PLAIN, Replace(arguments), watch)
     assert (result.decision, watch.seen, payments.paid) == ("invalid_arguments", [], [])
 
 
-def test_the_arguments_of_a_replaced_call_are_those_it_was_given() -> None:
+def test_a_replaced_call_has_the_arguments_it_was_given() -> None:
     calls: list[ToolInvocation] = []
 
     def keep(call: ToolInvocation) -> dict[str, Any]:
@@ -463,7 +461,7 @@ def test_a_further_attempt_does_not_run_with_arguments_that_no_advisor_saw() -> 
     assert (result.outcome, result.error_type) == ("error", "RuntimeError")
 
 
-def test_a_validator_that_fails_once_lets_nothing_run_that_advice_has_not_seen() -> None:
+def test_a_validator_that_fails_once_runs_no_arguments_that_advisors_have_not_seen() -> None:
     failures = iter([OSError("busy")])
 
     def check(amount: int) -> int:

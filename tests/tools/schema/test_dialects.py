@@ -38,7 +38,7 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-def test_objects_are_closed_and_each_field_is_required() -> None:
+def test_objects_forbid_extra_fields_and_require_each_field() -> None:
     schema = {"type": "object", "properties": {"a": TEXT, "b": fields(c=TEXT)}, "required": ["b", "a"]}
     assert to_strict_schema(schema) == closed(a=TEXT, b=closed(c=TEXT))
 
@@ -67,11 +67,11 @@ def test_a_tool_without_parameters_takes_an_empty_object(schema: dict[str, Any])
         ({**fields(x=TEXT), "type": ["object", "null"]}, {**closed(x=TEXT), "type": ["object", "null"]}),
     ],
 )
-def test_what_was_optional_may_be_null(optional: Any, made: Any) -> None:
+def test_optional_fields_become_nullable(optional: Any, made: Any) -> None:
     assert to_strict_schema({"type": "object", "properties": {"a": optional}}) == closed(a=made)
 
 
-def test_what_is_required_may_be_null_only_if_it_says_so() -> None:
+def test_a_required_field_is_nullable_only_if_its_schema_allows_null() -> None:
     nullable = {**fields(x=TEXT), "type": ["object", "null"]}
     assert to_strict_schema(fields(a=TEXT, b=nullable)) == closed(
         a=TEXT, b={**closed(x=TEXT), "type": ["object", "null"]}
@@ -84,13 +84,13 @@ def test_an_optional_reference_may_be_null() -> None:
     assert to_strict_schema(schema) == {**closed(a=optional), "$defs": {"A": closed(x=TEXT)}}
 
 
-def test_defaults_and_other_annotations_go_and_descriptions_stay() -> None:
+def test_defaults_and_other_annotations_are_removed_and_descriptions_stay() -> None:
     text = {"type": "string", "default": "x", "title": "A", "examples": ["y"], "x-mine": 1, "description": "an a"}
     schema = {**fields(a=text), "$schema": "https://json-schema.org/draft/2020-12/schema", "description": "all"}
     assert to_strict_schema(schema) == {**closed(a={"type": "string", "description": "an a"}), "description": "all"}
 
 
-def test_a_field_may_be_called_like_a_keyword() -> None:
+def test_a_field_may_have_the_name_of_a_keyword() -> None:
     schema = fields(default=TEXT, title=TEXT, allOf=TEXT, properties=fields(required=TEXT))
     assert to_strict_schema(schema) == closed(default=TEXT, title=TEXT, allOf=TEXT, properties=closed(required=TEXT))
 
@@ -104,7 +104,7 @@ def test_a_field_may_be_called_like_a_keyword() -> None:
         {"type": "array", "items": TEXT, "minItems": 1, "maxItems": 3},
     ],
 )
-def test_constraints_that_strict_mode_knows_stay(constraints: dict[str, Any]) -> None:
+def test_constraints_that_strict_mode_supports_stay(constraints: dict[str, Any]) -> None:
     assert to_strict_schema(fields(a=constraints)) == closed(a=constraints)
 
 
@@ -124,7 +124,7 @@ def test_constraints_that_strict_mode_knows_stay(constraints: dict[str, Any]) ->
         ({"type": "array", "items": TEXT, "uniqueItems": False}, {"type": "array", "items": TEXT}),
     ],
 )
-def test_constraints_that_strict_mode_refuses_are_told_in_the_description(schema: Any, made: Any) -> None:
+def test_constraints_that_strict_mode_does_not_support_move_to_the_description(schema: Any, made: Any) -> None:
     assert to_strict_schema(fields(a=schema)) == closed(a=made)
 
 
@@ -132,7 +132,7 @@ def test_constraints_that_strict_mode_refuses_are_told_in_the_description(schema
     ("values", "types"),
     [(["a"], "string"), ([1, 2], "integer"), ([1, 0.5], ["integer", "number"]), ([True, None], ["boolean", "null"])],
 )
-def test_the_type_of_listed_values_is_said(values: list[Any], types: Any) -> None:
+def test_the_type_of_listed_values_is_added(values: list[Any], types: Any) -> None:
     assert to_strict_schema(fields(a={"enum": values})) == closed(a={"type": types, "enum": values})
 
 
@@ -141,7 +141,7 @@ def test_one_of_becomes_any_of() -> None:
     assert to_strict_schema(schema) == closed(a={"anyOf": [closed(x=TEXT), TEXT], "description": "d"})
 
 
-def test_a_type_beside_a_union_goes_into_its_branches() -> None:
+def test_a_type_beside_a_union_moves_into_its_branches() -> None:
     schema = fields(a={"type": "string", "anyOf": [{"format": "ipv4"}, {"type": "string", "format": "ipv6"}]})
     branches = [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}]
     assert to_strict_schema(schema) == closed(a={"anyOf": branches})
@@ -158,7 +158,7 @@ def test_an_all_of_with_one_entry_is_merged() -> None:
     }
 
 
-def test_definitions_stay_and_only_those_that_are_needed() -> None:
+def test_only_definitions_that_are_referenced_stay() -> None:
     schema = {
         **fields(a={"$ref": "#/definitions/A"}, b={"$ref": "#/definitions/A"}),
         "definitions": {"A": fields(x=TEXT), "Unused": {}},
@@ -189,7 +189,7 @@ def test_recursive_definitions_stay() -> None:
     assert to_strict_schema(whole) == closed(below={"anyOf": [{"$ref": "#"}, {"type": "null"}]})
 
 
-def test_an_id_inside_a_definition_is_resolved_and_goes() -> None:
+def test_an_id_inside_a_definition_is_resolved_and_removed() -> None:
     inner = {"$id": "https://example.org/a", **fields(x={"$ref": "#/$defs/X"}), "$defs": {"X": {"type": "null"}}}
     schema = {**fields(a={"$ref": "#/$defs/A"}, x={"$ref": "#/$defs/X"}), "$defs": {"A": inner, "X": TEXT}}
     assert to_strict_schema(schema) == {
@@ -198,7 +198,7 @@ def test_an_id_inside_a_definition_is_resolved_and_goes() -> None:
     }
 
 
-def test_definitions_that_refer_to_each_other_often_do_not_grow() -> None:
+def test_definitions_with_many_references_to_each_other_do_not_grow() -> None:
     assert len(to_strict_schema(bomb(64))["$defs"]) == 65
 
 
@@ -238,12 +238,14 @@ def test_definitions_that_refer_to_each_other_often_do_not_grow() -> None:
         ),
     ],
 )
-def test_what_strict_mode_cannot_say_is_refused_with_its_place(schema: dict[str, Any], says: str) -> None:
+def test_a_schema_that_strict_mode_cannot_express_raises_an_error_with_its_path(
+    schema: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ToolDefinitionError, match=says):
         to_strict_schema(schema)
 
 
-def test_ten_objects_may_be_in_each_other_and_no_more() -> None:
+def test_objects_may_be_nested_ten_deep_and_no_deeper() -> None:
     assert list(keywords(to_strict_schema(nested(10)))).count("properties") == 10
     place = re.escape(".".join("a" * 10))
     with pytest.raises(ToolDefinitionError, match=f"refuses {place}: it is nested deeper than the 10 objects"):
@@ -259,7 +261,7 @@ def test_ten_objects_may_be_in_each_other_and_no_more() -> None:
         (fields(a={"enum": [f"{number:>99}" for number in range(251)]}), "refuses a: it has 251 values that are too"),
     ],
 )
-def test_more_than_openai_allows_is_refused(schema: dict[str, Any], says: str) -> None:
+def test_a_schema_beyond_openais_limits_is_refused(schema: dict[str, Any], says: str) -> None:
     with pytest.raises(ToolDefinitionError, match=says):
         to_strict_schema(schema)
 
@@ -298,7 +300,7 @@ class Question(BaseModel):
     near: Place | str | None = None
 
 
-def test_what_pydantic_makes_of_models_can_be_said() -> None:
+def test_schemas_of_pydantic_models_can_be_expressed() -> None:
     schema = TypeAdapter(Question).json_schema()
     made = to_strict_schema(schema)
     check_strict(made)
@@ -315,7 +317,9 @@ def test_what_pydantic_makes_of_models_can_be_said() -> None:
 
 @relaxed
 @given(documents(st.sampled_from([{}, {"description": "d"}, {"default": None}])), st.data())
-def test_without_its_nulls_a_value_of_strict_mode_fits_the_schema(schema: Any, data: st.DataObject) -> None:
+def test_a_strict_mode_value_without_its_nulls_is_valid_under_the_original_schema(
+    schema: Any, data: st.DataObject
+) -> None:
     made = to_strict_schema(schema)
     check_strict(made)
     value = data.draw(values(made, made))
@@ -325,7 +329,7 @@ def test_without_its_nulls_a_value_of_strict_mode_fits_the_schema(schema: Any, d
 
 @relaxed
 @given(documents(), st.data())
-def test_whatever_the_schema_strict_mode_takes_it_or_says_why_not(schema: Any, data: st.DataObject) -> None:
+def test_any_schema_is_converted_to_strict_mode_or_refused_with_a_reason(schema: Any, data: st.DataObject) -> None:
     broken = {**schema, **data.draw(st.dictionaries(st.sampled_from(sorted(schema)), JSON, max_size=2))}
     try:
         check_strict(to_strict_schema(inline_references(broken)))
@@ -333,7 +337,7 @@ def test_whatever_the_schema_strict_mode_takes_it_or_says_why_not(schema: Any, d
         assert "input schema" in str(error) or "strict mode refuses" in str(error) or "arguments" in str(error)
 
 
-def test_published_tools_are_taken_or_refused_and_never_changed() -> None:
+def test_published_tools_are_converted_or_refused_and_never_changed() -> None:
     published = [*(tool["parameters"] for tool in bfcl_tools()), *(tool["inputSchema"] for tool in livemcp_tools())]
     taken = 0
     for schema in published:

@@ -129,7 +129,7 @@ class Record:
         DocumentedClass,
     ],
 )
-def test_a_callable_of_any_kind_has_the_docstring_that_was_written_for_it(function: Callable[..., Any]) -> None:
+def test_any_kind_of_callable_has_the_docstring_that_its_author_wrote(function: Callable[..., Any]) -> None:
     assert read_docstring(function) == FOUND
 
 
@@ -147,7 +147,7 @@ def test_a_callable_of_any_kind_has_the_docstring_that_was_written_for_it(functi
         Record,
     ],
 )
-def test_what_nobody_documented_says_nothing_of_python(function: Callable[..., Any]) -> None:
+def test_an_undocumented_callable_has_no_docstring_from_python(function: Callable[..., Any]) -> None:
     assert read_docstring(function) == Docstring("", {})
 
 
@@ -157,7 +157,7 @@ def test_builtins_have_docstrings_too() -> None:
     assert "Call self" not in read_docstring(operator.itemgetter(0)).description
 
 
-def test_a_docstring_that_is_no_text_is_none() -> None:
+def test_a_docstring_that_is_not_text_is_ignored() -> None:
     def function() -> None: ...
 
     function.__doc__ = 5  # type: ignore[assignment]

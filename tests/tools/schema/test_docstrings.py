@@ -44,7 +44,7 @@ def parameters(text: str) -> dict[str, str]:
         "Find a city.\n@param name: its name",
     ],
 )
-def test_the_description_is_what_stands_before_the_first_section(text: str) -> None:
+def test_the_description_is_the_text_before_the_first_section(text: str) -> None:
     assert described(text) == "Find a city."
 
 
@@ -70,16 +70,16 @@ def test_each_paragraph_of_the_description_is_on_one_line(text: str) -> None:
         "Cities\n======",
     ],
 )
-def test_what_only_resembles_a_section_belongs_to_the_description(text: str) -> None:
+def test_text_that_only_resembles_a_section_belongs_to_the_description(text: str) -> None:
     assert described(text) == " ".join(text.split())
 
 
 @pytest.mark.parametrize("text", [None, "", "   \n  ", "\n    Args:\n        name: Its name.\n"])
-def test_where_nothing_is_said_the_description_is_empty(text: str | None) -> None:
+def test_the_description_of_an_empty_docstring_is_empty(text: str | None) -> None:
     assert read(text).description == ""
 
 
-def test_a_docstring_may_be_of_parameters_alone() -> None:
+def test_a_docstring_may_describe_only_parameters() -> None:
     assert parameters("\n    Args:\n        name: Its name.\n    ") == {"name": "Its name."}
 
 
@@ -196,17 +196,17 @@ DESCRIBED = {
 
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_each_style_is_understood(text: str) -> None:
+def test_each_docstring_style_is_parsed(text: str) -> None:
     assert read(text) == Docstring("Find a city.\n\nSome more about it.", DESCRIBED)
 
 
 @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_the_docstring_may_stand_as_far_in_as_code_does(text: str) -> None:
+def test_the_docstring_may_be_indented_like_code(text: str) -> None:
     assert read(indent(text, "    " * 2)) == read(text)
 
 
 @pytest.mark.parametrize("title", ["Args", "Arguments", "Params", "Parameters", "Keyword Arguments", "args"])
-def test_a_google_section_has_one_of_several_titles(title: str) -> None:
+def test_a_google_section_may_have_any_of_its_titles(title: str) -> None:
     assert parameters(f"Find.\n\n{title}:\n    name: Its name.") == {"name": "Its name."}
 
 
@@ -250,7 +250,7 @@ def test_names_may_share_a_description_and_be_marked_up(text: str) -> None:
         "Find.\n\nThe arguments:\n    name: its name",
     ],
 )
-def test_without_a_known_section_there_are_no_parameters(text: str) -> None:
+def test_a_docstring_without_a_known_section_describes_no_parameters(text: str) -> None:
     assert parameters(text) == {}
 
 
@@ -273,12 +273,12 @@ def test_without_a_known_section_there_are_no_parameters(text: str) -> None:
         "Find.\n\n:param name:",
     ],
 )
-def test_what_describes_nothing_is_left_out(text: str) -> None:
+def test_a_parameter_without_a_description_is_omitted(text: str) -> None:
     assert read(text).description.startswith("Find.")
     assert parameters(text) == {}
 
 
-def test_a_bad_line_spoils_only_itself() -> None:
+def test_a_malformed_line_affects_no_other_line() -> None:
     assert parameters("Find.\n\nArgs:\n    x: Where.\n    and so on\n    y: How.") == {"x": "Where.", "y": "How."}
 
 

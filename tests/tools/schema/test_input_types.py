@@ -64,7 +64,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_b136_a_value_of_any_type_is_converted_and_its_schema_is_valid(name: str) -> None:
+def test_b136_a_value_of_any_type_is_validated_and_its_schema_is_valid(name: str) -> None:
     annotation, plain, value = TYPES[name]
     callback = of_type(annotation)
     schema = callback.definition.input_schema
@@ -76,7 +76,7 @@ def test_b136_a_value_of_any_type_is_converted_and_its_schema_is_valid(name: str
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_b152_objects_are_closed_and_maps_stay_open(name: str) -> None:
+def test_b152_objects_forbid_extra_fields_and_maps_allow_any_key(name: str) -> None:
     schema = of_type(TYPES[name][0]).definition.input_schema
     found = list(objects(schema))
     assert found[0] is schema
@@ -121,7 +121,7 @@ def test_any_other_only_parameter_is_one_argument(name: str) -> None:
     assert value_of(callback, {"value": plain}) == value
 
 
-def test_a_parameter_with_fields_that_may_be_left_out_is_one_argument() -> None:
+def test_an_optional_parameter_with_fields_is_one_argument() -> None:
     def by_default(place: Place = Place(city="Bonn")) -> str:  # noqa: B008
         return place.city
 
@@ -136,7 +136,7 @@ def test_a_parameter_with_fields_that_may_be_left_out_is_one_argument() -> None:
         assert FunctionToolCallback(function).call("{}") in ("Bonn", "None")
 
 
-def test_the_context_stands_beside_an_only_parameter_with_fields() -> None:
+def test_a_context_is_allowed_beside_an_only_parameter_with_fields() -> None:
     def find(context: ToolContext, place: Annotated[Place, ToolParam(description="Where")]) -> str:
         return f"{context['user']} {place.city}"
 
@@ -146,7 +146,7 @@ def test_the_context_stands_beside_an_only_parameter_with_fields() -> None:
     assert callback.call('{"city": "Bonn"}', ToolContext({"user": "ann"})) == "ann Bonn"
 
 
-def test_an_input_type_is_for_a_function_that_does_not_say_it() -> None:
+def test_an_input_type_replaces_a_missing_annotation() -> None:
     def find(request):  # type: ignore[no-untyped-def]
         return request
 
@@ -183,7 +183,7 @@ def test_an_input_type_without_fields_is_refused(input_type: Any) -> None:
 # What a schema says beyond types.
 
 
-def test_models_describe_themselves_and_titles_are_left_out() -> None:
+def test_the_schema_has_the_descriptions_of_models_and_no_titles() -> None:
     found = of_type(Described).definition.input_schema["properties"]["value"]["properties"]
     assert found["title"] == {"type": "string", "description": "What it is called."}
     assert found["properties"] == {"type": "integer", "default": 1, "description": "How many"}
@@ -206,7 +206,7 @@ def test_b154_a_recursive_type_is_defined_once_before_the_properties(annotation:
     assert schema["type"] == "object"
 
 
-def test_b154_two_recursive_types_of_one_name_are_told_apart_and_one_used_twice_is_one() -> None:
+def test_b154_recursive_types_with_equal_names_have_separate_definitions_and_a_repeated_type_has_one() -> None:
     def another() -> Any:
         class Node(BaseModel):
             number: int
@@ -237,7 +237,7 @@ def test_b154_two_recursive_types_of_one_name_are_told_apart_and_one_used_twice_
     assert not Draft202012Validator(schema).is_valid({**arguments, "other": {"own": {"name": "x"}}})
 
 
-def test_definitions_that_would_grow_without_end_stay_where_they_are() -> None:
+def test_definitions_that_would_grow_too_large_are_not_inlined() -> None:
     kind: Any = Place
     for _ in range(16):
         kind = type("Twice", (BaseModel,), {"__annotations__": {"a": kind, "b": kind}})
@@ -246,7 +246,7 @@ def test_definitions_that_would_grow_without_end_stay_where_they_are() -> None:
     assert all(each["additionalProperties"] is False for each in objects(schema))
 
 
-def test_a_default_that_json_cannot_hold_is_left_out_of_a_model_in_silence() -> None:
+def test_a_model_default_that_json_cannot_represent_is_omitted_without_a_warning() -> None:
     class Vague(BaseModel):
         ratio: float = float("nan")
         what: Any = object()
@@ -267,7 +267,7 @@ class Generous(BaseModel):
     city: str
 
 
-def test_a_model_that_takes_more_than_its_fields_is_left_as_pydantic_has_it() -> None:
+def test_a_model_that_allows_extra_fields_keeps_pydantics_schema() -> None:
     callback = of_type(Generous)
     assert callback.definition.input_schema["properties"]["value"]["additionalProperties"] is True
     assert value_of(callback, {"value": {"city": "Bonn", "mood": "good"}}).model_extra == {"mood": "good"}
@@ -275,7 +275,7 @@ def test_a_model_that_takes_more_than_its_fields_is_left_as_pydantic_has_it() ->
         callback.bind('{"value": {"city": "Bonn"}, "more": 1}')
 
 
-def test_beside_a_model_that_takes_more_others_take_no_more_than_their_fields() -> None:
+def test_other_models_forbid_extra_fields_beside_a_model_that_allows_them() -> None:
     def give(open: Generous, shut: Strict, far: list[Strict]) -> str:
         return f"{open} {shut}"
 
@@ -290,7 +290,7 @@ def test_beside_a_model_that_takes_more_others_take_no_more_than_their_fields() 
     assert "shut.evil: is not a known field" in caught.value.problems
 
 
-def test_a_validator_that_fails_is_a_part_of_the_tool_that_fails() -> None:
+def test_an_exception_of_a_validator_fails_the_tool() -> None:
     class Careless(BaseModel):
         city: str
 
@@ -319,7 +319,7 @@ def test_a_validator_that_fails_is_a_part_of_the_tool_that_fails() -> None:
     ],
     ids=str,
 )
-def test_b138_a_wrong_element_is_told_to_the_model_by_its_place(annotation: Any, wrong: Any, places: list[str]) -> None:
+def test_b138_the_model_reads_the_path_of_an_invalid_element(annotation: Any, wrong: Any, places: list[str]) -> None:
     with pytest.raises(InvalidArguments) as caught:
         of_type(annotation).bind(json.dumps({"value": wrong}))
     assert [each.partition(": ")[0] for each in caught.value.problems.split("; ")] == places
@@ -327,7 +327,7 @@ def test_b138_a_wrong_element_is_told_to_the_model_by_its_place(annotation: Any,
 
 
 @pytest.mark.parametrize("text", ["{", '{"value": }', "[1]", "5", '"a"', "\ud800", '{"value": "\ud800"}'], ids=ascii)
-def test_b138_text_that_is_no_json_object_is_told_to_the_model(text: str) -> None:
+def test_b138_the_model_reads_that_its_text_is_not_a_json_object(text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         of_type(int).bind(text)
     assert caught.value.problems.startswith(("arguments: ", "value: "))
@@ -343,7 +343,7 @@ def test_b141_an_empty_string_is_a_value_like_any_other() -> None:
 
 @relaxed
 @given(st.lists(st.sampled_from(sorted(TYPES)), min_size=2, max_size=6, unique=True), st.data())
-def test_any_signature_binds_what_fits_it_and_a_further_field_where_the_schema_lets_it(
+def test_any_signature_accepts_valid_arguments_and_extra_fields_only_if_its_schema_allows_them(
     names: list[str], data: st.DataObject
 ) -> None:
     parameters = {f"p{index}": TYPES[name] for index, name in enumerate(names)}

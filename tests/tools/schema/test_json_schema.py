@@ -83,7 +83,7 @@ def nested(depth: int) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_each_keyword_says_what_was_expected(schema: Any, value: Any, text: str) -> None:
+def test_the_problem_for_each_keyword_says_what_is_expected(schema: Any, value: Any, text: str) -> None:
     assert told(schema, value) == [("", text)]
 
 
@@ -138,7 +138,7 @@ def test_each_keyword_says_what_was_expected(schema: Any, value: Any, text: str)
     ],
     ids=str,
 )
-def test_a_problem_is_named_where_it_lies(schema: Any, value: Any, problems: list[tuple[str, str]]) -> None:
+def test_a_problem_has_the_path_of_the_invalid_value(schema: Any, value: Any, problems: list[tuple[str, str]]) -> None:
     assert told(schema, value) == problems
 
 
@@ -183,7 +183,9 @@ NONE = "matches none of the allowed forms"
     ],
     ids=str,
 )
-def test_of_alternatives_the_nearest_is_told(schema: Any, value: Any, problems: list[tuple[str, str]]) -> None:
+def test_the_problems_are_those_of_the_nearest_alternative(
+    schema: Any, value: Any, problems: list[tuple[str, str]]
+) -> None:
     assert told(schema, value) == problems
 
 
@@ -193,7 +195,7 @@ def test_there_are_ten_problems_at_most_ordered_by_path() -> None:
     assert paths == [("B",), ("a",), *[("b", index) for index in range(8)]]
 
 
-def test_a_problem_holds_the_value_and_does_not_show_it() -> None:
+def test_a_problem_has_the_value_and_its_repr_does_not_show_it() -> None:
     schema = {"properties": {"a": {"type": "integer"}}, "required": ["b"], "additionalProperties": False}
     problems = SchemaCheck(schema).problems({"a": MARKER, "c": [MARKER]})
     assert [(each.path, each.value) for each in problems] == [
@@ -205,7 +207,7 @@ def test_a_problem_holds_the_value_and_does_not_show_it() -> None:
     assert repr(ArgumentProblem((), "is required", MARKER)) == "<ArgumentProblem: is required>"
 
 
-def test_numbers_are_those_of_json() -> None:
+def test_integers_and_numbers_are_distinguished_as_in_json() -> None:
     assert told({"type": "integer"}, 1.0) == []
     assert told({"type": "integer"}, True) == [("", "must be an integer")]
     assert told({"type": "integer"}, json.loads("1e400")) == [("", "must be an integer")]
@@ -219,14 +221,14 @@ def test_formats_are_not_checked() -> None:
 # Which draft.
 
 
-def test_the_draft_is_the_one_the_schema_names() -> None:
+def test_the_draft_is_the_one_in_the_schema() -> None:
     pair = {"items": [{"type": "string"}], "additionalItems": False}
     assert told({"$schema": DRAFT_7, **pair}, [1]) == [("0", "must be a string")]
     assert not SchemaCheck(pair).usable
 
 
 @pytest.mark.parametrize("schema", [{}, {"$schema": "https://example.com/mine"}], ids=str)
-def test_without_a_known_draft_it_is_2020_12(schema: dict[str, Any]) -> None:
+def test_the_default_draft_is_2020_12(schema: dict[str, Any]) -> None:
     assert told({**schema, "prefixItems": [{"type": "string"}]}, [1]) == [("0", "must be a string")]
 
 
@@ -276,7 +278,7 @@ def deep_schema() -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_an_unusable_schema_is_logged_once_and_not_checked_against(schema: Any, log: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_schema_is_logged_once_and_validates_nothing(schema: Any, log: pytest.LogCaptureFixture) -> None:
     check = SchemaCheck(schema)
     assert not check.usable
     assert [check.problems(value) for value in ({}, {"a": 1}, MARKER)] == [[], [], []]
@@ -309,7 +311,7 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_a_value_that_cannot_be_checked_does_not_get_by_and_others_are_checked(
+def test_a_value_that_breaks_the_validator_is_refused_and_others_are_validated(
     schema: dict[str, Any], value: Any, log: pytest.LogCaptureFixture
 ) -> None:
     check = SchemaCheck({**schema, "required": ["a"]} if schema is not TREE else schema)
@@ -322,7 +324,7 @@ def test_a_value_that_cannot_be_checked_does_not_get_by_and_others_are_checked(
     assert MARKER not in text
 
 
-def test_it_does_not_matter_where_the_stack_ends() -> None:
+def test_a_stack_overflow_at_any_depth_is_handled() -> None:
     circle = {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}
 
     def checked(depth: int) -> list[ArgumentProblem]:
@@ -333,7 +335,7 @@ def test_it_does_not_matter_where_the_stack_ends() -> None:
     }
 
 
-def test_what_is_no_failure_of_the_check_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupts_pass_through_the_validator(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
@@ -345,7 +347,7 @@ def test_what_is_no_failure_of_the_check_passes_through(monkeypatch: pytest.Monk
 # How it is used.
 
 
-def test_a_schema_is_looked_at_when_it_is_first_needed(log: pytest.LogCaptureFixture) -> None:
+def test_a_schema_is_compiled_when_the_first_value_is_validated(log: pytest.LogCaptureFixture) -> None:
     check = SchemaCheck({"type": MARKER})
     assert log.messages == []
     assert check.problems({}) == []
@@ -355,7 +357,7 @@ def test_a_schema_is_looked_at_when_it_is_first_needed(log: pytest.LogCaptureFix
     assert done.stdout.split() == ["False"]
 
 
-def test_threads_may_share_a_check(log: pytest.LogCaptureFixture) -> None:
+def test_threads_may_share_a_schema_check(log: pytest.LogCaptureFixture) -> None:
     good, bad, threads = SchemaCheck({"items": {"type": "integer"}}), SchemaCheck({"type": MARKER}), 8
     barrier = Barrier(threads, timeout=5)
 

@@ -79,7 +79,7 @@ def fits(schema: Any, value: Any) -> bool | None:
 
 @relaxed
 @given(SCHEMAS, json_values(MARKED))
-def test_whatever_the_schema_and_the_value_no_error_and_no_value_comes_out(schema: Any, value: Any) -> None:
+def test_no_schema_and_no_value_cause_an_exception_or_a_quoted_value(schema: Any, value: Any) -> None:
     check = SchemaCheck(schema)
     problems = check.problems(value)
     assert len(problems) <= 10
@@ -90,7 +90,7 @@ def test_whatever_the_schema_and_the_value_no_error_and_no_value_comes_out(schem
 
 @relaxed
 @given(keywords(keywords(st.booleans() | st.just({"type": "null"}))), json_values(MARKED))
-def test_a_usable_schema_says_what_the_library_says(schema: Any, value: Any) -> None:
+def test_a_valid_schema_gives_the_same_verdict_as_the_library(schema: Any, value: Any) -> None:
     assume("'$ref'" not in str(schema))  # the library may panic in a circle
     check = SchemaCheck(schema)
     verdict = fits(schema, value)
@@ -121,7 +121,7 @@ def expected(error: Any) -> set[tuple[Any, ...]]:
     return {((*path, name), "required") for name in error.validator_value if name not in error.instance}
 
 
-def test_reference_calls_of_the_leaderboard_are_wrong_where_the_library_says_so() -> None:
+def test_reference_calls_of_the_leaderboard_are_invalid_if_the_library_says_so() -> None:
     wrong = Counter[str]()
     calls = bfcl_calls()
     for call in calls:
@@ -144,7 +144,7 @@ def samples(schema: dict[str, Any]) -> list[Any]:
     return [{}, fitting, [], None, *[dict.fromkeys(names, value) for value in kinds]]
 
 
-def test_all_schemas_of_real_servers_but_an_invalid_one_are_checked_against(log: pytest.LogCaptureFixture) -> None:
+def test_all_schemas_of_real_servers_except_one_invalid_are_usable(log: pytest.LogCaptureFixture) -> None:
     tools = livemcp_tools()
     unusable = [tool["id"] for tool in tools if not SchemaCheck(tool["inputSchema"]).usable]
     assert (len(tools), unusable, len(log.messages)) == (527, ["pdf-reader-mcp/read_pdf"], 1)
@@ -165,7 +165,7 @@ UNCOMPILABLE = {"pattern with Unicode property escape requires unicode mode"}
 
 
 @pytest.mark.parametrize("group", json_schema_cases("draft2020-12"))
-def test_draft_2020_12_is_understood_as_its_test_suite_asks(group: dict[str, Any]) -> None:
+def test_draft_2020_12_passes_its_test_suite(group: dict[str, Any]) -> None:
     check = SchemaCheck(group["schema"])
     assert check.usable is (group["description"] not in UNCOMPILABLE)
     for case in group["tests"]:
@@ -173,7 +173,7 @@ def test_draft_2020_12_is_understood_as_its_test_suite_asks(group: dict[str, Any
 
 
 @pytest.mark.parametrize("group", json_schema_cases("draft7"))
-def test_draft_7_is_understood_as_its_test_suite_asks(group: dict[str, Any]) -> None:
+def test_draft_7_passes_its_test_suite(group: dict[str, Any]) -> None:
     schema = group["schema"]
     check = SchemaCheck({"$schema": DRAFT_7, **schema} if isinstance(schema, dict) else schema)
     assert check.usable

@@ -56,7 +56,7 @@ OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": 
 
 
 @pytest.mark.parametrize(("function", "named"), [(untyped, "*args"), (typed, "*cities"), (positional, "city")])
-def test_a_parameter_without_a_name_has_no_place(function: Any, named: str) -> None:
+def test_a_parameter_that_cannot_be_passed_by_name_is_refused(function: Any, named: str) -> None:
     with pytest.raises(ToolDefinitionError) as caught:
         made(function)
     assert f"cannot fill {named};" in str(caught.value)
@@ -73,7 +73,7 @@ def test_keyword_arguments_of_any_name_are_checked_by_a_schema(function: Any) ->
     assert caught.value.problems.startswith("a: ")
 
 
-def test_positions_have_no_place_in_a_schema_either() -> None:
+def test_positional_parameters_are_refused_with_an_input_schema_too() -> None:
     for function in (positional, lambda *args: args):
         with pytest.raises(ToolDefinitionError, match="cannot fill"):
             made(function, input_schema=OPEN)
@@ -163,7 +163,7 @@ circle.append(circle)
 
 
 @pytest.mark.parametrize("default", [*DEFAULTS, circle], ids=lambda each: type(each).__name__)
-def test_a_default_that_json_cannot_hold_is_kept_and_not_told(default: Any) -> None:
+def test_a_default_that_json_cannot_represent_is_used_and_not_in_the_schema(default: Any) -> None:
     def give(what: Any = default) -> str:
         return "the default" if what is default else "another"
 
@@ -171,14 +171,14 @@ def test_a_default_that_json_cannot_hold_is_kept_and_not_told(default: Any) -> N
     assert made(give).call("{}") == "the default"
 
 
-def test_a_default_is_told_as_json() -> None:
+def test_a_default_is_in_the_schema_as_json() -> None:
     def give(a: Any = (1, "x"), b: Any = None, c: Any = {"k": {1}}) -> str:  # noqa: B006
         return ""
 
     assert [each["default"] for each in properties(give).values()] == [[1, "x"], None, {"k": [1]}]
 
 
-def test_the_default_of_a_field_is_filled_in_and_made_anew_each_time() -> None:
+def test_the_default_of_a_field_is_created_for_each_call() -> None:
     def collect(
         items: list[int] = Field([]),  # noqa: B008
         more: list[int] = Field(default_factory=list),  # noqa: B008
@@ -227,13 +227,13 @@ def test_b142_b143_a_tool_is_named_after_its_function_and_any_letters_will_do() 
 
 
 @pytest.mark.parametrize("function", [lambda: 1, functools.partial(plain), Caller()], ids=["lambda", "partial", "own"])
-def test_what_has_no_name_needs_one(function: Any) -> None:
+def test_a_callable_without_a_name_needs_one(function: Any) -> None:
     with pytest.raises(ToolDefinitionError, match="needs a name: pass FunctionToolCallback"):
         FunctionToolCallback(function)
 
 
 @pytest.mark.parametrize("name", ["", " ", " a", "a\n", "\ud800", "a\tb"], ids=ascii)
-def test_a_name_that_no_text_can_show_is_refused(name: str) -> None:
+def test_a_name_that_is_not_printable_is_refused(name: str) -> None:
     with pytest.raises(ToolDefinitionError, match="a tool needs a name: printable text"):
         FunctionToolCallback(plain, name=name)
 
@@ -242,7 +242,7 @@ def test_a_name_that_no_text_can_show_is_refused(name: str) -> None:
     ("name", "description"),
     [("get_current_time", "get current time"), ("getWeather2Day", "get weather2 day"), ("__x__", "x"), ("...", "")],
 )
-def test_b144_a_tool_that_nobody_described_is_described_by_its_name(name: str, description: str) -> None:
+def test_b144_a_tool_without_a_docstring_is_described_by_its_name(name: str, description: str) -> None:
     def bare() -> str:
         return ""
 
@@ -251,13 +251,13 @@ def test_b144_a_tool_that_nobody_described_is_described_by_its_name(name: str, d
 
 
 @pytest.mark.parametrize("more", [{"name": "x"}, {"description": "x"}], ids=str)
-def test_a_definition_and_what_it_says_already_are_refused_together(more: dict[str, str]) -> None:
+def test_a_definition_cannot_be_combined_with_a_name_or_a_description(more: dict[str, str]) -> None:
     with pytest.raises(ToolDefinitionError, match="cannot be combined with name=, description="):
         FunctionToolCallback(plain, definition=ToolDefinition(name="it"), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("function", [None, 5, "plain"], ids=repr)
-def test_what_cannot_be_called_is_no_function(function: Any) -> None:
+def test_an_object_that_is_not_callable_is_refused(function: Any) -> None:
     with pytest.raises(TypeError, match="function must be callable"):
         FunctionToolCallback(function)
 
@@ -266,7 +266,7 @@ class Opaque:
     """A type pydantic knows nothing of."""
 
 
-def test_the_parameter_that_pydantic_knows_nothing_of_is_named_with_the_reason() -> None:
+def test_a_parameter_of_a_type_unknown_to_pydantic_is_named_with_the_reason() -> None:
     def show(city: str, thing: Opaque) -> str:
         return ""
 
@@ -290,7 +290,7 @@ def test_an_input_schema_that_does_not_fit_the_function_is_refused(schema: dict[
         FunctionToolCallback(find, input_schema=schema)
 
 
-def test_an_input_schema_need_not_name_what_may_be_left_out() -> None:
+def test_an_input_schema_may_omit_optional_parameters() -> None:
     def find(city: str, days: int = 3) -> str:
         return f"{city} {days}"
 
@@ -308,7 +308,7 @@ def test_the_items_of_an_iterable_are_checked_before_the_tool_runs() -> None:
     assert caught.value.problems == "numbers.0: must be an integer"
 
 
-def test_a_model_cannot_give_what_a_partial_has_given() -> None:
+def test_a_model_cannot_pass_arguments_that_a_partial_binds() -> None:
     def fetch(url: str, token: str, **more: str) -> str:
         return f"{url} {token} {more}"
 

@@ -212,7 +212,7 @@ def told(hint: Any, value: Any) -> str:
     ],
     ids=stable_id,
 )
-def test_each_type_says_what_was_expected_in_words_of_json(hint: Any, value: Any, text: str) -> None:
+def test_the_problem_for_each_type_says_what_is_expected_in_json_terms(hint: Any, value: Any, text: str) -> None:
     assert told(hint, value) == f"x: {text}"
 
 
@@ -258,7 +258,7 @@ def test_each_type_says_what_was_expected_in_words_of_json(hint: Any, value: Any
     ],
     ids=stable_id,
 )
-def test_a_problem_is_named_where_it_lies(hint: Any, value: Any, problems: str) -> None:
+def test_a_problem_has_the_path_of_the_invalid_value(hint: Any, value: Any, problems: str) -> None:
     assert told(hint, value) == problems
 
 
@@ -303,7 +303,7 @@ def test_a_problem_is_named_where_it_lies(hint: Any, value: Any, problems: str) 
     ],
     ids=stable_id,
 )
-def test_of_a_union_the_nearest_form_is_told_of(hint: Any, value: Any, problems: str) -> None:
+def test_the_problems_of_a_union_are_those_of_the_nearest_form(hint: Any, value: Any, problems: str) -> None:
     assert told(hint, value) == problems
 
 
@@ -320,7 +320,7 @@ def test_of_a_union_the_nearest_form_is_told_of(hint: Any, value: Any, problems:
     ],
     ids=stable_id,
 )
-def test_the_words_of_the_developers_validators_stay(hint: Any, value: Any, problems: str) -> None:
+def test_messages_of_the_developers_validators_stay(hint: Any, value: Any, problems: str) -> None:
     assert told(hint, value) == problems
 
 
@@ -328,13 +328,13 @@ def place(place: Place) -> None:
     """Take the fields of a model."""
 
 
-def test_the_fields_of_an_only_model_stand_at_the_top() -> None:
+def test_the_fields_of_an_only_model_are_at_the_top_level() -> None:
     with pytest.raises(InvalidArguments) as caught:
         FunctionToolCallback(place).call('{"town": "Bonn", "size": []}')
     assert caught.value.problems == "city: is required; size: must be an integer; town: is not a known field"
 
 
-def test_ten_problems_are_told_at_most_and_none_twice() -> None:
+def test_at_most_ten_problems_are_listed_and_none_twice() -> None:
     assert told(list[int], ["x"] * 5_000).count("; ") == 9
     assert told(list[int | str], [[]]).count("x.0") == 1
 
@@ -363,7 +363,7 @@ PYTHON = re.compile(
 
 @relaxed
 @given(st.sampled_from(HINTS), VALUES)
-def test_no_word_of_python_and_no_value_is_ever_told(hint: Any, value: Any) -> None:
+def test_problems_never_contain_python_terms_or_values(hint: Any, value: Any) -> None:
     def take(x: Any, z: str = "") -> None:
         """Take one value."""
 

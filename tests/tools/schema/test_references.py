@@ -19,7 +19,7 @@ from traced_tools import ToolDefinitionError
 from traced_tools.tools.schema.dialects import inline_references, to_strict_schema
 
 
-def test_definitions_are_written_where_they_are_referred_to() -> None:
+def test_definitions_are_inlined_where_they_are_referenced() -> None:
     schema = {
         **fields(home={"$ref": "#/$defs/Address"}, work={"$ref": "#/$defs/Address"}),
         "$defs": {
@@ -32,12 +32,12 @@ def test_definitions_are_written_where_they_are_referred_to() -> None:
     assert inline_references(schema) == fields(home=address, work=address)
 
 
-def test_definitions_of_older_drafts_are_written_out_too() -> None:
+def test_definitions_of_older_drafts_are_inlined_too() -> None:
     schema = {**fields(a={"$ref": "#/definitions/A"}), "definitions": {"A": TEXT}}
     assert inline_references(schema) == fields(a=TEXT)
 
 
-def test_a_reference_may_lead_anywhere_in_the_schema() -> None:
+def test_a_reference_may_point_anywhere_in_the_schema() -> None:
     schema = fields(a=TEXT, b={"$ref": "#/properties/a"}, c={"$ref": "#/properties/a~1%62/items"})
     schema["properties"]["a/b"] = {"type": "array", "items": {"type": "null"}}
     assert inline_references(schema)["properties"]["b"] == TEXT
@@ -52,7 +52,7 @@ def test_the_schema_itself_is_never_changed() -> None:
     assert schema == before
 
 
-def test_what_describes_a_reference_describes_what_it_leads_to() -> None:
+def test_a_description_beside_a_reference_is_added_to_its_target() -> None:
     definition = {"type": "string", "description": "any city"}
     schema = {**fields(a={"$ref": "#/$defs/City", "description": "where to"}), "$defs": {"City": definition}}
     assert inline_references(schema) == fields(a={"type": "string", "description": "where to"})
@@ -63,7 +63,7 @@ def test_constraints_beside_a_reference_are_added_to_the_definitions() -> None:
     assert inline_references(schema) == fields(a={"type": "string", "minLength": 1, "maxLength": 3})
 
 
-def test_constraints_that_would_change_the_definitions_meaning_are_asked_beside_it() -> None:
+def test_constraints_that_would_change_the_definitions_meaning_are_combined_with_all_of() -> None:
     definition = fields(x=TEXT)
     beside = {"properties": {"y": TEXT}, "additionalProperties": False}
     schema = {**fields(a={"$ref": "#/$defs/A", **beside}), "$defs": {"A": definition}}
@@ -75,7 +75,7 @@ def test_boolean_schemas_stay() -> None:
     assert inline_references(schema) == fields(a=True, b=False, c=True)
 
 
-def test_a_definition_that_contains_itself_stays_and_no_other_does() -> None:
+def test_only_a_recursive_definition_stays() -> None:
     schema = {
         **fields(tree={"$ref": "#/$defs/Node"}, size={"$ref": "#/$defs/Size"}),
         "$defs": {"Node": NODE, "Size": {"type": "integer"}, "Unused": TEXT},
@@ -86,7 +86,7 @@ def test_a_definition_that_contains_itself_stays_and_no_other_does() -> None:
     }
 
 
-def test_of_definitions_that_contain_each_other_one_stays() -> None:
+def test_one_of_two_mutually_recursive_definitions_stays() -> None:
     schema = {
         **fields(a={"$ref": "#/$defs/A"}, b={"$ref": "#/$defs/B"}),
         "$defs": {"A": fields(b={"$ref": "#/$defs/B"}), "B": {"type": "array", "items": {"$ref": "#/$defs/A"}}},
@@ -119,7 +119,7 @@ def test_an_id_inside_a_definition_is_what_references_in_it_are_relative_to() ->
     assert inline_references(schema) == fields(a=null, b=null, x=TEXT)
 
 
-def test_an_anchor_leads_where_it_stands() -> None:
+def test_an_anchor_refers_to_the_schema_it_is_in() -> None:
     schema = {**fields(a={"$ref": "#city"}), "$defs": {"C": {"$anchor": "city", "type": "string"}}}
     assert inline_references(schema) == fields(a=TEXT)
 
@@ -132,7 +132,7 @@ def test_a_part_that_refers_to_its_own_id_becomes_a_definition() -> None:
     assert valid(made, {"a": {"below": {"below": {}}}}) and not valid(made, {"a": {"below": {"below": 5}}})
 
 
-def test_names_and_values_that_look_like_references_are_none() -> None:
+def test_names_and_values_that_look_like_references_are_not_resolved() -> None:
     schema = {
         "type": "object",
         "properties": {"$ref": TEXT, "$defs": {"enum": [{"$ref": "#/nowhere"}]}, "x": {"default": {"$ref": "no"}}},
@@ -144,7 +144,7 @@ def test_names_and_values_that_look_like_references_are_none() -> None:
     "reference", ["#/$defs/B", "#/required", "#/properties/a/0", "https://example.org/x.json", "#nowhere", 5, None, [1]]
 )
 @pytest.mark.parametrize("dialect", [inline_references, to_strict_schema])
-def test_a_reference_that_leads_to_no_schema_is_refused(dialect: Any, reference: Any) -> None:
+def test_a_reference_without_a_target_is_refused(dialect: Any, reference: Any) -> None:
     with pytest.raises(ToolDefinitionError, match=r"the reference .* points to no schema"):
         dialect({**fields(a={"$ref": reference}), "$defs": {"A": TEXT}})
 
@@ -155,7 +155,7 @@ def test_a_dynamic_reference_is_refused(keyword: str) -> None:
         inline_references(fields(a={keyword: "#node"}))
 
 
-def test_a_circle_of_references_comes_to_an_end() -> None:
+def test_a_cycle_of_references_is_resolved() -> None:
     circle = {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}
     assert inline_references({"$ref": "#", "$defs": circle}) == {}
     assert inline_references({**fields(a={"$ref": "#/$defs/A"}), "$defs": circle})["$defs"] == {
@@ -165,7 +165,7 @@ def test_a_circle_of_references_comes_to_an_end() -> None:
         to_strict_schema({"$ref": "#/$defs/A", "$defs": circle})
 
 
-def test_references_that_would_grow_without_end_are_refused() -> None:
+def test_references_that_would_grow_too_large_are_refused() -> None:
     assert len(json.dumps(inline_references(bomb(8)))) > 10_000
     with pytest.raises(ToolDefinitionError, match="more than 10000 parts"):
         inline_references(bomb(64))
@@ -184,7 +184,9 @@ def test_a_schema_nested_too_deeply_is_refused(dialect: Any) -> None:
 
 @relaxed
 @given(documents(), st.data())
-def test_a_value_fits_the_inlined_schema_exactly_if_it_fits_the_schema(schema: Any, data: st.DataObject) -> None:
+def test_a_value_is_valid_under_the_inlined_schema_exactly_if_it_is_under_the_original(
+    schema: Any, data: st.DataObject
+) -> None:
     made = inline_references(schema)
     value = data.draw(values(schema, schema) | JSON)
     assert "$ref" not in keywords(made)

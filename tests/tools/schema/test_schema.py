@@ -69,7 +69,7 @@ def test_a_function_of_no_parameters_takes_an_empty_object() -> None:
     assert schema(now) == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def test_the_schema_is_made_of_the_annotations() -> None:
+def test_the_schema_comes_from_the_annotations() -> None:
     def find(city: str, days: int, exact: bool, near: list[float], unit: Unit, size: Literal["s", "l"]) -> str:
         return ""
 
@@ -87,7 +87,7 @@ def test_the_schema_is_made_of_the_annotations() -> None:
     assert made["properties"]["size"]["enum"] == ["s", "l"]
 
 
-def test_the_schema_has_no_titles_made_of_names() -> None:
+def test_the_schema_has_no_generated_titles() -> None:
     def find(city: str, unit: Unit, place: Place, point: Point, box: Box) -> str:
         return ""
 
@@ -105,7 +105,7 @@ def test_models_dataclasses_and_typed_dicts_are_nested() -> None:
     assert "$defs" in schema(show)
 
 
-def test_what_has_a_default_or_may_be_none_is_not_required() -> None:
+def test_a_parameter_with_a_default_or_that_may_be_none_is_not_required() -> None:
     def find(city: str, days: int = 3, unit: str | None = None, tag: Optional[str] = "x") -> str:  # noqa: UP045
         return ""
 
@@ -117,7 +117,7 @@ def test_what_has_a_default_or_may_be_none_is_not_required() -> None:
     assert FunctionToolCallback(absent).call('{"city": "Bonn"}') == '["Bonn",null,3]'
 
 
-def test_tool_param_says_whether_and_what() -> None:
+def test_tool_param_sets_required_and_description() -> None:
     def find(
         city: Annotated[str, ToolParam(description="Name of the city", required=False)],
         days: Annotated[int, ToolParam(description="How many", required=True)] = 3,
@@ -135,7 +135,7 @@ def test_tool_param_says_whether_and_what() -> None:
     assert FunctionToolCallback(find).call('{"days": 1}') == "None 1"
 
 
-def test_constraints_hold_and_are_told_to_the_model() -> None:
+def test_constraints_are_enforced_and_in_the_schema() -> None:
     def find(days: Annotated[int, Field(ge=1, le=5)]) -> str:
         return ""
 
@@ -187,7 +187,7 @@ def test_a_tool_context_is_a_read_only_mapping_that_knows_its_call() -> None:
     assert context == values
 
 
-def test_values_are_read_in_the_lax_way_of_json() -> None:
+def test_values_are_validated_in_lax_mode() -> None:
     def find(days: int, at: datetime, unit: Unit) -> str:
         return ""
 
@@ -204,7 +204,7 @@ def test_problems_are_named_by_field_without_their_values() -> None:
     assert MARKER not in told
 
 
-def test_at_most_ten_problems_are_told() -> None:
+def test_at_most_ten_problems_are_listed() -> None:
     def find(numbers: list[int]) -> str:
         return ""
 
@@ -264,7 +264,7 @@ def test_an_object_that_can_be_called_is_a_tool_when_it_is_named() -> None:
     assert made.call('{"city": "Bonn"}') == "Bonn 3"
 
 
-def test_a_definition_of_ones_own_is_what_the_model_is_told() -> None:
+def test_a_custom_definition_is_sent_to_the_model() -> None:
     def find(city: str) -> str:
         return city
 
@@ -281,7 +281,7 @@ def test_a_definition_of_ones_own_is_what_the_model_is_told() -> None:
         json.dumps
     )
 )
-def test_any_text_is_bound_or_refused_and_nothing_else(text: str) -> None:
+def test_any_text_is_accepted_or_raises_invalid_arguments(text: str) -> None:
     def find(city: str, days: int = 3) -> str:
         return ""
 
@@ -295,9 +295,7 @@ def test_any_text_is_bound_or_refused_and_nothing_else(text: str) -> None:
 
 @relaxed
 @given(st.text(), st.integers(), st.lists(st.booleans()), st.dictionaries(st.text(), st.integers()))
-def test_what_fits_the_schema_arrives_unchanged(
-    text: str, number: int, flags: list[bool], table: dict[str, int]
-) -> None:
+def test_valid_arguments_arrive_unchanged(text: str, number: int, flags: list[bool], table: dict[str, int]) -> None:
     def take(text: str, number: int, flags: list[bool], table: dict[str, int]) -> str:
         return ""
 
@@ -306,7 +304,7 @@ def test_what_fits_the_schema_arrives_unchanged(
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_what_json_does_not_have_is_no_number(number: str) -> None:
+def test_numbers_that_json_does_not_have_are_refused(number: str) -> None:
     def weigh(kilos: float, of: str = "") -> str:
         return f"{kilos} of {of}"
 

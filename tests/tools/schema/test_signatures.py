@@ -193,7 +193,7 @@ def test_b137_a_parameter_of_any_object_is_ordinary_input() -> None:
     assert made(show).call('{"what": {"a": [1]}}', ToolContext({"user": "ann"})) == "{'a': [1]}"
 
 
-def test_a_list_of_contexts_is_no_context() -> None:
+def test_a_list_of_contexts_is_not_a_context() -> None:
     def show(contexts: list[ToolContext]) -> str:
         return ""
 
@@ -201,7 +201,7 @@ def test_a_list_of_contexts_is_no_context() -> None:
         made(show)
 
 
-def test_a_kind_of_context_is_injected_too() -> None:
+def test_a_subclass_of_tool_context_is_injected_too() -> None:
     class Own(ToolContext):
         """One of the application's."""
 
@@ -221,7 +221,7 @@ def of_any_number(*contexts: ToolContext) -> str:
 
 
 @pytest.mark.parametrize("function", [by_position, of_any_number])
-def test_a_context_that_cannot_be_given_by_name_is_refused(function: Any) -> None:
+def test_a_context_that_cannot_be_passed_by_name_is_refused(function: Any) -> None:
     with pytest.raises(ToolDefinitionError, match="its ToolContext must be a named parameter"):
         made(function)
 
@@ -239,7 +239,7 @@ def test_b139_a_supplier_needs_no_input_and_a_consumer_gives_no_output() -> None
     assert (made(consume).call('{"text": "hi"}'), heard) == ("Done", ["hi"])
 
 
-def test_iterators_of_every_kind_are_read_out() -> None:
+def test_iterators_of_every_kind_are_read() -> None:
     def numbers(up_to: int) -> Iterator[int]:
         yield from range(up_to)
 
@@ -253,17 +253,17 @@ def test_iterators_of_every_kind_are_read_out() -> None:
 
 
 @pytest.mark.parametrize("function", [os.getcwd, "a b".split], ids=["getcwd", "split"])
-def test_a_builtin_whose_parameters_python_tells_is_a_tool(function: Any) -> None:
+def test_a_builtin_with_a_readable_signature_is_a_tool(function: Any) -> None:
     assert made(function).call("{}") in (os.getcwd(), '["a","b"]')
 
 
 @pytest.mark.parametrize("function", [len, math.hypot, max, str.upper], ids=lambda each: str(each.__name__))
-def test_a_builtin_that_takes_no_names_is_refused(function: Any) -> None:
+def test_a_builtin_with_positional_parameters_is_refused(function: Any) -> None:
     with pytest.raises(ToolDefinitionError, match=f"{function.__name__} cannot be a tool"):
         made(function)
 
 
-def test_a_class_is_made_from_its_constructors_arguments() -> None:
+def test_a_class_is_a_tool_with_its_constructors_arguments() -> None:
     @dataclass
     class Point:
         x: int
@@ -283,7 +283,7 @@ def test_a_class_is_made_from_its_constructors_arguments() -> None:
 # What is not asked of the model.
 
 
-def test_what_a_partial_has_given_is_neither_asked_for_nor_told() -> None:
+def test_arguments_that_a_partial_binds_are_neither_required_nor_in_the_schema() -> None:
     def send(to: str, key: str, text: str = "") -> str:
         return f"{to} {key} {text}"
 
@@ -296,12 +296,12 @@ def test_what_a_partial_has_given_is_neither_asked_for_nor_told() -> None:
     assert caught.value.problems == "key: is not a known field"
 
 
-def test_a_partial_may_give_the_context() -> None:
+def test_a_partial_may_bind_the_context() -> None:
     callback = made(functools.partial(with_context, context=ToolContext({"user": "eve"})))
     assert callback.call('{"city": "Bonn"}', ToolContext({"user": "ann"})) == "eve Bonn 3"
 
 
-def test_a_signature_that_a_decorator_has_made_is_what_counts() -> None:
+def test_a_signature_set_by_a_decorator_is_used() -> None:
     def give(**kwargs: Any) -> str:
         return str(kwargs)
 
@@ -313,7 +313,7 @@ def test_a_signature_that_a_decorator_has_made_is_what_counts() -> None:
 # Annotations.
 
 
-def test_an_annotation_of_the_result_need_not_be_there() -> None:
+def test_the_return_annotation_is_optional_and_need_not_resolve() -> None:
     def find(city: str) -> Nowhere:
         return city
 
@@ -351,7 +351,7 @@ def test_an_annotation_that_cannot_be_read_is_refused_by_the_functions_name(func
 
 
 @pytest.mark.parametrize("annotation", [5, "int", [int], object(), Callable[[], int], type(sys)], ids=stable_id)
-def test_an_annotation_that_misleads_is_refused_or_read(annotation: Any) -> None:
+def test_a_misleading_annotation_is_refused_or_resolved(annotation: Any) -> None:
     def find(city: Any) -> str:
         return repr(city)
 
@@ -363,7 +363,7 @@ def test_an_annotation_that_misleads_is_refused_or_read(annotation: Any) -> None
             made(find)
 
 
-def test_missing_annotations_take_anything_and_may_have_defaults() -> None:
+def test_parameters_without_annotations_accept_anything_and_may_have_defaults() -> None:
     def find(city, days=3):  # type: ignore[no-untyped-def]
         return [city, days]
 

@@ -108,7 +108,7 @@ def outcome(tool: ToolCallback, text: str) -> BoundArguments | InvalidArguments:
 @relaxed
 @given(VALUES.map(json.dumps) | st.text(), st.lists(WRAPPED, max_size=4))
 @example('{"size": 0}', [])
-def test_whatever_a_model_writes_fits_or_is_told_why_not(text: str, wrapping: list[Callable[[str], str]]) -> None:
+def test_any_arguments_are_valid_or_refused_with_a_reason(text: str, wrapping: list[Callable[[str], str]]) -> None:
     for wrap in wrapping:
         text = wrap(text)
     for tool in TOOLS:
@@ -127,7 +127,7 @@ def test_whatever_a_model_writes_fits_or_is_told_why_not(text: str, wrapping: li
 @relaxed
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 @example({"text": [MARKER], "count": MARKER})
-def test_no_value_is_quoted_in_what_the_model_is_told(given: dict[str, Any]) -> None:
+def test_no_problem_quotes_a_value(given: dict[str, Any]) -> None:
     for tool in TOOLS:
         result = outcome(tool, json.dumps(given))
         if isinstance(result, InvalidArguments) and MARKER not in str(_keys(given)):
@@ -170,14 +170,14 @@ def _keys(value: Any) -> list[str]:
         pytest.param("{" + "".join(f'"{index}": null, ' for index in range(3_000)) + '"a": 1}', id="many fields"),
     ],
 )
-def test_outlandish_arguments_fit_or_are_told_why_not(text: str) -> None:
+def test_unusual_arguments_are_valid_or_refused_with_a_reason(text: str) -> None:
     for tool in TOOLS:
         result = outcome(tool, text)
         if isinstance(result, InvalidArguments):
             assert 0 < len(result.problems) < 5_000
 
 
-def test_a_field_given_twice_counts_as_given_last() -> None:
+def test_the_last_value_of_a_repeated_field_is_used() -> None:
     for kind in KINDS:
         assert isinstance(outcome(note(kind), '{"text": true, "text": "x"}'), BoundArguments)
         refused = outcome(note(kind), '{"text": "x", "text": true}')
@@ -186,14 +186,14 @@ def test_a_field_given_twice_counts_as_given_last() -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_what_is_no_json_number_is_no_json_for_a_schema(number: str) -> None:
+def test_numbers_that_json_does_not_have_are_invalid_json_for_a_schema(number: str) -> None:
     tool = Own(len, ToolMetadata(), {"type": "object", "properties": {"x": {"type": "number"}}})
     result = outcome(tool, f'{{"x": {number}}}')
     assert isinstance(result, InvalidArguments)
     assert result.problems.startswith("arguments: not valid JSON: ")
 
 
-def test_a_validator_that_fails_in_its_own_way_is_the_tools_failure() -> None:
+def test_a_validators_own_exception_is_the_tools_failure() -> None:
     model = ScriptedChatModel([ToolCall("odd", {"size": 1}), "done"])
     (result,) = ChatClient(model, tools=[odd]).prompt("?").call().tool_results
     assert (result.outcome, result.error_type) == ("error", "ZeroDivisionError")
@@ -205,7 +205,7 @@ def test_a_validator_that_fails_in_its_own_way_is_the_tools_failure() -> None:
 @relaxed
 @given(VALUES.map(json.dumps) | st.text())
 @pytest.mark.parametrize("mode", ["call", "acall"])
-def test_whatever_a_model_asks_for_it_gets_an_answer(mode: str, text: str) -> None:
+def test_every_requested_call_gets_an_answer(mode: str, text: str) -> None:
     calls = [
         ToolCall(name, text) for name in ("nothing", "odd", "any_types", "any_value", "note", "invented", text or "x")
     ]
@@ -224,7 +224,7 @@ def test_whatever_a_model_asks_for_it_gets_an_answer(mode: str, text: str) -> No
     ["[" * 100_000, '{"text":' * 100_000, "1" * 10_000, '"\\ud800"', '{"a": "\ud800"}'],
     ids=lambda text: text[:12],
 )
-def test_outlandish_arguments_get_an_answer(mode: str, text: str) -> None:
+def test_unusual_arguments_get_an_answer(mode: str, text: str) -> None:
     model = ScriptedChatModel([[ToolCall("nothing", text), ToolCall("note", text)], "done"])
     response = run(mode, ChatClient(model, tools=[nothing, note("own")]).prompt("?"))
     assert [each.decision for each in response.tool_results] == ["invalid_arguments"] * 2

@@ -33,7 +33,7 @@ def read_in_silence(text: str) -> Docstring:
         "Find.\n\n:param  '\\d'  x : Where.\n:param '\\d' :",
     ],
 )
-def test_types_and_mistakes_in_a_docstring_are_no_news(text: str) -> None:
+def test_types_and_mistakes_in_a_docstring_cause_no_warning(text: str) -> None:
     assert set(read_in_silence(text).parameters) == {"x"}
 
 
@@ -63,7 +63,7 @@ PIECES = (
 
 @relaxed
 @given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join))
-def test_any_text_can_be_read_and_is_read_in_silence(text: str) -> None:
+def test_any_docstring_is_parsed_without_a_warning(text: str) -> None:
     said = read_in_silence(text)
     for line in (*said.description.split("\n\n"), *said.parameters.values()):
         assert line == " ".join(line.split())
@@ -94,6 +94,8 @@ types = st.sampled_from(["int", "list[str]", "dict[str, int]", "str, optional", 
     types,
     st.sampled_from(["\n", "\n\n"]),
 )
-def test_what_is_written_in_a_style_is_read_again(title: str, described: dict[str, str], type: str, gap: str) -> None:
+def test_a_docstring_written_in_a_style_is_parsed_back(
+    title: str, described: dict[str, str], type: str, gap: str
+) -> None:
     written = "".join(WRITTEN[title](name, type, description) for name, description in described.items())
     assert read_in_silence(f"Find.{gap}{title}{written}") == Docstring("Find.", described)
