@@ -1,4 +1,4 @@
-"""What cannot be used is refused where it is given, by the name of the argument and with what is accepted."""
+"""Invalid arguments are refused where they are passed, with the name of the argument and the accepted values."""
 
 from __future__ import annotations
 

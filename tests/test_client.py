@@ -1,6 +1,6 @@
-"""The client: what a request is assembled of, and what it refuses.
+"""The client: how it assembles a request, and what it refuses.
 
-Providers and names in `tools=` have tests of their own. B079 speaks of tools that options carry; here they never do,
+Providers and names in `tools=` have separate tests. B079 speaks of tools that options carry; here they never do,
 and B080, B081 and B083 are what is left without. B075 in part: None is a value like any other in a tool context.
 """
 
@@ -54,7 +54,7 @@ def subtract(a: int, b: int) -> int:
 
 
 class Calculator:
-    """Two tools and a method that is none."""
+    """Two tools and a method that is not a tool."""
 
     @tool
     def multiply(self, a: int, b: int) -> int:
@@ -332,7 +332,7 @@ def test_requests_and_responses_created_by_hand_have_separate_contexts() -> None
 
 
 class Remembering(Advisor):
-    """Answers by itself, and keeps what it learned in the response's context, where it looks first."""
+    """Answers itself from the context of the request, and stores what it learned in the response's context."""
 
     name, order = "remembering", 100
 

@@ -1,4 +1,4 @@
-"""What can be copied and pickled: clients and models as themselves, responses with all that they say."""
+"""Copying and pickling: clients and models are copied as themselves, responses with all their data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MODELS = (
 
 
 class Coded(Exception):
-    """An exception that cannot be read from a pickle: its constructor takes something else."""
+    """An exception that cannot be unpickled: its constructor takes other arguments."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(f"{code} {words}")
@@ -115,7 +115,7 @@ def test_a_deep_copy_of_a_client_is_the_client(telemetry: Telemetry) -> None:
 
 @dataclasses.dataclass
 class State:
-    """What an application keeps, and turns into a dictionary."""
+    """The state of an application, which it converts to a dictionary."""
 
     client: ChatClient
     response: ChatClientResponse
@@ -130,7 +130,7 @@ def test_a_state_with_a_client_and_a_response_can_be_turned_into_a_dictionary() 
 
 
 def told(response: ChatClientResponse) -> dict[str, Any]:
-    """Return all that a response says, but for what belongs to the process."""
+    """Return all data of a response except what belongs to the process."""
     names = [each.name for each in dataclasses.fields(response)]
     found = {name: getattr(response, name) for name in names if name not in ("run", "offered", "tool_results")}
     found |= {name: getattr(response, name) for name in ("content", "text", "run_id", "trace_id", "conversation_id")}

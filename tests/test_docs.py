@@ -1,6 +1,6 @@
-"""Every block of Python in the README and in the docs runs as it stands, the blocks of a page one after the other.
+"""Every block of Python in the README and in the docs runs unchanged, the blocks of a page in order.
 
-So does each line of the blocks of shell that are headed `sh run`; one that is to fail says how: `# exits with 1`.
+So does each line of the shell blocks headed `sh run`; a line that must fail has the comment `# exits with 1`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(line, status):
 
 
 def script(page: Path) -> str:
-    """Return the blocks of a page as one script whose line numbers are those of the page."""
+    """Return the blocks of a page as one script with the line numbers of the page."""
     text = page.read_text()
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):
@@ -44,13 +44,13 @@ def script(page: Path) -> str:
 
 
 def shell_line(line: str) -> str:
-    """Return Python that runs a line of the shell, which must end as the comment at its end says, else with 0."""
+    """Return Python code that runs a shell line and checks its exit status: that of its comment, else 0."""
     status = EXIT_STATUS.search(line)
     return f"__import__('shell').run({line!r}, {0 if status is None else int(status.group(1))})"
 
 
 def weather_service(request: Received) -> Reply:
-    """Answer like a model that looks the weather up first."""
+    """Answer like a model that first looks up the weather."""
     if any(message["role"] == "tool" for message in request.json()["messages"]):
         delta, reason = {"content": "It is sunny."}, "stop"
     else:

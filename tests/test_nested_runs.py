@@ -1,4 +1,4 @@
-"""A run that begins inside of another one knows it, and what it uses counts there as well."""
+"""A run that begins inside another run has its id, and its usage counts there too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE = Usage(input_tokens=10, output_tokens=5)
 
 
 class Metered(ScriptedChatModel):
-    """Reports `ONE` for every answer."""
+    """Reports the usage `ONE` for every answer."""
 
     def call(self, request: Any) -> ChatResponse:
         return super().call(request).replace(usage=ONE)
@@ -48,7 +48,7 @@ def times(number: int) -> Usage:
 
 
 def asking(inner: ChatClient, mode: str = "call", name: str = "ask") -> Any:
-    """A tool that asks another agent: blocking, in a stream, or on asyncio."""
+    """A tool that runs another agent: blocking, streaming, or under asyncio."""
 
     def ask() -> str:
         """Ask another agent."""

@@ -1,4 +1,4 @@
-"""How the package is put together: what is public, which way imports point, and who may import and spell what."""
+"""The structure of the package: public names, the direction of imports, and which modules may import or spell what."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes that run, those under `if TYPE_CHECKING` left out."""
+    """All nodes that run, without those under `if TYPE_CHECKING`."""
     for child in ast.iter_child_nodes(node):
         if is_type_checking(child):
             yield from (below for other in getattr(child, "orelse", []) for below in [other, *running_nodes(other)])
@@ -91,7 +91,7 @@ def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports_of(path: Path) -> set[str]:
-    """The full dotted names of what a module imports, wherever in it."""
+    """The full dotted names of everything that a module imports, anywhere in it."""
     found = set()
     for node in running_nodes(tree_of(path)):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What an application says of a run stands on its span, its events and its audit records, and nowhere else."""
+"""The attributes of a run are on its span, its events and its audit records, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects do in forked children, and what is done when a process ends, whatever kind of process it is."""
+"""Objects in forked children, and exit handlers in every kind of process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids sort by time, and tell it."""
+"""Ids sort by time and contain it."""
 
 from __future__ import annotations
 

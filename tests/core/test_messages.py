@@ -1,4 +1,4 @@
-"""Messages are immutable values that go to JSON and back, and whose `repr` shows shape and never content."""
+"""Messages are immutable values that go to JSON and back, and whose `repr` shows sizes and never content."""
 
 from __future__ import annotations
 

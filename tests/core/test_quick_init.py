@@ -27,7 +27,7 @@ class Plain:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class Quick(Plain):
-    """The same, with a field more."""
+    """The same with an additional field."""
 
     own: float = 0.5
 

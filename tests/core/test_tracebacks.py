@@ -1,4 +1,4 @@
-"""What a traceback shows: a script's own frames, and few of the package's."""
+"""Tracebacks show a script's own frames and few frames of the package."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def shown_by(path: Path, mode: str, **environment: str) -> list[str]:
 
 
 def frames_of_others(lines: list[str]) -> list[str]:
-    """Return the lines of a traceback but for those of frames of the script."""
+    """Return the lines of a traceback except those of the script's frames."""
     others, is_own = [], False
     for line in lines:
         if line.startswith("  File "):
@@ -114,7 +114,7 @@ def quotient(a: int, b: int) -> float:
 
 
 class Failing(Advisor):
-    """Fails itself, because of what comes from further in."""
+    """Raises an error caused by one from an inner advisor."""
 
     name, order = "failing", 200
 
@@ -166,7 +166,7 @@ def test_the_frames_of_a_library_stay() -> None:
 
 @dataclass(frozen=True)
 class Frozen(Exception):
-    """Lets nobody set an attribute, its traceback included."""
+    """Forbids setting attributes, including its traceback."""
 
     code: int
 

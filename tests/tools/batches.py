@@ -1,4 +1,4 @@
-"""A client whose model asks for one batch of tools, tools that get stuck in it, and what the telemetry told of it."""
+"""A client whose model asks for one batch of tools, tools that get stuck in it, and the telemetry of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def client_of(
     manager: ToolCallingManager | None = None,
     **settings: Any,
 ) -> ChatClient:
-    """A client whose model asks for `calls` at once and then says done."""
+    """A client whose model requests `calls` in one answer and then answers done."""
     turn = [ToolCall(call) if isinstance(call, str) else call for call in calls]
     return ChatClient(
         ScriptedChatModel([turn, "done"]),
@@ -55,7 +55,7 @@ def client_of(
 
 
 def function_tool(function: Callable[..., Any], **metadata: Any) -> FunctionToolCallback:
-    """The tool `function` is, with what the loop is told of it."""
+    """Return the function as a tool, with settings for the loop."""
     name = getattr(function, "__name__", "partial")
     return FunctionToolCallback(function, name=name, metadata=ToolMetadata(**metadata))
 
@@ -67,7 +67,7 @@ def attributes(telemetry: Telemetry, span: str = "execute_tool") -> list[dict[st
 
 
 def recorded(telemetry: Telemetry, metric: str) -> float:
-    """What was recorded of a metric: the sum of a counter, the number of records of a histogram."""
+    """The recorded value of a metric: the sum of a counter, the number of measurements of a histogram."""
     data = telemetry.reader.get_metrics_data()
     metrics = [
         each
@@ -81,7 +81,7 @@ def recorded(telemetry: Telemetry, metric: str) -> float:
 
 @contextmanager
 def nothing_logged() -> Iterator[None]:
-    """Assert that neither asyncio nor `concurrent.futures` complains, at the latest when the garbage is collected."""
+    """Assert that neither asyncio nor `concurrent.futures` logs anything, even when garbage is collected."""
     complaints = Complaints()
     loggers = [logging.getLogger(name) for name in ("asyncio", "concurrent.futures")]
     for logger in loggers:
@@ -98,7 +98,7 @@ def nothing_logged() -> Iterator[None]:
 
 
 class Stuck:
-    """A blocking tool that is under way until it is released, and then returns "late" or raises."""
+    """A blocking tool that runs until it is released, and then returns "late" or raises."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -118,7 +118,7 @@ class Stuck:
         return "late"
 
     def ends(self) -> None:
-        """Let it end, its threads with it."""
+        """Release it and its threads."""
         self.release.set()
         for thread in {*self.threads} - {threading.current_thread()}:
             thread.join(PATIENCE)
@@ -126,7 +126,7 @@ class Stuck:
 
 
 class Stubborn:
-    """An async tool that goes on, however often it is cancelled, until it is released, and then raises."""
+    """An async tool that ignores cancellation until it is released, and then raises."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -145,7 +145,7 @@ class Stubborn:
         raise LookupError(MARKER)
 
     def ends(self) -> None:
-        """Let it end; from any thread but its loop's."""
+        """Release it, from any thread except its loop's."""
         for step in (self._release, asyncio.sleep, asyncio.sleep):
             asyncio.run_coroutine_threadsafe(step(0), self.loop).result(PATIENCE)
 
@@ -154,7 +154,7 @@ class Stubborn:
 
 
 class Custom:
-    """A tool of the user's own, with a time-out."""
+    """A custom tool with a time-out."""
 
     definition = ToolDefinition(name="stuck")
 
@@ -181,7 +181,7 @@ class AsyncCustom(Custom):
 
 
 def stuck_tool(kind: str, stuck: Stuck, **metadata: Any) -> Any:
-    """A tool of some kind, named `stuck`, that never ends of itself."""
+    """A tool of the given kind, named `stuck`, that never finishes by itself."""
 
     async def coroutine() -> None:
         await asyncio.Event().wait()
@@ -222,14 +222,14 @@ KINDS = (
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Return when `condition` holds."""
+    """Wait until `condition` holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it never holds"
 
 
 async def turns(number: int = 10) -> None:
-    """Let the event loop go round some times."""
+    """Let the event loop run several iterations."""
     for _ in range(number):
         await asyncio.sleep(0)
 

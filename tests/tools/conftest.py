@@ -1,4 +1,4 @@
-"""What the tests of tools are given."""
+"""Fixtures of the tests of tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """What is logged of schemas: warnings of the module's, without a traceback."""
+    """The log of schemas: warnings of the module, without a traceback."""
     caplog.set_level(logging.DEBUG)
     yield caplog
     assert all(each.levelno == logging.WARNING and each.exc_info is None for each in caplog.records)

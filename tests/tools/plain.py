@@ -1,4 +1,4 @@
-"""Tools as plain as can be, and what becomes of calls to them in the loop."""
+"""Minimal tools, and the results of calls to them in the loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def whoami(context: ToolContext) -> str:
 
 
 class Own:
-    """A tool made without the package's help."""
+    """A tool that implements the protocol itself."""
 
     def __init__(self, name: str = "own", return_direct: bool = False, answer: Any = None) -> None:
         self.definition = ToolDefinition(name=name)

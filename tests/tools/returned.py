@@ -1,4 +1,4 @@
-"""What tools return, and how it reads."""
+"""Values that tools return, and the text that the model reads."""
 
 from __future__ import annotations
 

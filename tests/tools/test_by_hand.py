@@ -1,4 +1,4 @@
-"""Calls that are executed by hand meet the rules of the loop: limits, ids, advisors, approvals."""
+"""Calls that are executed by hand follow the rules of the loop: limits, ids, advisors, approvals."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_an_approval_for_an_unknown_call_raises_and_no_tool_runs(how: str) -> No
 
 
 class Guard(Advisor):
-    """Denies what it does not like, and notes that it was asked."""
+    """Denies some calls, and records that it was called."""
 
     def __init__(self, name: str, order: int, seen: list[str], denied: str = "") -> None:
         self.name, self.order, self._seen, self._denied = name, order, seen, denied

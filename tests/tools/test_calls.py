@@ -1,4 +1,4 @@
-"""What becomes of the calls of one answer: their order, their arguments, their results."""
+"""The calls of one answer: their order, their arguments, their results."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_value_that_json_cannot_represent_fails_the_tool_and_not_the_run(mode:
 @pytest.mark.parametrize("where", ["result", "error", "arguments"])
 def test_a_text_that_utf8_cannot_encode_is_sent_stored_and_traced(mode: str, where: str) -> None:
     def path() -> str:
-        """Return a file name that is no UTF-8, as `os.fsdecode` gives it."""
+        """Return a file name that is not UTF-8, as `os.fsdecode` returns it."""
         return "file-\udcff"
 
     def missing() -> str:

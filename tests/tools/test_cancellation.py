@@ -1,4 +1,4 @@
-"""Whoever stops waiting for a run, its tools are told and nothing is left behind."""
+"""However a run is cancelled, its tools are notified and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stuck() -> Iterator[Stuck]:
 
 
 class Waiting:
-    """An async tool that waits for ever; it notes how it left."""
+    """An async tool that waits forever; it records how it ended."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -200,7 +200,7 @@ def test_a_run_may_be_cancelled_at_any_moment(async_mode: str, timeout: float | 
 def test_a_run_whose_coroutine_is_closed_cancels_its_tools(
     batch: list[str], timeout: float | None, loop: str, telemetry: Telemetry
 ) -> None:
-    """As Python does to a task that nobody holds: GeneratorExit, and nothing can be awaited any more."""
+    """As Python does to an unreferenced task: it raises GeneratorExit, after which nothing can be awaited."""
     stuck, waiting = Stuck(LookupError(MARKER)), Waiting()
     tools = [function_tool(stuck.stuck, timeout=timeout), function_tool(waiting.waiting, timeout=timeout)]
     coroutine = client_of(batch, tools, telemetry).prompt("?").acall()
@@ -227,7 +227,7 @@ def test_a_run_whose_coroutine_is_closed_cancels_its_tools(
 
 
 class Interrupted(Stuck):
-    """A tool that is interrupted in the main thread once `others` are under way beside it."""
+    """A tool that is interrupted in the main thread once the `others` have started."""
 
     def __init__(self, error: Exception | None = None, others: int = 1) -> None:
         super().__init__(error)
@@ -263,7 +263,7 @@ def test_an_interrupt_in_one_tool_ends_the_run_at_once_and_cancels_the_others(
 
 
 class Cleaning(Advisor):
-    """Calls `clean` after each tool call that was given up, and counts the clean-ups that ended."""
+    """Calls `clean` after each abandoned tool call, and counts the finished clean-ups."""
 
     name, order = "cleaning", 400
 

@@ -1,4 +1,4 @@
-"""How many tools run at once, which run alone, and in whose threads."""
+"""How many tools run at once, which run alone, and in which threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from traced_tools import ToolCall, ToolCallingManager, ToolErrors, ToolExecution
 
 
 class Meeting:
-    """A tool of which `size` must be under way before any goes on; `most` is how many ever were."""
+    """A tool of which `size` calls must run before any continues; `most` is the maximum that ran."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -115,7 +115,7 @@ def test_a_run_inside_a_tool_has_a_limit_of_its_own(mode: str, inner: str, telem
 
 
 class Order:
-    """Tools that write down when they begin and end: `a` and `b` meet, `alone` is sequential."""
+    """Tools that record when they start and finish: `a` and `b` meet, `alone` is sequential."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -248,7 +248,7 @@ def test_a_run_cancelled_before_its_later_waves_never_begins_them(async_mode: st
 
 
 class Threads:
-    """A tool that meets another one, and keeps the threads it ran in."""
+    """A tool that waits for its other calls, and records the threads it ran in."""
 
     def __init__(self, barrier: threading.Barrier) -> None:
         self.barrier = barrier

@@ -1,4 +1,4 @@
-"""What a tool returned, as the model reads it.
+"""The conversion of a tool's value into what the model reads.
 
 Numbers such as B145 are those of the reference behaviours this package is compared with.
 """
@@ -36,13 +36,13 @@ class Colour(Enum):
 
 
 class Plain(str, Enum):  # noqa: UP042
-    """An enumeration of text, made the old way."""
+    """An enumeration of texts that inherits from str."""
 
     RED = "red"
 
 
 class Person(BaseModel):
-    """A model with an alias and a serializer of its own."""
+    """A model with an alias and a custom serializer."""
 
     name: str
     born: date = Field(default=date(1815, 12, 10), alias="birthDate")
@@ -206,7 +206,7 @@ def test_bytes_in_a_pydantic_model_are_written_as_its_settings_say() -> None:
 
 
 class Failing(BaseModel):
-    """Its serializer quotes what it could not write."""
+    """Its serializer quotes the value in its error."""
 
     name: str = MARKER
 

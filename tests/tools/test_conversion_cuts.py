@@ -1,4 +1,4 @@
-"""What is cut, and says so: iterators of many items, and long texts."""
+"""What is cut, with a notice: iterators of many items, and long texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from traced_tools.core.messages import TextPart
 
 
 class Numbers:
-    """Counts, in blocking code and on asyncio, and tells what was taken and whether it was closed."""
+    """Counts, in blocking code and under asyncio, and records what was taken and whether it was closed."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -51,7 +51,7 @@ class Numbers:
         return collect(self.each()) if way == "collect" else asyncio.run(self._acollected())
 
     async def _acollected(self) -> Collected:
-        """Collect, and let nothing but the collecting itself close the iterator."""
+        """Collect; only the collecting itself may close the iterator."""
         items = self.aeach()
         found = await acollect(items)
         assert self.closed

@@ -1,4 +1,4 @@
-"""What a tool or its converter returned as bytes, images and parts, as the model gets it."""
+"""The conversion of bytes, images and parts, from a tool or its converter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@tool`, what may stand in `tools=`, and what a tool's value is to the model."""
+"""`@tool`, the values that `tools=` accepts, and the conversion of a tool's value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens around one tool call when tool, advice and error policy get in each other's way."""
+"""Conflicts between a tool, its advisors and the error policy in one call."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Fallback(Advisor):
     name, order = "fallback", 350
 
     async def advise_tool(self, call: Any, call_next: Any) -> Any:
-        """Ask the tool, and answer in its place when it fails."""
+        """Call the tool, and answer in its place if it fails."""
         result = await call_next(call)
         return result if result.ok else call.answered("from the cache")
 

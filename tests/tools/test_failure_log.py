@@ -1,4 +1,4 @@
-"""The log line of a tool that fails: once, without the exception's text, with its traceback where that is asked for."""
+"""The log line of a failing tool: once, without the exception's text, with a traceback if that is enabled."""
 
 from __future__ import annotations
 

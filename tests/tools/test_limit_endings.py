@@ -1,4 +1,4 @@
-"""How a limit ends a run, and where that can be seen: the response, the spans, the metrics."""
+"""How a limit ends a run, in the response, the spans and the metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNLIMITED = LoopLimits(
 
 
 class Clock:
-    """A clock that moves when it is told to."""
+    """A clock that moves on request."""
 
     def __init__(self) -> None:
         self.now = 0.0

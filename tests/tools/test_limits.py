@@ -1,4 +1,4 @@
-"""The limits of a run and the tally against them. How they end a run is in `test_limit_endings.py`."""
+"""The limits of a run and their tally. How they end a run is in `test_limit_endings.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Running the calls of an answer: in the loop and by hand.
 
-Of the reference's statements, the following have no meaning here or are deliberately different:
+Of the reference's statements, the following do not apply here or are deliberately different:
 
 - B087 (an answer without calls is an illegal state): it is a `ValueError`, as the argument is the caller's.
-- B099 (malformed arguments reach the tool): they are told to the model and never reach it (W-08, W-10).
+- B099 (malformed arguments reach the tool): the model reads an error and they never reach the tool (W-08, W-10).
 - B101 (several generations hold calls): an answer has one message.
 - B103, B104 (a generation for each direct result): the results of the last batch are one answer (W-36).
 - B105 (empty lists of responses or messages): nothing is converted, and a batch has a result for each call.

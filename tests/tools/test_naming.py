@@ -1,4 +1,4 @@
-"""The names that providers are told."""
+"""The names of tools that are sent to providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input schemas for servers that take one object at the root, and no choice of several."""
+"""Input schemas for servers that require one object at the root, not a union."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subclass of a callback overrides is what runs, in every mode."""
+"""The override of a callback's method runs in every mode."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LogsAcall(GuardsCall):
 
 
 class Own:
-    """A tool made without the package's help."""
+    """A tool that implements the protocol itself."""
 
     definition = ToolDefinition(name="double")
     metadata = ToolMetadata()
@@ -75,7 +75,7 @@ class OwnGuarded(Own):
 
 
 class Delegates:
-    """Guards a tool, and hands on all that it does not know itself, `acall` among it."""
+    """Wraps a tool, and delegates unknown attributes, including `acall`, with `__getattr__`."""
 
     def __init__(self, tool: Any) -> None:
         self._tool = tool
@@ -201,7 +201,7 @@ def test_a_call_without_a_text_parameter_is_refused_when_the_tool_is_created_or_
 
 
 class Wraps:
-    """Hands on a tool's definition and each call."""
+    """Passes on a tool's definition and each call."""
 
     def __init__(self, tool: FunctionToolCallback) -> None:
         self._tool = tool

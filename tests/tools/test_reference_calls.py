@@ -1,4 +1,4 @@
-"""Tools that other people published: the calls a benchmark takes for right run, and those that are not are told why."""
+"""Published tools: calls that a benchmark accepts run, and others get an error with the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INVALID, MENDED = 24, 3
 
 
 class Own:
-    """A tool that has only a JSON Schema, as one of a server has, and keeps what it is called with."""
+    """A tool with only a JSON Schema, like one of a server; it records its arguments."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self.definition = ToolDefinition(name=name, input_schema=schema)
@@ -50,7 +50,7 @@ class Own:
 
 
 class OfFunction(FunctionToolCallback):
-    """A function with only a JSON Schema, which keeps what it is called with."""
+    """A function with only a JSON Schema; it records its arguments."""
 
     def __init__(self, name: str, schema: dict[str, Any]) -> None:
         self.inputs: list[Any] = []
@@ -75,7 +75,7 @@ def execute(tools: list[Any], calls: list[ToolCall]) -> list[ToolResult]:
 
 
 def queries() -> Iterator[tuple[list[tuple[str, dict[str, Any]]], list[tuple[str, ReferenceCall]]]]:
-    """Each query's tools as (name, schema), and the calls that are right for it by name."""
+    """Each query's tools as (name, schema), and its correct calls by name."""
     tools = {tool["id"]: (tool["name"], tool["parameters"]) for tool in bfcl_tools()}
     asked = [query for query in bfcl_queries() if query.get("calls")]
     names = [name for query in asked for call in query["calls"] for name in call]
@@ -87,7 +87,7 @@ def queries() -> Iterator[tuple[list[tuple[str, dict[str, Any]]], list[tuple[str
 
 
 def wrong_fields(call: ReferenceCall) -> set[str]:
-    """The fields that the library's own validator complains of."""
+    """The fields that the library's own validator reports."""
     found: set[str] = set()
     for error in Draft202012Validator(call.schema).iter_errors(call.arguments):
         path = ".".join(map(str, error.path))
@@ -166,7 +166,7 @@ def test_the_tools_of_every_real_server_can_be_offered_and_called(kind: str, cap
 
 
 def required(tool: ToolCallback) -> list[str]:
-    """The fields a call must have; none where the schema is invalid, since it is not checked against."""
+    """The required fields of a call; none if the schema is invalid, because it then validates nothing."""
     schema = tool.definition.input_schema
     return sorted(schema.get("required", [])) if tool.definition.name != "read_pdf" else []
 

@@ -1,4 +1,4 @@
-"""Tools found by name: in `tools=`, and when a model names one that the request does not carry."""
+"""Tools resolved by name: in `tools=`, and when a model calls one that is not in the request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def carried() -> str:
 
 
 class Asked(StaticToolCallbackResolver):
-    """Notes the names it is asked for."""
+    """Records the names to resolve."""
 
     def __init__(self, *tools: Any) -> None:
         super().__init__(tools)
@@ -272,7 +272,7 @@ class Desk:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A distribution with entry points, as if it was installed."""
+    """A distribution with entry points, as if it were installed."""
     (tmp_path / "fake_weather.py").write_text(MODULE, "utf-8")
     (tmp_path / "fake_broken.py").write_text("import fake_nothing_of_that_name", "utf-8")
     about = tmp_path / "fake_weather-1.0.dist-info"
@@ -340,7 +340,7 @@ def test_a_failed_import_is_raised_unchanged_and_retried_next_time(name: str, er
 
 
 class Renaming:
-    """Knows every name, under one name only."""
+    """Resolves every name to a tool with one fixed name."""
 
     def resolve(self, name: str) -> ToolCallback:
         return FunctionToolCallback(lambda: "ran", name="known")

@@ -1,4 +1,4 @@
-"""What becomes of what a tool returns: read out, shown, cut, or handed back as it is."""
+"""The result of a tool: read, converted, cut, or returned unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def result_of(mode: str, function: Callable[..., Any], telemetry: Telemetry, **m
 
 
 class Counted:
-    """Generators that note in which thread or on which loop they are read, and that they were closed."""
+    """Generators that record the thread or loop that reads them, and that they were closed."""
 
     def __init__(self, length: int | None) -> None:
         self.length = length
@@ -216,7 +216,7 @@ def test_a_direct_image_is_part_of_the_answer(mode: str, telemetry: Telemetry) -
 
 
 class Report:
-    """An object that JSON has no form for."""
+    """An object that JSON cannot represent."""
 
 
 def test_the_value_of_a_direct_tool_is_available_unchanged(mode: str, telemetry: Telemetry) -> None:

@@ -1,4 +1,4 @@
-"""A tool whose failure is worth it runs again; to all others it is one call."""
+"""A failed tool is retried if its settings say so; to advisors and telemetry it is one call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Failing:
-    """Fails so many times, then answers with the number of the attempt."""
+    """Fails a number of times, then answers with the number of the attempt."""
 
     def __init__(self, times: float, error: Exception | None = None) -> None:
         self.times = times

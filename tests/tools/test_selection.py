@@ -1,4 +1,4 @@
-"""What may stand in `tools=`, and when it is looked at."""
+"""The values that `tools=` accepts, and when providers are called."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def subtract(a: int, b: int) -> int:
 
 
 class Calculator:
-    """Two tools and a method that is none."""
+    """Two tools and a method that is not a tool."""
 
     @tool
     def multiply(self, a: int, b: int) -> int:
@@ -61,7 +61,7 @@ class Calculator:
 
 
 class Provider:
-    """Gives tools and counts how often it is asked."""
+    """Provides tools and counts the calls."""
 
     def __init__(self, *tools: Any) -> None:
         self.tools = tools
@@ -73,7 +73,7 @@ class Provider:
 
 
 class AsyncProvider(Provider):
-    """Gives them on the event loop."""
+    """Provides them on the event loop."""
 
     async def tool_callbacks(self) -> Any:
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A tool that takes too long is answered for, and whatever comes of it later is dropped."""
+"""A tool that takes too long gets a time-out result, and its later result is dropped."""
 
 from __future__ import annotations
 
@@ -368,7 +368,7 @@ def test_an_error_that_fails_the_run_carries_no_text_of_the_tool(
 def test_a_run_inside_a_tool_times_out_its_tools_in_a_pool_of_one(
     mode: str, inner: str, stuck: Stuck, telemetry: Telemetry
 ) -> None:
-    """Whether the tool blocks, has an event loop of its own, or posts the run to the loop it was called from."""
+    """For a tool that blocks, has its own event loop, or posts the run to the loop it was called from."""
     loops: list[asyncio.AbstractEventLoop] = []
     nested = client_of(["stuck", "quick"], [function_tool(stuck.stuck, timeout=SOON), quick], telemetry)
 

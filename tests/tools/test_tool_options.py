@@ -1,4 +1,4 @@
-"""What `@tool` says of how a tool runs, and what is made once for all tools of a function."""
+"""The options of `@tool`, and what all tools of one function share."""
 
 from __future__ import annotations
 

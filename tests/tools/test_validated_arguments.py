@@ -1,4 +1,4 @@
-"""What advisors see of the arguments is what the tool is called with, whatever way the model wrote them."""
+"""Advisors see the arguments that the tool is called with, however the model wrote them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FORMS = {
 
 
 class Payments:
-    """Pays, and keeps what it paid."""
+    """Pays, and records the payments."""
 
     def __init__(self) -> None:
         self.paid: list[Any] = []
@@ -125,7 +125,7 @@ def ask(mode: str, tools: Sequence[Any], arguments: Any, *advisors: Advisor, nam
 
 
 def seen(function: Callable[..., Any], arguments: Any) -> ToolInvocation:
-    """What an advisor sees of a call of `function`."""
+    """The arguments that an advisor sees in a call of `function`."""
     watch = Watch()
     callback = FunctionToolCallback(function, name="pay")
     result = ask("call", [callback], arguments, watch)
@@ -230,7 +230,7 @@ class Wallet(BaseModel):
 
 
 class Cents:
-    """A class of which only its own schema knows what it is in JSON."""
+    """A class whose JSON form only its own schema defines."""
 
     def __init__(self, cents: int) -> None:
         self.cents = cents
@@ -329,7 +329,7 @@ def test_arguments_without_types_are_shown_as_the_model_wrote_them() -> None:
 
 
 class OwnTool:
-    """A tool made without the package's help, which reads the first of two values of a key."""
+    """A tool that implements the protocol itself and reads the first of two values of a key."""
 
     definition = ToolDefinition(
         name="pay", input_schema={"type": "object", "properties": {"amount": {"type": "integer"}}}

@@ -1,4 +1,4 @@
-"""A text as the docstring of a function, and what is read in it."""
+"""Parses a text as the docstring of a function."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from traced_tools.tools.schema.docstrings import Docstring, read_docstring
 
 
 def read(text: str | None) -> Docstring:
-    """Read `text` as the docstring of a function."""
+    """Parse `text` as the docstring of a function."""
 
     def function() -> None: ...
 

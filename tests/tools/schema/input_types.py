@@ -1,4 +1,4 @@
-"""Types a parameter may have, each with a value of it as JSON and in Python."""
+"""Types of parameters, each with a value in JSON and in Python."""
 
 from __future__ import annotations
 

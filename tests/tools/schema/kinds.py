@@ -1,4 +1,4 @@
-"""One tool in each way a tool can be made: it takes a text, which is required, and a count."""
+"""One tool for each way to create a tool; it takes a required text and a count."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Box:
 
 
 class Own:
-    """A tool made without the package's help."""
+    """A tool that implements the protocol itself."""
 
     def __init__(self, act: Act, metadata: ToolMetadata, schema: dict[str, Any] = SCHEMA) -> None:
         self.definition = ToolDefinition(name="note", input_schema=schema)
@@ -58,7 +58,7 @@ class Own:
 
 
 class OwnAsync(Own):
-    """Such a tool with an `acall` as well."""
+    """The same with an `acall`."""
 
     def call(self, tool_input: str, context: ToolContext | None = None) -> Any:
         return asyncio.run(self._act(tool_input))
@@ -120,12 +120,12 @@ BLOCKING_KINDS = tuple(kind for kind in KINDS if kind not in ASYNC_KINDS)
 
 
 def noting(kind: str, act: Act, metadata: ToolMetadata | None = None) -> ToolCallback:
-    """Return the tool `note`, made in one of the `KINDS`; `act` is a coroutine function for the async ones."""
+    """Return the tool `note`, created in one of the `KINDS`; `act` is a coroutine function for the async ones."""
     return _KINDS[kind](act, metadata or ToolMetadata())
 
 
 def acting(kind: str, function: Callable[[Any], Any]) -> Act:
-    """Return `function` as a tool of that kind calls it."""
+    """Return `function` in the form that a tool of that kind calls."""
 
     async def act(given: Any) -> Any:
         return function(given)
@@ -134,7 +134,7 @@ def acting(kind: str, function: Callable[[Any], Any]) -> Act:
 
 
 def given(value: Any) -> dict[str, Any]:
-    """Return what a tool was called with as a mapping, whichever way it got it."""
+    """Return the arguments of a tool as a mapping, in whichever form it received them."""
     if isinstance(value, str):
         return dict(json.loads(value))
     return value.model_dump() if isinstance(value, Note) else dict(value)

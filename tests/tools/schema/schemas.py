@@ -1,4 +1,4 @@
-"""What the tests of input schemas share: short ways to write schemas, and wild ones with values for them."""
+"""Helpers of the tests of input schemas: short forms, and generated schemas with values for them."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ BESIDE = st.sampled_from([{}, {}, {"description": "d"}, {"title": "T", "default"
 
 
 def valid(schema: Any, value: Any) -> bool:
-    """Return whether `value` fits `schema`."""
+    """Return whether `value` is valid under `schema`."""
     return bool(Draft202012Validator(schema).is_valid(value))
 
 
 def schemas(references: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return schemas that may hold the given references."""
+    """Return schemas that may contain the given references."""
 
     def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         arrays = st.builds(lambda items: {"type": "array", "items": items, "maxItems": 2}, inner)
@@ -94,7 +94,7 @@ def objects(draw: st.DrawFn, inner: st.SearchStrategy[Any]) -> dict[str, Any]:
 
 @st.composite
 def documents(draw: st.DrawFn, beside: st.SearchStrategy[Any] = BESIDE) -> dict[str, Any]:
-    """Draw a whole schema with definitions; what stands `beside` references is drawn for each of them."""
+    """Draw a whole schema with definitions; the keywords `beside` references are drawn for each of them."""
     definitions: dict[str, Any] = {}
     references: st.SearchStrategy[Any] = st.nothing()
     for name in ("One", "Two", "Three"):
@@ -104,7 +104,7 @@ def documents(draw: st.DrawFn, beside: st.SearchStrategy[Any] = BESIDE) -> dict[
 
 
 def values(schema: Any, root: Any) -> st.SearchStrategy[Any]:
-    """Return values that mostly fit a schema of the kind drawn here, or one of strict mode."""
+    """Return values that are mostly valid under a schema drawn here, or a strict one."""
     if "$ref" in schema:
         return values(root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root)
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""Models whose fields may be left out, as parts of arguments and as forms of a union."""
+"""Models with optional fields, as parts of arguments and as forms of a union."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 
 class Part(BaseModel):
-    """A model with one field that may be left out."""
+    """A model with one optional field."""
 
     size: int = 3
     unit: str | None = "m"

@@ -367,7 +367,7 @@ def _is_taken(schema: Any) -> bool:
 
 
 def _with_nulls(value: Any, schema: Any) -> Any:
-    """Return a value with null for each field it lacks, and without those that nobody knows."""
+    """Return a value with null for each field it lacks, and without unknown fields."""
     if isinstance(value, list):
         return [_with_nulls(each, schema.get("items", {})) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Whose docstring a tool is described by: a callable of any kind has the one that was written for it."""
+"""Which docstring describes a tool: for any kind of callable, the one that its author wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a docstring says of a tool and of its parameters, in each style."""
+"""The description of a tool and of its parameters in a docstring, in each style."""
 
 from __future__ import annotations
 

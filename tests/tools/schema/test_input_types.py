@@ -1,4 +1,4 @@
-"""Parameters of any type: their schema, their values, and fields that nobody knows."""
+"""Parameters of any type: their schema, their values, and unknown fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 def of_type(annotation: Any, *, alone: bool = False) -> FunctionToolCallback:
-    """Return a tool whose parameter `value` has the annotation; `alone`, there is no other."""
+    """Return a tool whose parameter `value` has the annotation; if `alone`, it is the only one."""
 
     def only(value: Any) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""Checking arguments against a JSON Schema that somebody else wrote."""
+"""Validating arguments against a JSON Schema from elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TREE = {"type": "object", "properties": {"below": {"$ref": "#"}, "size": {"type"
 
 
 def told(schema: Any, value: Any) -> list[tuple[str, str]]:
-    """What is wrong, as (dotted path, text)."""
+    """The problems, as (dotted path, text)."""
     return [(".".join(map(str, each.path)), each.text) for each in SchemaCheck(schema).problems(value)]
 
 

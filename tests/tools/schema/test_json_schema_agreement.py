@@ -1,4 +1,4 @@
-"""Whatever schema comes, wild or published, the check finds what the library and the test suites of the drafts do."""
+"""For any schema, generated or published, the check agrees with the library and the test suites of the drafts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MARKED = st.sampled_from([MARKER, f"a{MARKER}"])
 
 
 def fits(schema: Any, value: Any) -> bool | None:
-    """What the library itself says; None where it cannot tell."""
+    """The verdict of the library itself; None if it has none."""
     try:
         return not list(plain(schema).iter_errors(value))
     except Exception:
@@ -114,7 +114,7 @@ def kind(text: str) -> str:
 
 
 def expected(error: Any) -> set[tuple[Any, ...]]:
-    """The (path, keyword) that an error of the library's stands for."""
+    """The (path, keyword) of an error of the library."""
     path = tuple(error.path)
     if error.validator != "required":
         return {(path, error.validator)}
@@ -136,7 +136,7 @@ def test_reference_calls_of_the_leaderboard_are_invalid_if_the_library_says_so()
 
 
 def samples(schema: dict[str, Any]) -> list[Any]:
-    """Values to try on a tool's schema: each field given, with what one kind of value makes of it."""
+    """Values to try on a tool's schema: each field with each kind of value."""
     names = [*schema.get("properties", {}), "unknown"]
     whole = {"string": "a", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
     fitting = {name: whole.get(each.get("type"), 1) for name, each in schema.get("properties", {}).items()}

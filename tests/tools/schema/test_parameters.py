@@ -1,4 +1,4 @@
-"""What each parameter of a function is to the model, and what the tool is called."""
+"""The parameters of a function in the schema, and the name of the tool."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_param_refuses_an_argument_of_the_wrong_kind_by_name(wrong: dict[str, 
 
 
 class Odd:
-    """Neither shows nor compares itself, like an array of numbers does."""
+    """Raises when shown or compared, similar to an array of numbers."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -263,7 +263,7 @@ def test_an_object_that_is_not_callable_is_refused(function: Any) -> None:
 
 
 class Opaque:
-    """A type pydantic knows nothing of."""
+    """A type unknown to pydantic."""
 
 
 def test_a_parameter_of_a_type_unknown_to_pydantic_is_named_with_the_reason() -> None:

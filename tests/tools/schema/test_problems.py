@@ -1,4 +1,4 @@
-"""What a model is told of arguments that do not fit a typed tool: which field, and what was expected."""
+"""The problems with arguments of a typed tool that the model reads: the field, and what is expected."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_value_is_valid_under_the_inlined_schema_exactly_if_it_is_under_the_or
 
 
 def cases_with_references(draft: str) -> list[Any]:
-    """The test suite's groups about references within the schema, as far as they are not about `false`."""
+    """The test suite's groups about references within the schema, except those about `false`."""
     cases = json_schema_cases(draft)
     other = re.compile(r'"\$ref": "https?://json-schema\.org|\$dynamicRef|"bool": false')
     written = [(case, json.dumps(case.values)) for case in cases]

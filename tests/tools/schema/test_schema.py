@@ -224,7 +224,7 @@ def positional(number: int, /) -> str:
 
 
 class Opaque:
-    """A type pydantic knows nothing of."""
+    """A type unknown to pydantic."""
 
 
 def opaque(value: Opaque) -> str:

@@ -1,4 +1,4 @@
-"""Functions of every kind as tools: what is asked of the model, and what the function gets."""
+"""Functions of every kind as tools: their schema, and the arguments that they receive."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def three(user: str, city: str, days: int) -> str:
 
 
 class Finder:
-    """Holds methods of every kind."""
+    """Has methods of every kind."""
 
     def method(self, city: str, days: int = 3) -> str:
         return f"{city} {days}"

@@ -1,4 +1,4 @@
-"""Whatever a model writes as arguments: it fits, or the model is told why not, and nothing else comes of it."""
+"""Any text that a model writes as arguments is valid or refused with a reason, and causes nothing else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ WRAPPED: st.SearchStrategy[Callable[[str], str]] = st.sampled_from(
 
 
 def outcome(tool: ToolCallback, text: str) -> BoundArguments | InvalidArguments:
-    """What comes of binding: nothing but these two."""
+    """The outcome of binding, one of two."""
     try:
         return as_invocable(tool).bind(text)
     except InvalidArguments as invalid:

@@ -1,4 +1,4 @@
-"""However carelessly a docstring is written, it is read, and in silence."""
+"""Any docstring is parsed without an error or a warning."""
 
 from __future__ import annotations
 
