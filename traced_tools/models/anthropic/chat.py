@@ -38,18 +38,18 @@ from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.anthropic.schema import closed
 from traced_tools.models.anthropic.wire import (
     CALL_FIELDS,
+    EMPTY_CHUNK,
     EVENTS,
-    NOTHING,
-    Answer,
+    AnthropicAnswer,
+    AnthropicEvent,
+    AnthropicUsage,
     Block,
     BlockDelta,
     BlockStart,
     BlockStop,
-    Event,
     MessageDelta,
     MessageStart,
     MessageStop,
-    Used,
 )
 from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse
 from traced_tools.models.encoding import (
@@ -162,14 +162,14 @@ class AnthropicChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Answer, body, "the answer", _PROVIDER)
+        answer = read(AnthropicAnswer, body, "the answer", _PROVIDER)
         if answer.content is None:
             raise InvalidResponse("the answer holds no content", provider=_PROVIDER)
         fold = ChunkFold()
         for index, block in enumerate(answer.content):
             fold.add(block.begin(index))
             fold.add(block.end(index))
-        usage = answer.usage.usage() if answer.usage else None
+        usage = answer.usage.to_usage() if answer.usage else None
         reason = _finish_reason(answer.stop_reason)
         fold.add(ChatChunk(usage=usage, finish_reason=reason, id=answer.id, model=answer.model))
         return fold.response()
@@ -204,11 +204,11 @@ class AnthropicChunkDecoder:
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
-        kind = EVENTS.get(read(Event, data, _EVENT, _PROVIDER).type)
-        if kind is not None and (chunk := self._chunk(read(kind, data, _EVENT, _PROVIDER))) != NOTHING:
+        kind = EVENTS.get(read(AnthropicEvent, data, _EVENT, _PROVIDER).type)
+        if kind is not None and (chunk := self._chunk(read(kind, data, _EVENT, _PROVIDER))) != EMPTY_CHUNK:
             yield chunk
 
-    def _chunk(self, event: Event) -> ChatChunk:
+    def _chunk(self, event: AnthropicEvent) -> ChatChunk:
         match event:
             case MessageStart(message=head):
                 restarts, self._has_begun = self._has_begun, True
@@ -233,17 +233,17 @@ class AnthropicChunkDecoder:
                 return ChatChunk(finish_reason=reason, usage=self._usage(used))
             case MessageStop():
                 self._is_over = True
-        return NOTHING
+        return EMPTY_CHUNK
 
     def _block(self, index: int) -> tuple[int, Block]:
         if index not in self._open:
             raise InvalidResponse(f"{_EVENT} belongs to no block", provider=_PROVIDER)
         return self._open[index]
 
-    def _usage(self, used: Used | None) -> Usage | None:
+    def _usage(self, used: AnthropicUsage | None) -> Usage | None:
         """Take note of counts, which are cumulative, and return what is known by now."""
         self._used |= {} if used is None else used.model_dump(exclude_none=True)
-        return Used(**self._used).usage() if self._used else None
+        return AnthropicUsage(**self._used).to_usage() if self._used else None
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""

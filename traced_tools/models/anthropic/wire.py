@@ -18,7 +18,7 @@ from traced_tools.models.base import ChatChunk, ToolCallDelta
 from traced_tools.models.encoding import without_none
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
 
-NOTHING = ChatChunk()
+EMPTY_CHUNK = ChatChunk()
 CALL_FIELDS = ("caller", "toolset_name")
 """What else goes back with a call: the code that Claude called it from, and the toolset that the tool belongs to.
 
@@ -26,7 +26,7 @@ Where it comes from: https://docs.anthropic.com/en/docs/agents-and-tools/tool-us
 """
 
 
-class Delta(Wire):
+class AnthropicBlockDelta(Wire):
     """What a block grows by: pieces of text, each under the name of the field it belongs to."""
 
     model_config = ConfigDict(extra="allow")
@@ -47,13 +47,13 @@ class TextBlock(Wire):
         """Return the chunk of the block's beginning."""
         return ChatChunk(text=self.text or "")
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
         """Grow by `delta` and return its chunk."""
         return ChatChunk(text=delta.text or "")
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end."""
-        return NOTHING
+        return EMPTY_CHUNK
 
 
 class ThinkingBlock(Wire):
@@ -67,7 +67,7 @@ class ThinkingBlock(Wire):
         """Return the chunk of the block's beginning."""
         return ChatChunk(reasoning=self.thinking or "")
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
         """Grow by `delta` and return its chunk."""
         if delta.signature:
             self._signature.append(delta.signature)
@@ -100,16 +100,18 @@ class ToolUseBlock(Wire):
             return None
         return as_it_came(without_none({"caller": caller, "toolset_name": self.toolset_name}))
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
         """Grow by `delta` and return its chunk; the first piece of input is often empty."""
         if not delta.partial_json:
-            return NOTHING
+            return EMPTY_CHUNK
         self._comes_in_pieces = True
         return _call(ToolCallDelta(index, arguments=delta.partial_json))
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: the input, if it did not come in pieces."""
-        return NOTHING if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input or {})))
+        return (
+            EMPTY_CHUNK if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input or {})))
+        )
 
 
 class OtherBlock(Wire):
@@ -123,9 +125,9 @@ class OtherBlock(Wire):
 
     def begin(self, index: int) -> ChatChunk:
         """Return the chunk of the block's beginning."""
-        return NOTHING
+        return EMPTY_CHUNK
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
         """Grow by `delta`: input is JSON in pieces, any other piece of text belongs to the field of its name."""
         fields = self.model_extra or {}
         for name, piece in delta.model_dump(exclude={"type", "partial_json"}, exclude_none=True).items():
@@ -133,7 +135,7 @@ class OtherBlock(Wire):
                 self._texts.setdefault(name, [text or ""]).append(piece)
         if delta.partial_json:
             self._input.append(delta.partial_json)
-        return NOTHING
+        return EMPTY_CHUNK
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: all of it."""
@@ -171,7 +173,7 @@ class OutputDetails(Wire):
     thinking_tokens: int | None = None
 
 
-class Used(Wire):
+class AnthropicUsage(Wire):
     """Usage. Here `input_tokens` are those that no cache was read or written for."""
 
     input_tokens: int | None = None
@@ -180,7 +182,7 @@ class Used(Wire):
     cache_read_input_tokens: int | None = None
     output_tokens_details: OutputDetails | None = None
 
-    def usage(self) -> Usage:
+    def to_usage(self) -> Usage:
         """Return this usage in our terms."""
         read, fresh, details = (
             self.cache_read_input_tokens,
@@ -197,73 +199,73 @@ class Used(Wire):
         )
 
 
-class Ending(Wire):
+class StopInfo(Wire):
     """Why the model stopped."""
 
     stop_reason: str | None = None
 
 
-class Answer(Body, Ending):
+class AnthropicAnswer(Body, StopInfo):
     """A whole answer."""
 
     id: str | None = None
     model: str | None = None
     content: Annotated[tuple[Block, ...], FAIL_FAST] | None = None
-    usage: Used | None = None
+    usage: AnthropicUsage | None = None
 
 
-class Event(Body):
+class AnthropicEvent(Body):
     """An event of a stream, as far as it says what it is."""
 
     type: str | None = None
 
 
-class Head(Wire):
+class MessageHead(Wire):
     """What is known of an answer when it begins."""
 
     id: str | None = None
     model: str | None = None
-    usage: Used | None = None
+    usage: AnthropicUsage | None = None
 
 
-class MessageStart(Event):
+class MessageStart(AnthropicEvent):
     """The answer begins."""
 
-    message: Head
+    message: MessageHead
 
 
-class BlockStart(Event):
+class BlockStart(AnthropicEvent):
     """A block begins."""
 
     index: int
     content_block: Block
 
 
-class BlockDelta(Event):
+class BlockDelta(AnthropicEvent):
     """A block grows."""
 
     index: int
-    delta: Delta
+    delta: AnthropicBlockDelta
 
 
-class BlockStop(Event):
+class BlockStop(AnthropicEvent):
     """A block ends."""
 
     index: int
 
 
-class MessageDelta(Event):
+class MessageDelta(AnthropicEvent):
     """The answer has ended for a reason; what it took is known."""
 
-    delta: Ending
-    usage: Used | None = None
+    delta: StopInfo
+    usage: AnthropicUsage | None = None
 
 
-class MessageStop(Event):
+class MessageStop(AnthropicEvent):
     """Nothing follows."""
 
 
-EVENTS: dict[str | None, type[Event]] = {
+EVENTS: dict[str | None, type[AnthropicEvent]] = {
     "message_start": MessageStart,
     "content_block_start": BlockStart,
     "content_block_delta": BlockDelta,

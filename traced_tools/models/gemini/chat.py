@@ -47,7 +47,15 @@ from traced_tools.models.encoding import (
 )
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.gemini.partial_calls import PartialCall
-from traced_tools.models.gemini.wire import Answer, Blob, Candidate, Event, FunctionCall, Part, Used
+from traced_tools.models.gemini.wire import (
+    Blob,
+    Candidate,
+    GeminiAnswer,
+    GeminiEvent,
+    GeminiFunctionCall,
+    GeminiUsage,
+    Part,
+)
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
@@ -179,7 +187,7 @@ class GeminiChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        events = read(Answer, body, "the answer", _PROVIDER).events
+        events = read(GeminiAnswer, body, "the answer", _PROVIDER).events
         if not any(event.candidate or event.is_refusal for event in events):
             raise InvalidResponse("the answer holds no candidate", provider=_PROVIDER)
         decoder, fold = self.decoder(), ChunkFold()
@@ -201,13 +209,13 @@ class GeminiChunkDecoder:
         self._partial: PartialCall | None = None
         self._calls_in_pieces = False
         self.done = False
-        self._used: Used | None = None
+        self._used: GeminiUsage | None = None
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for; raises `InvalidResponse`."""
-        return self.chunks_of(read(Event, data, "a chunk of the stream", _PROVIDER)) if data else ()
+        return self.chunks_of(read(GeminiEvent, data, "a chunk of the stream", _PROVIDER)) if data else ()
 
-    def chunks_of(self, event: Event) -> list[ChatChunk]:
+    def chunks_of(self, event: GeminiEvent) -> list[ChatChunk]:
         """Return the chunks an event stands for: one for each part, for their order is theirs."""
         candidate = event.candidate or _SILENT
         self._called = self._called or any(part.function_call for part in candidate.parts)
@@ -219,7 +227,7 @@ class GeminiChunkDecoder:
             self._partial = None
         self._used = event.usage_metadata or self._used
         # it counts from the beginning in each event, so that of the last is enough
-        usage = self._used.usage() if self._used and self.done else None
+        usage = self._used.to_usage() if self._used and self.done else None
         return as_chunks(said, (), usage, reason, event.response_id, event.model_version)
 
     def _said(self, part: Part) -> Said:
@@ -275,7 +283,7 @@ def _whole(part: Part) -> AssistantPart:
     return ProviderPart(written({"text": "", "thought": True, "thoughtSignature": signature}))
 
 
-def _add(known: PartialCall, piece: FunctionCall, signature: str | None) -> None:
+def _add(known: PartialCall, piece: GeminiFunctionCall, signature: str | None) -> None:
     try:
         known.add(piece, signature)
     except ValueError as error:

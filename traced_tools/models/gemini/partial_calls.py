@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from traced_tools.core.messages import ToolCall
-from traced_tools.models.gemini.wire import FunctionCall, PartialArg
+from traced_tools.models.gemini.wire import GeminiFunctionCall, PartialArg
 from traced_tools.models.wire import MOST_ITEMS
 
 _STEP = re.compile(
@@ -37,7 +37,7 @@ class PartialCall:
         self._containers = 0
         self._open_texts = 0
 
-    def add(self, call: FunctionCall, signature: str | None) -> None:
+    def add(self, call: GeminiFunctionCall, signature: str | None) -> None:
         """Add a piece; raises `ValueError` for a piece of another call, or one that has no place in the arguments."""
         self._name = _same(self._name, call.name)
         self._id = _same(self._id, call.id)

@@ -42,7 +42,7 @@ class PartialArg(Wire):
         return self.value is not None or "null_value" in self.model_fields_set
 
 
-class FunctionCall(Wire):
+class GeminiFunctionCall(Wire):
     """A call, or a piece of one; one without arguments may lack them, and only some models give ids."""
 
     model_config = _CAMEL
@@ -81,7 +81,7 @@ class Part(Wire):
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = None
-    function_call: FunctionCall | None = None
+    function_call: GeminiFunctionCall | None = None
     inline_data: Blob | None = None
 
     @property
@@ -107,7 +107,7 @@ class Part(Wire):
         return as_it_came(self.model_dump(by_alias=True, exclude_unset=True))
 
 
-class Content(Wire):
+class GeminiContent(Wire):
     """What a candidate says; a filtered one says nothing."""
 
     parts: Annotated[tuple[Part, ...], FAIL_FAST] | None = None
@@ -118,7 +118,7 @@ class Candidate(Wire):
 
     model_config = _CAMEL
 
-    content: Content | None = None
+    content: GeminiContent | None = None
     finish_reason: str | None = None
     index: int | None = None
 
@@ -128,7 +128,7 @@ class Candidate(Wire):
         return (self.content.parts or ()) if self.content else ()
 
 
-class Used(Wire):
+class GeminiUsage(Wire):
     """Usage. In a stream it counts from the beginning; results of Google's own tools are no part of the prompt."""
 
     model_config = _CAMEL
@@ -139,7 +139,7 @@ class Used(Wire):
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
 
-    def usage(self) -> Usage:
+    def to_usage(self) -> Usage:
         """Return this usage in our terms."""
         return Usage(
             input_tokens=sum_known(self.prompt_token_count, self.tool_use_prompt_token_count),
@@ -157,14 +157,14 @@ class PromptFeedback(Wire):
     block_reason: str | None = None
 
 
-class Event(Body):
+class GeminiEvent(Body):
     """A whole answer, or an event of a streamed one; they look alike."""
 
     model_config = _CAMEL
 
     candidates: Annotated[tuple[Candidate, ...], FAIL_FAST] | None = None
     prompt_feedback: PromptFeedback | None = None
-    usage_metadata: Used | None = None
+    usage_metadata: GeminiUsage | None = None
     model_version: str | None = None
     response_id: str | None = None
 
@@ -182,10 +182,10 @@ class Event(Body):
         return bool(self.prompt_feedback and self.prompt_feedback.block_reason)
 
 
-class Answer(Body):
+class GeminiAnswer(Body):
     """A whole answer: one event, or the list of them that a stream is without `alt=sse`."""
 
-    events: Annotated[tuple[Event, ...], FAIL_FAST]
+    events: Annotated[tuple[GeminiEvent, ...], FAIL_FAST]
 
     @model_validator(mode="before")
     @classmethod

@@ -36,7 +36,7 @@ from traced_tools.models.http.keys import key_of
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.ollama.wire import Answer, Said
+from traced_tools.models.ollama.wire import OllamaAnswer, OllamaMessage
 from traced_tools.models.wire import read, written
 from traced_tools.tools.schema.dialects import inlined, one_object
 
@@ -145,12 +145,12 @@ class OllamaChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Answer, body, "the answer", _PROVIDER)
+        answer = read(OllamaAnswer, body, "the answer", _PROVIDER)
         if not answer.done:
             raise InvalidResponse("the answer is not complete", provider=_PROVIDER)
         return ChatResponse(
             AssistantMessage(list(_parts(answer.said))),
-            usage=answer.used(),
+            usage=answer.token_usage(),
             finish_reason=_finish_reason(answer.done_reason, called=bool(answer.said.tool_calls)),
             model=answer.model,
         )
@@ -169,14 +169,14 @@ class OllamaChunkDecoder:
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk a line stands for; raises `InvalidResponse`."""
-        line = read(Answer, data, "a line of the stream", _PROVIDER)
+        line = read(OllamaAnswer, data, "a line of the stream", _PROVIDER)
         self._called = self._called or bool(line.said.tool_calls)
         self.done = self.done or bool(line.done)
         yield ChatChunk(
             text=line.said.content or "",
             reasoning=line.said.thinking or "",
             parts=tuple(_whole_parts(line.said)),
-            usage=line.used(),
+            usage=line.token_usage(),
             finish_reason=_finish_reason(line.done_reason, called=self._called),
             model=line.model,
         )
@@ -187,7 +187,7 @@ class OllamaChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 
-def _parts(said: Said) -> Iterator[AssistantPart]:
+def _parts(said: OllamaMessage) -> Iterator[AssistantPart]:
     if said.thinking:
         yield ReasoningPart(said.thinking)
     if said.content:
@@ -195,7 +195,7 @@ def _parts(said: Said) -> Iterator[AssistantPart]:
     yield from _whole_parts(said)
 
 
-def _whole_parts(said: Said) -> Iterator[AssistantPart]:
+def _whole_parts(said: OllamaMessage) -> Iterator[AssistantPart]:
     for image in said.images or ():
         yield ImagePart(data=image)
     for call in said.tool_calls or ():

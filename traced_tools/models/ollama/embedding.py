@@ -52,12 +52,12 @@ class OllamaEmbeddingModel(HttpEmbeddingModel):
 
     def decode(self, body: bytes) -> EmbeddingResponse:
         """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_Embeddings, body, "the answer", self.provider, count_items=False)
+        answer = read(_OllamaEmbeddings, body, "the answer", self.provider, count_items=False)
         usage = None if answer.prompt_eval_count is None else Usage(input_tokens=answer.prompt_eval_count)
         return EmbeddingResponse(answer.embeddings, usage=usage, model=answer.model)
 
 
-class _Embeddings(Body):
+class _OllamaEmbeddings(Body):
     """An answer."""
 
     embeddings: Annotated[tuple[Numbers, ...], FAIL_FAST]

@@ -10,37 +10,37 @@ from traced_tools.core.messages import Usage
 from traced_tools.models.wire import FAIL_FAST, MOST_ITEMS, Body, Wire
 
 
-class Function(Wire):
+class OllamaFunction(Wire):
     """Name and arguments of a call; both are whole, in a stream too."""
 
     name: str = ""
     arguments: dict[str, Any] | None = None
 
 
-class Call(Wire):
+class OllamaCall(Wire):
     """A tool call; older servers give it no id."""
 
     id: str | None = None
-    function: Function = Function()
+    function: OllamaFunction = OllamaFunction()
 
 
-class Said(Wire):
+class OllamaMessage(Wire):
     """A message, or what a line of a stream adds to it."""
 
     content: str | None = None
     thinking: str | None = None
     images: Annotated[tuple[Base64Bytes, ...], Field(fail_fast=True, max_length=MOST_ITEMS)] | None = None
-    tool_calls: Annotated[tuple[Call, ...], FAIL_FAST] | None = None
+    tool_calls: Annotated[tuple[OllamaCall, ...], FAIL_FAST] | None = None
 
 
-_NOTHING = Said()
+_NOTHING = OllamaMessage()
 
 
-class Answer(Body):
+class OllamaAnswer(Body):
     """A whole answer, or a line of a streamed one, of which the last is `done`."""
 
     model: str | None = None
-    message: Said | None = None
+    message: OllamaMessage | None = None
     done: bool | None = None
     done_reason: str | None = None
     prompt_eval_count: int | None = None
@@ -48,11 +48,11 @@ class Answer(Body):
     eval_count: int | None = None
 
     @property
-    def said(self) -> Said:
+    def said(self) -> OllamaMessage:
         """The message, or what the line adds to it."""
         return self.message or _NOTHING
 
-    def used(self) -> Usage | None:
+    def token_usage(self) -> Usage | None:
         """Return the usage, if the body tells any; counts of zero are left out of it."""
         if self.prompt_eval_count is None and self.eval_count is None:
             return None

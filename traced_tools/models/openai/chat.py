@@ -25,7 +25,14 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_messages import messages_for
-from traced_tools.models.openai.chat_wire import Answer, Call, Choice, Completion, Function, read_completion
+from traced_tools.models.openai.chat_wire import (
+    Choice,
+    Completion,
+    CompletionCall,
+    CompletionFunction,
+    CompletionMessage,
+    read_completion,
+)
 from traced_tools.models.openai.common import (
     CustomInputs,
     address_of,
@@ -38,7 +45,7 @@ from traced_tools.models.openai.servers import Server, server_of
 from traced_tools.models.wire import MOST_ITEMS, as_chunks, as_it_came
 
 _PATH = "/chat/completions"
-_NOTHING, _NAMELESS = Answer(), Function()
+_NOTHING, _NAMELESS = CompletionMessage(), CompletionFunction()
 _DONE = "[DONE]"
 _FINISH_REASONS = {
     "stop": "stop",
@@ -195,7 +202,7 @@ class OpenAIChatCodec:
         reason = _finish_reason(answer.choice.finish_reason)
         return ChatResponse(
             _message(answer.choice.message or _NOTHING, is_cut_off=reason in CUT_OFF),
-            usage=answer.used(),
+            usage=answer.token_usage(),
             finish_reason=reason,
             id=answer.id,
             model=answer.model,
@@ -230,7 +237,7 @@ class OpenAIChunkDecoder:
     def _chunks(self, event: Completion) -> list[ChatChunk]:
         choice = event.choice
         if choice is None:
-            return [ChatChunk(usage=event.used(), id=event.id, model=event.model)]
+            return [ChatChunk(usage=event.token_usage(), id=event.id, model=event.model)]
         said_whole = None if self._begun else choice.message  # beside or after deltas, it repeats them
         answer = choice.delta or said_whole or _NOTHING
         self._begun = self._begun or _is_answer(choice.delta or said_whole, choice)
@@ -242,9 +249,9 @@ class OpenAIChunkDecoder:
             calls += tuple(self._ended_inputs(reason))
             if self._details:
                 said.append(("", "", self._ended_details()))
-        return as_chunks(said, calls, event.used(), reason, event.id, event.model)
+        return as_chunks(said, calls, event.token_usage(), reason, event.id, event.model)
 
-    def _pieces(self, call: Call) -> Iterator[ToolCallDelta]:
+    def _pieces(self, call: CompletionCall) -> Iterator[ToolCallDelta]:
         """Give a piece of a call. One without index and id is known by its name alone: each name begins another."""
         name = call.name
         begins = call.index is None and not call.id and name
@@ -321,14 +328,14 @@ class _Detail:
         return ProviderPart(as_it_came(dict(sorted({**self._fields, **texts}.items()))))
 
 
-def _message(answer: Answer, *, is_cut_off: bool) -> AssistantMessage:
+def _message(answer: CompletionMessage, *, is_cut_off: bool) -> AssistantMessage:
     fold = ChunkFold()
     for chunk in as_chunks(answer.said()):
         fold.add(chunk)
     return AssistantMessage([*fold.response().message.parts, *_whole_parts(answer, is_cut_off)])
 
 
-def _whole_parts(answer: Answer, is_cut_off: bool) -> Iterator[ToolCall | ProviderPart]:
+def _whole_parts(answer: CompletionMessage, is_cut_off: bool) -> Iterator[ToolCall | ProviderPart]:
     calls = answer.calls
     for number, call in enumerate(calls, start=1):
         if call.custom is not None:
@@ -342,7 +349,7 @@ def _whole_parts(answer: Answer, is_cut_off: bool) -> Iterator[ToolCall | Provid
         yield whole.part()
 
 
-def _is_answer(said: Answer | None, choice: Choice) -> bool:
+def _is_answer(said: CompletionMessage | None, choice: Choice) -> bool:
     """Return whether a choice is an answer: one that was cut off may be a finish reason and nothing else."""
     return said is not None or _finish_reason(choice.finish_reason) in CUT_OFF
 

@@ -13,7 +13,7 @@ from traced_tools.models.openai.common import CUSTOM
 from traced_tools.models.wire import FAIL_FAST, Body, Said, Wire, as_it_came, code_of, read, written
 
 
-class Function(Wire):
+class CompletionFunction(Wire):
     """Name and arguments of a call; a delta may hold a piece of either. Some servers send arguments as an object."""
 
     name: str | None = None
@@ -25,14 +25,14 @@ class Function(Wire):
         return written(self.arguments) if isinstance(self.arguments, dict) else self.arguments or ""
 
 
-class Custom(Wire):
+class CompletionCustomTool(Wire):
     """Name and input of a call of a custom tool; a delta may hold a piece of the input."""
 
     name: str | None = None
     input: str | None = None
 
 
-class Call(Wire):
+class CompletionCall(Wire):
     """A tool call, or a delta of one: of a function, or of a custom tool, whose input is any text.
 
     `extra_content` is Google's place for what it wants back with the call: `google.thought_signature`.
@@ -40,8 +40,8 @@ class Call(Wire):
 
     index: int | None = None
     id: str | None = None
-    function: Function | None = None
-    custom: Custom | None = None
+    function: CompletionFunction | None = None
+    custom: CompletionCustomTool | None = None
     extra_content: dict[str, Any] | None = None
 
     @property
@@ -65,7 +65,7 @@ class ImageUrl(Wire):
     url: str | None = None
 
 
-class Piece(Wire):
+class ContentPiece(Wire):
     """A piece of a content that is a list: text, reasoning (Mistral), an image, or what only its provider knows."""
 
     model_config = ConfigDict(extra="allow")
@@ -73,7 +73,7 @@ class Piece(Wire):
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
-    thinking: str | Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
+    thinking: str | Annotated[tuple[ContentPiece, ...], FAIL_FAST] | None = None
     image_url: str | ImageUrl | None = None
 
     def said(self) -> Said:
@@ -92,20 +92,20 @@ class Piece(Wire):
         return self.thinking or ""
 
 
-class Answer(Wire):
+class CompletionMessage(Wire):
     """A message, or a delta of one. Reasoning goes by several names, and the call of old had a field of its own.
 
     Cloudflare's Workers AI sends an answer that is held to a schema as an object; it is read as JSON text.
     """
 
-    content: str | Annotated[tuple[Piece, ...], FAIL_FAST] | dict[str, Any] | None = None
+    content: str | Annotated[tuple[ContentPiece, ...], FAIL_FAST] | dict[str, Any] | None = None
     refusal: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: Annotated[tuple[dict[str, Any], ...], FAIL_FAST] | None = None
-    images: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
-    tool_calls: Annotated[tuple[Call, ...], FAIL_FAST] | None = None
-    function_call: Function | None = None
+    images: Annotated[tuple[ContentPiece, ...], FAIL_FAST] | None = None
+    tool_calls: Annotated[tuple[CompletionCall, ...], FAIL_FAST] | None = None
+    function_call: CompletionFunction | None = None
 
     def said(self) -> list[Said]:
         """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
@@ -119,13 +119,13 @@ class Answer(Wire):
         return self.reasoning or self.reasoning_content or "".join(map(_text_of, self.reasoning_details or ()))
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[CompletionCall, ...]:
         """The calls, or pieces of them."""
         calls, old = self.tool_calls or (), self.function_call
-        return (*calls, Call(function=old)) if old is not None and (old.name or old.arguments) else calls
+        return (*calls, CompletionCall(function=old)) if old is not None and (old.name or old.arguments) else calls
 
 
-class TokenDetails(Wire):
+class CompletionTokenDetails(Wire):
     """Of which: read from a cache, written to one, spent on thinking."""
 
     cached_tokens: int | None = None
@@ -133,22 +133,22 @@ class TokenDetails(Wire):
     reasoning_tokens: int | None = None
 
 
-_NO_DETAILS = TokenDetails()
+_NO_DETAILS = CompletionTokenDetails()
 
 
-class Used(Wire):
+class CompletionUsage(Wire):
     """Usage. Mistral and DeepSeek have names of their own for what was cached, Perplexity one for thinking."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: TokenDetails | None = None
-    completion_tokens_details: TokenDetails | None = None
+    prompt_tokens_details: CompletionTokenDetails | None = None
+    completion_tokens_details: CompletionTokenDetails | None = None
     num_cached_tokens: int | None = None
     prompt_cache_hit_tokens: int | None = None
     reasoning_tokens: int | None = None
 
-    def usage(self) -> Usage:
+    def to_usage(self) -> Usage:
         """Return this usage in our terms."""
         read, written = self.prompt_tokens_details or _NO_DETAILS, self.completion_tokens_details or _NO_DETAILS
         reasoning = _first(written.reasoning_tokens, self.reasoning_tokens)
@@ -171,15 +171,15 @@ class Used(Wire):
 class VendorUsage(Wire):
     """Groq's own place for usage on streams."""
 
-    usage: Used | None = None
+    usage: CompletionUsage | None = None
 
 
 class Choice(Wire):
     """A choice of an answer, whole (`message`) or in pieces (`delta`). OpenRouter tells here what failed behind it."""
 
     index: int | None = None
-    message: Answer | None = None
-    delta: Answer | None = None
+    message: CompletionMessage | None = None
+    delta: CompletionMessage | None = None
     finish_reason: str | None = None
     error: Any = None
 
@@ -196,7 +196,7 @@ class Completion(Body):
     id: str | None = None
     model: str | None = None
     choices: Annotated[tuple[Choice, ...], FAIL_FAST] | None = None
-    usage: Used | None = None
+    usage: CompletionUsage | None = None
     x_groq: VendorUsage | None = None
 
     @property
@@ -207,10 +207,10 @@ class Completion(Body):
                 return choice
         return None
 
-    def used(self) -> Usage | None:
+    def token_usage(self) -> Usage | None:
         """Return the usage, wherever it stands."""
         used = self.usage or (self.x_groq and self.x_groq.usage)
-        return used.usage() if used else None
+        return used.to_usage() if used else None
 
 
 def read_completion(body: str | bytes, what: str, provider: str) -> Completion:

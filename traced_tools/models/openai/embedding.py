@@ -18,7 +18,7 @@ from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.openai.chat_wire import Used
+from traced_tools.models.openai.chat_wire import CompletionUsage
 from traced_tools.models.openai.common import address_of, headers_of
 from traced_tools.models.openai.servers import known_server, server_of
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, read
@@ -78,8 +78,8 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
 
     def decode(self, body: bytes) -> EmbeddingResponse:
         """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_Embeddings, body, "the answer", self.provider, count_items=False)
-        usage = None if answer.usage is None else answer.usage.usage()
+        answer = read(_OpenAIEmbeddings, body, "the answer", self.provider, count_items=False)
+        usage = None if answer.usage is None else answer.usage.to_usage()
         return EmbeddingResponse(self._in_order(answer.data), usage=usage, model=answer.model)
 
     def _in_order(self, items: Sequence[_Embedding]) -> list[tuple[float, ...]]:
@@ -108,9 +108,9 @@ class _Embedding(Wire):
     embedding: Annotated[Numbers, BeforeValidator(_unpacked)]
 
 
-class _Embeddings(Body):
+class _OpenAIEmbeddings(Body):
     """An answer."""
 
     data: Annotated[tuple[_Embedding, ...], FAIL_FAST]
     model: str | None = None
-    usage: Used | None = None
+    usage: CompletionUsage | None = None

@@ -28,19 +28,19 @@ from traced_tools.models.openai.responses_input import input_items
 from traced_tools.models.openai.responses_wire import (
     EVENTS,
     ArgumentsDelta,
-    CustomCall,
-    Delta,
-    Ended,
-    Event,
-    Failure,
-    FunctionCall,
     InputDelta,
-    Item,
     ItemAdded,
     ItemDone,
     ReasoningDelta,
-    Response,
-    TextDelta,
+    ResponseEnded,
+    ResponseFailed,
+    ResponsesAnswer,
+    ResponsesCustomCall,
+    ResponsesDelta,
+    ResponsesEvent,
+    ResponsesFunctionCall,
+    ResponsesItem,
+    ResponsesTextDelta,
 )
 from traced_tools.models.openai.servers import server_of
 from traced_tools.models.wire import code_of, read
@@ -160,12 +160,12 @@ class OpenAIResponsesCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Response, body, "the answer", self._provider)
+        answer = read(ResponsesAnswer, body, "the answer", self._provider)
         if answer.output is None:
             raise InvalidResponse("the answer holds no output", provider=self._provider)
         message = AssistantMessage(answer.parts())
         reason = _finish_reason(answer, self._provider, has_calls=bool(message.tool_calls))
-        return ChatResponse(message, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
+        return ChatResponse(message, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
 
     def decoder(self) -> OpenAIResponsesChunkDecoder:
         """Return a decoder for one streamed answer."""
@@ -182,36 +182,36 @@ class OpenAIResponsesChunkDecoder:
         self._thought: tuple[int | None, int | None] | None = None
         self._has_begun = False
         self._call_ids: set[str | None] = set()
-        self._without_arguments: dict[int | None, FunctionCall] = {}
+        self._without_arguments: dict[int | None, ResponsesFunctionCall] = {}
         self.done = False
 
     def chunks(self, data: str) -> Iterator[ChatChunk]:
         """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
         if not data or data.strip() == _DONE:
             return
-        kind = EVENTS.get(read(Event, data, _EVENT, self._provider).type)
+        kind = EVENTS.get(read(ResponsesEvent, data, _EVENT, self._provider).type)
         if kind is not None:
             yield from self._read(read(kind, data, _EVENT, self._provider))
 
-    def _read(self, event: Event) -> Iterator[ChatChunk]:
+    def _read(self, event: ResponsesEvent) -> Iterator[ChatChunk]:
         match event:
-            case ItemAdded(item=FunctionCall() as call, output_index=index):
+            case ItemAdded(item=ResponsesFunctionCall() as call, output_index=index):
                 self._without_arguments[index] = call
                 yield self._call(call.delta(index))
-            case Delta(delta=piece) if piece:
+            case ResponsesDelta(delta=piece) if piece:
                 yield from self._piece(event)
             case ItemDone(item=item, output_index=index):
                 yield from self._whole(item, index)
-            case Ended(response=answer):
+            case ResponseEnded(response=answer):
                 yield from self._end(answer)
-            case Failure(code=code):
+            case ResponseFailed(code=code):
                 raise InvalidResponse(f"{_EVENT} is an error object", provider=self._provider, code=code)
 
-    def _piece(self, event: Delta) -> Iterator[ChatChunk]:
+    def _piece(self, event: ResponsesDelta) -> Iterator[ChatChunk]:
         self._has_begun = True
         self._streamed.add(event.output_index)
         match event:
-            case TextDelta():
+            case ResponsesTextDelta():
                 yield ChatChunk(text=event.delta)
             case ReasoningDelta():
                 yield from self._thoughts(event)
@@ -229,13 +229,13 @@ class OpenAIResponsesChunkDecoder:
         self._thought = thought
         yield ChatChunk(reasoning=event.delta)
 
-    def _whole(self, item: Item, index: int | None) -> Iterator[ChatChunk]:
+    def _whole(self, item: ResponsesItem, index: int | None) -> Iterator[ChatChunk]:
         is_streamed = index in self._streamed
         self._streamed.discard(index)
         self._has_begun, self._thought = True, None
-        if isinstance(item, FunctionCall) and not is_streamed:
+        if isinstance(item, ResponsesFunctionCall) and not is_streamed:
             yield self._call(item.delta(index, item.text))
-        elif isinstance(item, CustomCall):
+        elif isinstance(item, ResponsesCustomCall):
             if not item.is_cut_off:
                 yield self._call(ToolCallDelta(index, arguments=self._inputs.end(index)))
         elif parts := tuple(item.rest() if is_streamed else item.parts()):
@@ -250,7 +250,7 @@ class OpenAIResponsesChunkDecoder:
             self._call_ids.add(delta.id)
         return ChatChunk(tool_calls=(delta,))
 
-    def _end(self, answer: Response) -> Iterator[ChatChunk]:
+    def _end(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
         parts = tuple(self._missed_calls(answer)) if self._has_begun else answer.parts()
         yield from self._missed_arguments(answer)
         for place in self._inputs.open() if answer.status != "incomplete" else ():
@@ -258,9 +258,9 @@ class OpenAIResponsesChunkDecoder:
         has_calls = bool(self._call_ids) or any(isinstance(part, ToolCall) for part in parts)
         reason = _finish_reason(answer, self._provider, has_calls=has_calls)
         self.done = True
-        yield ChatChunk(parts=parts, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
+        yield ChatChunk(parts=parts, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
 
-    def _missed_arguments(self, answer: Response) -> Iterator[ChatChunk]:
+    def _missed_arguments(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
         """Give the arguments that no event has held: without them, a call would be run with none."""
         whole = {call.call_id: call for call in answer.calls()}
         for index, begun in list(self._without_arguments.items()):
@@ -268,7 +268,7 @@ class OpenAIResponsesChunkDecoder:
             if found is not begun or answer.status != "incomplete":  # else it was cut off before its arguments
                 yield self._call(ToolCallDelta(index, arguments=found.text))
 
-    def _missed_calls(self, answer: Response) -> Iterator[AssistantPart]:
+    def _missed_calls(self, answer: ResponsesAnswer) -> Iterator[AssistantPart]:
         """Yield calls that appear only in the last event. If that event has other ids than the stream, yield none."""
         calls = answer.calls()
         if self._call_ids <= {call.call_id for call in calls}:
@@ -280,7 +280,7 @@ class OpenAIResponsesChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=self._provider)
 
 
-def _finish_reason(answer: Response, provider: str, *, has_calls: bool) -> str:
+def _finish_reason(answer: ResponsesAnswer, provider: str, *, has_calls: bool) -> str:
     """Return why an answer ended; raises `InvalidResponse` for one that failed, or that is still being made."""
     if answer.error or answer.status not in (None, "completed", "incomplete"):
         code = code_of(answer.error) or answer.status

@@ -55,7 +55,7 @@ def _items(
             yield {"role": "user", "content": _content(message.parts)}
         case AssistantMessage():
             parts = message.parts if own(message, provider) else tuple(_unsealed(message))
-            yield from _Answer(parts, is_stored=is_stored).items()
+            yield from _AnswerItems(parts, is_stored=is_stored).items()
         case ToolMessage():
             for result in message.results:
                 output = _content((TextPart(result.content), *result.images))
@@ -83,7 +83,7 @@ def _unsealed(message: AssistantMessage) -> Iterator[TextPart | ToolCall]:
             yield part.replace(signature=None)
 
 
-class _Answer:
+class _AnswerItems:
     """An earlier answer. Images in it are left out, which the API takes from nobody but the user.
 
     OpenAI ties the items of an answer to its reasoning by their ids: if it has stored them, neither may be sent without

@@ -17,7 +17,7 @@ from traced_tools.models.openai.common import CUSTOM, custom_arguments
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
 
 
-class Item(Wire):
+class ResponsesItem(Wire):
     """An item of an answer: of a kind that only the server understands, unless a subclass reads it."""
 
     raw: dict[str, Any]
@@ -40,7 +40,7 @@ class Item(Wire):
         yield from self.parts()
 
 
-class Piece(Wire):
+class ResponsesPiece(Wire):
     """A piece of an item's content: a text, or the reason of a refusal."""
 
     text: str | None = None
@@ -52,10 +52,10 @@ class Piece(Wire):
         return self.text or self.refusal or ""
 
 
-class Message(Item):
+class ResponsesMessage(ResponsesItem):
     """A message; its text is followed by the record of what else it is, which a stream tells when the text is over."""
 
-    content: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
+    content: Annotated[tuple[ResponsesPiece, ...], FAIL_FAST] | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
         """Give the text and the record, nothing if there is no text."""
@@ -69,7 +69,7 @@ class Message(Item):
             yield ProviderPart(as_it_came({"type": "message", **fields}))
 
 
-class FunctionCall(Item):
+class ResponsesFunctionCall(ResponsesItem):
     """A tool call. Some servers send arguments as an object."""
 
     call_id: str | None = None
@@ -100,7 +100,7 @@ class FunctionCall(Item):
         return iter(())
 
 
-class CustomCall(FunctionCall):
+class ResponsesCustomCall(ResponsesFunctionCall):
     """A call of a custom tool, whose input is any text and not JSON."""
 
     input: str | None = None
@@ -122,15 +122,15 @@ class CustomCall(FunctionCall):
         return as_it_came({**CUSTOM, **self.fields("id", "namespace")})
 
 
-class Reasoning(Item):
+class Reasoning(ResponsesItem):
     """Thoughts: summarized, encrypted, or, as DeepSeek and vLLM give them, in the open as `content`.
 
     Open thoughts go back as the item they came in, so they are followed by it; the others as their parts.
     """
 
     id: str | None = None
-    summary: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
-    content: Annotated[tuple[Piece, ...], FAIL_FAST] | None = None
+    summary: Annotated[tuple[ResponsesPiece, ...], FAIL_FAST] | None = None
+    content: Annotated[tuple[ResponsesPiece, ...], FAIL_FAST] | None = None
     encrypted_content: str | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
@@ -154,7 +154,7 @@ class Reasoning(Item):
         return ReasoningPart(text, id=self.id, signature=self.encrypted_content or None)
 
 
-class GeneratedImage(Item):
+class GeneratedImage(ResponsesItem):
     """The record of an image the server has made."""
 
     result: Base64Bytes | None = None
@@ -177,32 +177,32 @@ def _kind(value: Any) -> str:
 
 
 AnyItem = Annotated[
-    Annotated[Message, Tag("message")]
-    | Annotated[FunctionCall, Tag("function_call")]
-    | Annotated[CustomCall, Tag("custom_tool_call")]
+    Annotated[ResponsesMessage, Tag("message")]
+    | Annotated[ResponsesFunctionCall, Tag("function_call")]
+    | Annotated[ResponsesCustomCall, Tag("custom_tool_call")]
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[GeneratedImage, Tag("image_generation_call")]
-    | Annotated[Item, Tag("other")],
+    | Annotated[ResponsesItem, Tag("other")],
     Discriminator(_kind),
 ]
 
 
-class TokenDetails(Wire):
+class ResponsesTokenDetails(Wire):
     """Of which: read from a cache, spent on thinking."""
 
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class Used(Wire):
+class ResponsesUsage(Wire):
     """Usage."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: TokenDetails | None = None
-    output_tokens_details: TokenDetails | None = None
+    input_tokens_details: ResponsesTokenDetails | None = None
+    output_tokens_details: ResponsesTokenDetails | None = None
 
-    def usage(self) -> Usage:
+    def to_usage(self) -> Usage:
         """Return this usage in our terms."""
         read, written = self.input_tokens_details, self.output_tokens_details
         return Usage(
@@ -219,7 +219,7 @@ class IncompleteDetails(Wire):
     reason: str | None = None
 
 
-class Response(Body):
+class ResponsesAnswer(Body):
     """An answer, whole or as far as a stream has come."""
 
     id: str | None = None
@@ -227,53 +227,53 @@ class Response(Body):
     status: str | None = None
     incomplete_details: IncompleteDetails | None = None
     output: Annotated[tuple[AnyItem, ...], FAIL_FAST] | None = None
-    usage: Used | None = None
+    usage: ResponsesUsage | None = None
 
     def parts(self) -> tuple[AssistantPart, ...]:
         """Return all that is said in it."""
         return tuple(part for item in self.output or () for part in item.parts())
 
-    def calls(self) -> list[FunctionCall]:
+    def calls(self) -> list[ResponsesFunctionCall]:
         """Return the tool calls in it."""
-        return [item for item in self.output or () if isinstance(item, FunctionCall)]
+        return [item for item in self.output or () if isinstance(item, ResponsesFunctionCall)]
 
-    def used(self) -> Usage | None:
+    def token_usage(self) -> Usage | None:
         """Return the usage, if the server tells it."""
-        return self.usage.usage() if self.usage else None
+        return self.usage.to_usage() if self.usage else None
 
 
-class Event(Body):
+class ResponsesEvent(Body):
     """An event of a stream, of a kind that says nothing to us unless a subclass reads it."""
 
     type: str = ""
 
 
-class Failure(Event):
+class ResponseFailed(ResponsesEvent):
     """The end of a stream that has failed."""
 
     code: Any = None
 
 
-class Delta(Event):
+class ResponsesDelta(ResponsesEvent):
     """A piece of an item's text."""
 
     output_index: int | None = None
     delta: str
 
 
-class TextDelta(Delta):
+class ResponsesTextDelta(ResponsesDelta):
     """A piece of the answer, or of the reason of a refusal."""
 
 
-class ArgumentsDelta(Delta):
+class ArgumentsDelta(ResponsesDelta):
     """A piece of a call's arguments."""
 
 
-class InputDelta(Delta):
+class InputDelta(ResponsesDelta):
     """A piece of the input of a custom tool."""
 
 
-class ReasoningDelta(Delta):
+class ReasoningDelta(ResponsesDelta):
     """A piece of one of the summaries, or of one of the open thoughts."""
 
     item_id: str | None = None
@@ -281,38 +281,38 @@ class ReasoningDelta(Delta):
     content_index: int | None = None
 
 
-class ItemAdded(Event):
+class ItemAdded(ResponsesEvent):
     """An item begins."""
 
     output_index: int | None = None
     item: AnyItem
 
 
-class ItemDone(Event):
+class ItemDone(ResponsesEvent):
     """An item is complete, and here in full."""
 
     output_index: int | None = None
     item: AnyItem
 
 
-class Ended(Event):
+class ResponseEnded(ResponsesEvent):
     """The answer is complete, or as complete as it will be, and here in full."""
 
-    response: Response
+    response: ResponsesAnswer
 
 
-EVENTS: Mapping[str, type[Event]] = {
+EVENTS: Mapping[str, type[ResponsesEvent]] = {
     "response.output_item.added": ItemAdded,
     "response.output_item.done": ItemDone,
-    "response.output_text.delta": TextDelta,
-    "response.refusal.delta": TextDelta,
+    "response.output_text.delta": ResponsesTextDelta,
+    "response.refusal.delta": ResponsesTextDelta,
     "response.function_call_arguments.delta": ArgumentsDelta,
     "response.custom_tool_call_input.delta": InputDelta,
     "response.reasoning_summary_text.delta": ReasoningDelta,
     "response.reasoning_text.delta": ReasoningDelta,
-    "response.completed": Ended,
-    "response.incomplete": Ended,
-    "response.failed": Ended,
-    "error": Failure,
+    "response.completed": ResponseEnded,
+    "response.incomplete": ResponseEnded,
+    "response.failed": ResponseEnded,
+    "error": ResponseFailed,
 }
 """The events that are read; all others repeat what these say, or tell of progress."""
