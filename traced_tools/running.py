@@ -187,7 +187,7 @@ class ChatRun:
             self._settle(step, result)
             self.perform(step)
         else:
-            accepted = step.accepted(result) if isinstance(step, CallModel) else result
+            accepted = step.normalize_response(result) if isinstance(step, CallModel) else result
             self._go_on(partial(self._execution.resume, accepted))
 
     def _settle(self, step: ExecuteTools, results: object) -> None:

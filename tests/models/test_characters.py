@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.samples import CLOSING, SAMPLES, Answer, Sample
-from traced_tools.models.wire import Characters, whole_characters
+from traced_tools.models.wire import SurrogateRepair, repair_surrogates
 from traced_tools.testing import Reply
 
 FIRST, SECOND = "\ud83c", "\udf27"
@@ -66,8 +66,8 @@ def pieces(text: str, size: int) -> list[str]:
 @relaxed
 @given(st.text('a\\"u🌧\U0010fffd한\ud7ff\n', max_size=20), st.integers(1, 3))
 def test_text_cut_anywhere_is_what_it_was(text: str, size: int) -> None:
-    characters = Characters()
-    found = [json.loads(characters.whole(piece))["text"] for piece in pieces(text, size)]
+    characters = SurrogateRepair()
+    found = [json.loads(characters.repair(piece))["text"] for piece in pieces(text, size)]
     assert "".join(found) == text
 
 
@@ -75,13 +75,13 @@ def test_text_cut_anywhere_is_what_it_was(text: str, size: int) -> None:
 @given(st.text('a\\"u🌧\ud83c\udf27', max_size=20))
 def test_what_is_left_is_text_that_can_be_written(text: str) -> None:
     body = json.dumps({"text": text, "n": [text]}).encode()
-    found = json.loads(whole_characters(body))["text"]
+    found = json.loads(repair_surrogates(body))["text"]
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
     assert found == joined
 
 
 def test_a_half_waits_while_others_speak() -> None:
-    characters = Characters()
+    characters = SurrogateRepair()
     events = [r'"a\ud83c"', '"ping"', r'"\udf27b"', r'"\udf27c"']
-    assert [json.loads(characters.whole(event)) for event in events] == ["a", "ping", f"{RAIN}b", "c"]
-    assert characters.whole(r'"\\ud83c"') == r'"\\ud83c"'
+    assert [json.loads(characters.repair(event)) for event in events] == ["a", "ping", f"{RAIN}b", "c"]
+    assert characters.repair(r'"\\ud83c"') == r'"\\ud83c"'

@@ -114,17 +114,17 @@ def test_each_piece_comes_back_with_the_call_it_belongs_to() -> None:
     fold.add(ChatChunk(tool_calls=(ToolCallDelta(7, "a", "f", "{"),)))
     piece = ChatChunk(tool_calls=(ToolCallDelta(7, None, None, "}"),))
     fold.add(piece)
-    assert fold.told(piece).tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
+    assert fold.with_call_identity(piece).tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
     whole = ChatChunk(parts=(ToolCall("g", "{}"),))
     fold.add(whole)
-    (call,) = fold.told(whole).calls()
+    (call,) = fold.with_call_identity(whole).calls()
     assert call == fold.response().tool_calls[1]
     assert call.id
 
 
 def test_a_chunk_without_calls_comes_back_as_it_is() -> None:
     chunk = ChatChunk(text="a")
-    assert ChunkFold().told(chunk) is chunk
+    assert ChunkFold().with_call_identity(chunk) is chunk
 
 
 def test_of_usage_ids_and_reasons_the_last_word_counts() -> None:

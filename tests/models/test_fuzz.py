@@ -453,16 +453,16 @@ def chat_odd(said: dict[str, Any]) -> Answer:
 
 ODD: dict[str, tuple[str, Answer, str]] = {
     "an image type": ("GeminiChatModel", Answer(IMAGE_ODD, [IMAGE_ODD]), "media_type: string_pattern_mismatch"),
-    "a number in a part": ("GeminiChatModel", Answer(GEMINI_ODD, [GEMINI_ODD]), "a part that goes back unread"),
-    "a number in extra_content": ("OpenAIChatModel", chat_odd(CHAT_ODD), "a part that goes back unread"),
-    "a number in content": ("OpenAIChatModel", chat_odd(CHAT_TEXT_ODD), "a part that goes back unread"),
+    "a number in a part": ("GeminiChatModel", Answer(GEMINI_ODD, [GEMINI_ODD]), "an opaque part contains a number"),
+    "a number in extra_content": ("OpenAIChatModel", chat_odd(CHAT_ODD), "an opaque part contains a number"),
+    "a number in content": ("OpenAIChatModel", chat_odd(CHAT_TEXT_ODD), "an opaque part contains a number"),
     "a number in namespace": (
         "OpenAIResponsesModel",
         Answer(
             {"status": "completed", "output": [ITEM_ODD]},
             [{"type": "response.output_item.done", "output_index": 0, "item": ITEM_ODD}],
         ),
-        "a part that goes back unread",
+        "an opaque part contains a number",
     ),
     "a number in caller": (
         "AnthropicChatModel",
@@ -473,7 +473,7 @@ ODD: dict[str, tuple[str, Answer, str]] = {
                 {"type": "content_block_start", "index": 0, "content_block": BLOCK_ODD},
             ],
         ),
-        "a part that goes back unread",
+        "an opaque part contains a number",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Chat and embedding models: what they are, and the providers."""
+"""Chat and embedding models: their interfaces, and an implementation for each provider."""
 
 from __future__ import annotations
 

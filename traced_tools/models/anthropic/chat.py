@@ -51,23 +51,23 @@ from traced_tools.models.anthropic.wire import (
     MessageStart,
     MessageStop,
 )
-from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse
+from traced_tools.models.base import CUT_OFF_REASONS, ChatChunk, ChatRequest, ChatResponse
 from traced_tools.models.encoding import (
-    arguments_object,
-    base64_of,
-    fields_of,
-    merged,
-    own,
-    tool_schema,
-    without_none,
+    convert_tool_schema,
+    drop_none,
+    encode_image,
+    may_send_signed_parts,
+    merge_extra,
+    parse_arguments,
+    signature_fields,
 )
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
-from traced_tools.models.http.keys import key_of
+from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import MOST_ITEMS, read
+from traced_tools.models.wire import MOST_ITEMS, parse_body
 from traced_tools.tools.schema.dialects import one_object
 
 _ANTHROPIC = "https://api.anthropic.com"
@@ -116,7 +116,7 @@ class AnthropicChatModel(HttpChatModel):
         address = (default if base_url is None else base_url).rstrip("/")
         if address.endswith(("/v1", "/v1/messages")):
             raise ConfigurationError(f"base_url must be the API's base, such as {_ANTHROPIC}: drop /v1")
-        key = key_of(api_key, "ANTHROPIC_API_KEY", needed=address.startswith(_ANTHROPIC))
+        key = resolve_key(api_key, "ANTHROPIC_API_KEY", needed=address.startswith(_ANTHROPIC))
         headers = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
         codec = AnthropicChatCodec(model, max_tokens=max_tokens)
         super().__init__(model, codec, HttpTransport(address, _PROVIDER, headers, http))
@@ -149,12 +149,12 @@ class AnthropicChatCodec:
             body["system"] = system
         if stream:
             body["stream"] = True
-        return merged(body, request.options.extra)
+        return merge_extra(body, request.options.extra)
 
     def _tools(self, request: ChatRequest) -> dict[str, Any]:
         if request.tools:
             tools = [self._tool(tool) for tool in request.tools]
-            return without_none({"tools": tools, "tool_choice": _tool_choice(request.options)})
+            return drop_none({"tools": tools, "tool_choice": _tool_choice(request.options)})
         # a conversation in which tools were called is refused without tools: they stay known, and forbidden
         names = dict.fromkeys(call.name for call in _calls(request.messages))
         known = [{"name": name, "input_schema": {"type": "object"}} for name in names]
@@ -162,7 +162,7 @@ class AnthropicChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(AnthropicAnswer, body, "the answer", _PROVIDER)
+        answer = parse_body(AnthropicAnswer, body, "the answer", _PROVIDER)
         if answer.content is None:
             raise InvalidResponse("the answer holds no content", provider=_PROVIDER)
         fold = ChunkFold()
@@ -204,8 +204,8 @@ class AnthropicChunkDecoder:
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
-        kind = EVENTS.get(read(AnthropicEvent, data, _EVENT, _PROVIDER).type)
-        if kind is not None and (chunk := self._chunk(read(kind, data, _EVENT, _PROVIDER))) != EMPTY_CHUNK:
+        kind = EVENTS.get(parse_body(AnthropicEvent, data, _EVENT, _PROVIDER).type)
+        if kind is not None and (chunk := self._chunk(parse_body(kind, data, _EVENT, _PROVIDER))) != EMPTY_CHUNK:
             yield chunk
 
     def _chunk(self, event: AnthropicEvent) -> ChatChunk:
@@ -229,7 +229,7 @@ class AnthropicChunkDecoder:
                 return block.end(place)
             case MessageDelta(delta=ending, usage=used):
                 reason = _finish_reason(ending.stop_reason)
-                self._is_cut_off = reason in CUT_OFF
+                self._is_cut_off = reason in CUT_OFF_REASONS
                 return ChatChunk(finish_reason=reason, usage=self._usage(used))
             case MessageStop():
                 self._is_over = True
@@ -263,9 +263,9 @@ def _options(options: ChatOptions) -> dict[str, Any]:
         "temperature": options.temperature,
         "top_p": options.top_p,
         "stop_sequences": None if options.stop is None else list(options.stop),
-        "output_config": without_none(output) or None,
+        "output_config": drop_none(output) or None,
     }
-    return without_none(fields)
+    return drop_none(fields)
 
 
 def _format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -273,7 +273,7 @@ def _format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    schema = tool_schema(definition, one_object)
+    schema = convert_tool_schema(definition, one_object)
     return {"name": definition.name, "description": definition.description, "input_schema": schema}
 
 
@@ -332,14 +332,14 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 def _is_taken(part: AssistantPart, message: AssistantMessage) -> bool:
     """Return whether the API takes a part of an answer back: images are the user's, and seals of others are refused."""
     is_sealed = isinstance(part, ReasoningPart | ProviderPart)
-    return own(message, _PROVIDER) if is_sealed else not isinstance(part, ImagePart)
+    return may_send_signed_parts(message, _PROVIDER) if is_sealed else not isinstance(part, ImagePart)
 
 
 def _signed(block: dict[str, Any], part: AssistantPart, message: AssistantMessage) -> dict[str, Any]:
     """Return the block of a part; a call of Claude's has the fields of its signature, too."""
-    if not isinstance(part, ToolCall) or part.signature is None or not own(message, _PROVIDER):
+    if not isinstance(part, ToolCall) or part.signature is None or not may_send_signed_parts(message, _PROVIDER):
         return block
-    signed = fields_of(part.signature)
+    signed = signature_fields(part.signature)
     return {**block, **{name: signed[name] for name in CALL_FIELDS if name in signed}}
 
 
@@ -355,7 +355,7 @@ def _part(part: AssistantPart) -> list[dict[str, Any]]:
         case ProviderPart():
             return [json.loads(part.data)]
         case ToolCall():
-            return [{"type": "tool_use", "id": part.id or "", "name": part.name, "input": arguments_object(part)}]
+            return [{"type": "tool_use", "id": part.id or "", "name": part.name, "input": parse_arguments(part)}]
 
 
 def _text(text: str) -> list[dict[str, Any]]:
@@ -366,7 +366,7 @@ def _text(text: str) -> list[dict[str, Any]]:
 def _image(image: ImagePart) -> dict[str, Any]:
     if image.url is not None:
         return {"type": "image", "source": {"type": "url", "url": image.url}}
-    source = {"type": "base64", "media_type": image.media_type, "data": base64_of(image)}
+    source = {"type": "base64", "media_type": image.media_type, "data": encode_image(image)}
     return {"type": "image", "source": source}
 
 

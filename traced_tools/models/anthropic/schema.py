@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from traced_tools.errors import ConfigurationError
-from traced_tools.models.wire import written
+from traced_tools.models.wire import to_json
 
 _KEPT = frozenset(
     {"type", "enum", "const", "anyOf", "allOf", "oneOf", "$ref", "$defs", "definitions"}
@@ -32,7 +32,7 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
         made["additionalProperties"] = False
     told = {name: value for name, value in schema.items() if not _is_kept(name, value) and not name.startswith("$")}
     if told:
-        made["description"] = f"{made.get('description', '')} {written(told)}".strip()
+        made["description"] = f"{made.get('description', '')} {to_json(told)}".strip()
     return made
 
 

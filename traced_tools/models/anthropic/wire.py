@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, PrivateAttr, Tag
 
-from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage
+from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage, sum_known
 from traced_tools.models.base import ChatChunk, ToolCallDelta
-from traced_tools.models.encoding import without_none
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
+from traced_tools.models.encoding import drop_none
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
 EMPTY_CHUNK = ChatChunk()
 CALL_FIELDS = ("caller", "toolset_name")
@@ -98,7 +98,7 @@ class ToolUseBlock(Wire):
         caller = None if self.caller == {"type": "direct"} else self.caller
         if not caller and not self.toolset_name:
             return None
-        return as_it_came(without_none({"caller": caller, "toolset_name": self.toolset_name}))
+        return to_sendable_json(drop_none({"caller": caller, "toolset_name": self.toolset_name}))
 
     def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
         """Grow by `delta` and return its chunk; the first piece of input is often empty."""
@@ -110,7 +110,7 @@ class ToolUseBlock(Wire):
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: the input, if it did not come in pieces."""
         return (
-            EMPTY_CHUNK if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input or {})))
+            EMPTY_CHUNK if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=to_json(self.input or {})))
         )
 
 
@@ -140,7 +140,7 @@ class OtherBlock(Wire):
     def end(self, index: int) -> ChatChunk:
         """Return the chunk of the block's end: all of it."""
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        return ChatChunk(parts=(ProviderPart(as_it_came({**self.model_dump(), **texts, **self._whole_input()})),))
+        return ChatChunk(parts=(ProviderPart(to_sendable_json({**self.model_dump(), **texts, **self._whole_input()})),))
 
     def _whole_input(self) -> dict[str, Any]:
         try:
@@ -184,17 +184,13 @@ class AnthropicUsage(Wire):
 
     def to_usage(self) -> Usage:
         """Return this usage in our terms."""
-        read, fresh, details = (
-            self.cache_read_input_tokens,
-            self.cache_creation_input_tokens,
-            self.output_tokens_details,
-        )
-        known = [count for count in (self.input_tokens, read, fresh) if count is not None]
+        details = self.output_tokens_details
+        prompt = (self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens)
         return Usage(
-            input_tokens=sum(known) if known else None,
+            input_tokens=sum_known(*prompt),
             output_tokens=self.output_tokens,
-            cache_read_tokens=read,
-            cache_write_tokens=fresh,
+            cache_read_tokens=self.cache_read_input_tokens,
+            cache_write_tokens=self.cache_creation_input_tokens,
             reasoning_tokens=None if details is None else details.thinking_tokens,
         )
 

@@ -36,14 +36,14 @@ from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
 from traced_tools.models.encoding import (
-    arguments_object,
-    base64_of,
-    fields_of,
-    merged,
-    output_schema,
-    own,
-    tool_schema,
-    without_none,
+    convert_output_schema,
+    convert_tool_schema,
+    drop_none,
+    encode_image,
+    may_send_signed_parts,
+    merge_extra,
+    parse_arguments,
+    signature_fields,
 )
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.gemini.partial_calls import PartialCall
@@ -57,11 +57,11 @@ from traced_tools.models.gemini.wire import (
     Part,
 )
 from traced_tools.models.http.framing import Framing, ServerSentEvents
-from traced_tools.models.http.keys import key_of
+from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import Said, as_chunks, read, written
+from traced_tools.models.wire import ChunkContent, build_chunks, parse_body, to_json
 from traced_tools.tools.schema.dialects import inlined, one_object
 from traced_tools.tools.schema.references import without
 
@@ -112,7 +112,7 @@ class GeminiChatModel(HttpChatModel):
         # the variable is that of Google's clients, which add the version themselves
         host = (os.environ.get("GOOGLE_GEMINI_BASE_URL") or _GOOGLE).rstrip("/")
         address = f"{host}/v1beta" if base_url is None else base_url
-        key = key_of(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY", needed=address.startswith(_GOOGLE))
+        key = resolve_key(api_key, "GOOGLE_API_KEY", "GEMINI_API_KEY", needed=address.startswith(_GOOGLE))
         headers = {"x-goog-api-key": key} if key else {}
         super().__init__(model, GeminiChatCodec(model), HttpTransport(address, _PROVIDER, headers, http))
 
@@ -144,7 +144,7 @@ class GeminiChatCodec:
             body.update(_tool_config(request.options))
         if settings := _generation_config(request.options):
             body["generationConfig"] = settings
-        return merged(body, request.options.extra)
+        return merge_extra(body, request.options.extra)
 
     def _turns(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """Give the role and the parts of each turn: the results of a batch are one, in how many messages they are."""
@@ -187,7 +187,7 @@ class GeminiChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        events = read(GeminiAnswer, body, "the answer", _PROVIDER).events
+        events = parse_body(GeminiAnswer, body, "the answer", _PROVIDER).events
         if not any(event.candidate or event.is_refusal for event in events):
             raise InvalidResponse("the answer holds no candidate", provider=_PROVIDER)
         decoder, fold = self.decoder(), ChunkFold()
@@ -213,7 +213,7 @@ class GeminiChunkDecoder:
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunks an event's data stands for; raises `InvalidResponse`."""
-        return self.chunks_of(read(GeminiEvent, data, "a chunk of the stream", _PROVIDER)) if data else ()
+        return self.chunks_of(parse_body(GeminiEvent, data, "a chunk of the stream", _PROVIDER)) if data else ()
 
     def chunks_of(self, event: GeminiEvent) -> list[ChatChunk]:
         """Return the chunks an event stands for: one for each part, for their order is theirs."""
@@ -228,9 +228,9 @@ class GeminiChunkDecoder:
         self._used = event.usage_metadata or self._used
         # it counts from the beginning in each event, so that of the last is enough
         usage = self._used.to_usage() if self._used and self.done else None
-        return as_chunks(said, (), usage, reason, event.response_id, event.model_version)
+        return build_chunks(said, (), usage, reason, event.response_id, event.model_version)
 
-    def _said(self, part: Part) -> Said:
+    def _said(self, part: Part) -> ChunkContent:
         """Return the content of a part; a streamed call is returned when it is complete."""
         call = part.function_call
         if call is None or not (self._partial or call.is_piece or (self._calls_in_pieces and call.is_empty)):
@@ -259,7 +259,7 @@ class GeminiChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 
-def _said(part: Part) -> Said:
+def _said(part: Part) -> ChunkContent:
     """Return what a part says. Text without a signature is a piece of one, all else is whole."""
     is_whole = not part.is_text or part.thought_signature
     text, parts = (part.words, (_whole(part),)) if is_whole else (part.text or "", ())
@@ -270,7 +270,7 @@ def _whole(part: Part) -> AssistantPart:
     """Return a part as one of ours; an image that is no thought is one, other bytes go back as they came."""
     signature = part.thought_signature
     if (call := part.function_call) is not None:
-        return ToolCall(call.name or "", written(call.args or {}), call.id, signature=signature)
+        return ToolCall(call.name or "", to_json(call.args or {}), call.id, signature=signature)
     if (image := part.image) is not None:
         return ImagePart(data=_bytes(image), media_type=image.mime_type or "", signature=signature)
     if not part.is_text:
@@ -280,7 +280,7 @@ def _whole(part: Part) -> AssistantPart:
     if part.text:
         return ReasoningPart(part.text, signature=signature)
     # a ReasoningPart without text would seal the thought before it, and be joined with that
-    return ProviderPart(written({"text": "", "thought": True, "thoughtSignature": signature}))
+    return ProviderPart(to_json({"text": "", "thought": True, "thoughtSignature": signature}))
 
 
 def _add(known: PartialCall, piece: GeminiFunctionCall, signature: str | None) -> None:
@@ -318,7 +318,7 @@ def _contents(turns: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[st
 def _given_ids(messages: Iterable[Message]) -> Iterator[str]:
     """Give the ids of calls that Gemini made, as far as is known; of others it is not told."""
     for message in messages:
-        if isinstance(message, AssistantMessage) and own(message, _PROVIDER):
+        if isinstance(message, AssistantMessage) and may_send_signed_parts(message, _PROVIDER):
             yield from [call.id for call in message.tool_calls if call.id and not is_made_up(call.id)]
 
 
@@ -333,7 +333,7 @@ def _user_part(part: TextPart | ImagePart) -> dict[str, Any]:
 
 def _model_parts(message: AssistantMessage) -> list[dict[str, Any]]:
     """Return the parts of an answer as they came."""
-    parts = message.parts if own(message, _PROVIDER) else _without_seals(message)
+    parts = message.parts if may_send_signed_parts(message, _PROVIDER) else _without_seals(message)
     sent = [_sent(part) for part in parts]
     return [part for part in sent if part.get("text") != "" or "thoughtSignature" in part]
 
@@ -362,18 +362,20 @@ def _sent(part: AssistantPart) -> dict[str, Any]:
             sent = {"text": part.text, "thought": True}
         case TextPart():
             sent = {"text": part.text}
-    # a JSON object is the signature of Gemini's OpenAI-compatible API, which has another field for it
-    return {**sent, "thoughtSignature": part.signature} if part.signature and not fields_of(part.signature) else sent
+    # a JSON object is a signature of Gemini's OpenAI-compatible API, which has another field for it
+    if part.signature and not signature_fields(part.signature):
+        sent["thoughtSignature"] = part.signature
+    return sent
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    said = {"name": call.name, "args": arguments_object(call)}
+    said = {"name": call.name, "args": parse_arguments(call)}
     return {**said, "id": call.id} if call.id and not is_made_up(call.id) else said
 
 
 def _image(part: ImagePart) -> dict[str, Any]:
     if part.url is None:
-        return {"inlineData": {"mimeType": part.media_type, "data": base64_of(part)}}
+        return {"inlineData": {"mimeType": part.media_type, "data": encode_image(part)}}
     kind = {"mimeType": part.media_type} if "media_type" in part.model_fields_set else {}
     return {"fileData": {"fileUri": part.url, **kind}}
 
@@ -383,7 +385,7 @@ def _declaration(definition: ToolDefinition) -> dict[str, Any]:
 
     The root is an object with fields, as for the other providers.
     """
-    schema = tool_schema(definition, lambda given: one_object(_schema(given)))
+    schema = convert_tool_schema(definition, lambda given: one_object(_schema(given)))
     return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
 
 
@@ -411,11 +413,11 @@ def _generation_config(options: ChatOptions) -> dict[str, Any]:
         "thinkingConfig": None if options.reasoning_effort is None else {"thinkingLevel": options.reasoning_effort},
         **_held_to(options.output_schema),
     }
-    return without_none(settings)
+    return drop_none(settings)
 
 
 def _held_to(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the settings that make an answer fit `schema`."""
     if schema is None:
         return {}
-    return {"responseMimeType": "application/json", "responseJsonSchema": output_schema(schema, _schema)}
+    return {"responseMimeType": "application/json", "responseJsonSchema": convert_output_schema(schema, _schema)}

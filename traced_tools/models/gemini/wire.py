@@ -11,7 +11,7 @@ from pydantic import ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
 from traced_tools.core.messages import Usage, sum_known
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_sendable_json
 
 _CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
@@ -104,7 +104,7 @@ class Part(Wire):
 
     def as_it_came(self) -> str:
         """Return the part as JSON text."""
-        return as_it_came(self.model_dump(by_alias=True, exclude_unset=True))
+        return to_sendable_json(self.model_dump(by_alias=True, exclude_unset=True))
 
 
 class GeminiContent(Wire):

@@ -26,7 +26,7 @@ from traced_tools.errors import (
     RateLimited,
 )
 from traced_tools.models.http.options import Timeouts
-from traced_tools.models.wire import code_of
+from traced_tools.models.wire import error_code
 
 
 def _unwrapped() -> Iterator[type[Exception]]:
@@ -126,7 +126,7 @@ def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:
         status_code=status,
         retryable=status in _RETRYABLE_STATUSES or status >= 500,
         request_id=_request_id(response.headers) or said.get("request_id"),
-        code=code_of(error),
+        code=error_code(error),
         retry_after=_retry_after(response.headers, error),
         body=body,
     )

@@ -8,7 +8,7 @@ from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
 
 
-def key_of(given: str | None, *variables: str, needed: bool) -> str:
+def resolve_key(given: str | None, *variables: str, needed: bool) -> str:
     """Return the key that was given, else that of the first variable that holds one, else nothing.
 
     Raises:

@@ -13,7 +13,7 @@ from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResp
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.names import WireNames
-from traced_tools.models.wire import Characters, understood, whole_characters
+from traced_tools.models.wire import SurrogateRepair, decode_answer, repair_surrogates
 
 
 class HttpModel:
@@ -119,17 +119,17 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def _chunks_by(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
         """Return the function that returns the chunks of an event; raises `InvalidResponse`."""
-        characters = Characters()
+        characters = SurrogateRepair()
 
         def decode(data: str) -> list[ChatChunk]:
-            return list(decoder.chunks(characters.whole(data)))
+            return list(decoder.chunks(characters.repair(data)))
 
-        return partial(understood, decode, provider=self.provider)
+        return partial(decode_answer, decode, provider=self.provider)
 
     def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
-        response = self._codec.decode(whole_characters(body))
-        response.without_cut_call().check_names(self.provider)
-        return names.response(response).sealed_by(self.provider)
+        response = self._codec.decode(repair_surrogates(body))
+        response.without_cut_off_call().check_call_names(self.provider)
+        return names.response(response).attributed_to(self.provider)
 
     def _names(self, request: ChatRequest) -> WireNames:
         expect("request", request, ChatRequest, "a ChatRequest")

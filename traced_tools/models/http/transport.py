@@ -25,7 +25,7 @@ from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
 from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
 from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, in_time
 from traced_tools.models.http.options import HttpOptions, retries_of, timeouts_of
-from traced_tools.models.wire import understood
+from traced_tools.models.wire import decode_answer
 from traced_tools.observe.model_calls import call_here
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class HttpTransport:
         return self._aread(path, body, framing.aevents, self._deadline())
 
     def _decoded(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
-        decoded = understood(decode, answer, self.provider)
+        decoded = decode_answer(decode, answer, self.provider)
         return decoded if deadline is None else in_time(deadline, self.provider, decoded)
 
     def _read(

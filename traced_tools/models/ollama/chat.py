@@ -30,14 +30,21 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
-from traced_tools.models.encoding import arguments_object, base64_of, merged, own, tool_schema, without_none
+from traced_tools.models.encoding import (
+    convert_tool_schema,
+    drop_none,
+    encode_image,
+    may_send_signed_parts,
+    merge_extra,
+    parse_arguments,
+)
 from traced_tools.models.http.framing import Framing, JsonLines
-from traced_tools.models.http.keys import key_of
+from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.ollama.wire import OllamaAnswer, OllamaMessage
-from traced_tools.models.wire import read, written
+from traced_tools.models.wire import parse_body, to_json
 from traced_tools.tools.schema.dialects import inlined, one_object
 
 _PROVIDER = "ollama"
@@ -80,7 +87,7 @@ def ollama_transport(base_url: str | None, api_key: str | None, http: HttpOption
     # Ollama's documentation counts /api to the base, its variable and its clients do not
     given = _address(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url
     address = given.rstrip("/").removesuffix("/api")
-    key = key_of(api_key, "OLLAMA_API_KEY", needed=address.startswith(_CLOUD))
+    key = resolve_key(api_key, "OLLAMA_API_KEY", needed=address.startswith(_CLOUD))
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return HttpTransport(address, _PROVIDER, headers, http)
 
@@ -131,7 +138,7 @@ class OllamaChatCodec:
             body["think"] = _THINK.get(options.reasoning_effort, options.reasoning_effort)
         if options.output_schema is not None:
             body["format"] = dict(options.output_schema)
-        return merged(body, options.extra)
+        return merge_extra(body, options.extra)
 
     def _tools(self, request: ChatRequest) -> list[dict[str, Any]]:
         options = request.options
@@ -145,7 +152,7 @@ class OllamaChatCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(OllamaAnswer, body, "the answer", _PROVIDER)
+        answer = parse_body(OllamaAnswer, body, "the answer", _PROVIDER)
         if not answer.done:
             raise InvalidResponse("the answer is not complete", provider=_PROVIDER)
         return ChatResponse(
@@ -169,7 +176,7 @@ class OllamaChunkDecoder:
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
         """Return the chunk a line stands for; raises `InvalidResponse`."""
-        line = read(OllamaAnswer, data, "a line of the stream", _PROVIDER)
+        line = parse_body(OllamaAnswer, data, "a line of the stream", _PROVIDER)
         self._called = self._called or bool(line.said.tool_calls)
         self.done = self.done or bool(line.done)
         yield ChatChunk(
@@ -199,7 +206,7 @@ def _whole_parts(said: OllamaMessage) -> Iterator[AssistantPart]:
     for image in said.images or ():
         yield ImagePart(data=image)
     for call in said.tool_calls or ():
-        yield ToolCall(call.function.name, written(call.function.arguments or {}), call.id)
+        yield ToolCall(call.function.name, to_json(call.function.arguments or {}), call.id)
 
 
 def _finish_reason(reason: str | None, *, called: bool) -> str | None:
@@ -218,7 +225,7 @@ def _settings(options: ChatOptions) -> dict[str, Any]:
         "stop": None if options.stop is None else list(options.stop),
         "seed": options.seed,
     }
-    return without_none(settings)
+    return drop_none(settings)
 
 
 def _tool(definition: ToolDefinition) -> dict[str, Any]:
@@ -226,7 +233,7 @@ def _tool(definition: ToolDefinition) -> dict[str, Any]:
 
     Its root is an object with fields, which most chat templates read without a check.
     """
-    parameters = tool_schema(definition, lambda schema: one_object(inlined(schema)))
+    parameters = convert_tool_schema(definition, lambda schema: one_object(inlined(schema)))
     function = {"name": definition.name, "description": definition.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
@@ -245,7 +252,7 @@ def _messages(message: Message) -> Iterable[dict[str, Any]]:
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
     said: dict[str, Any] = {"role": "assistant", "content": message.text, **_images(message.parts)}
-    if own(message, _PROVIDER) and message.reasoning:
+    if may_send_signed_parts(message, _PROVIDER) and message.reasoning:
         said["thinking"] = message.reasoning
     if message.tool_calls:
         said["tool_calls"] = [_call(call) for call in message.tool_calls]
@@ -253,7 +260,7 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    return {**_id("id", call.id), "function": {"name": call.name, "arguments": arguments_object(call)}}
+    return {**_id("id", call.id), "function": {"name": call.name, "arguments": parse_arguments(call)}}
 
 
 def _result(result: ToolResultPart) -> dict[str, Any]:
@@ -270,4 +277,4 @@ def _images(parts: Iterable[object]) -> dict[str, list[str]]:
     images = [part for part in parts if isinstance(part, ImagePart)]
     if any(image.data is None for image in images):
         raise ConfigurationError("ollama takes no image by url: pass its bytes, ImagePart(data=..., media_type=...)")
-    return {"images": [base64_of(image) for image in images]} if images else {}
+    return {"images": [encode_image(image) for image in images]} if images else {}

@@ -13,7 +13,7 @@ from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.ollama.chat import ollama_transport
-from traced_tools.models.wire import FAIL_FAST, Body, read
+from traced_tools.models.wire import FAIL_FAST, Body, parse_body
 
 
 class OllamaEmbeddingModel(HttpEmbeddingModel):
@@ -52,7 +52,7 @@ class OllamaEmbeddingModel(HttpEmbeddingModel):
 
     def decode(self, body: bytes) -> EmbeddingResponse:
         """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_OllamaEmbeddings, body, "the answer", self.provider, count_items=False)
+        answer = parse_body(_OllamaEmbeddings, body, "the answer", self.provider, count_items=False)
         usage = None if answer.prompt_eval_count is None else Usage(input_tokens=answer.prompt_eval_count)
         return EmbeddingResponse(answer.embeddings, usage=usage, model=answer.model)
 

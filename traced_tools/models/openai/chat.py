@@ -17,8 +17,8 @@ from traced_tools.core.messages import AssistantMessage, ProviderPart, ToolCall
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.encoding import merged, without_none
+from traced_tools.models.base import CUT_OFF_REASONS, ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
+from traced_tools.models.encoding import drop_none, merge_extra
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
@@ -42,7 +42,7 @@ from traced_tools.models.openai.common import (
     sent_schema,
 )
 from traced_tools.models.openai.servers import Server, server_of
-from traced_tools.models.wire import MOST_ITEMS, as_chunks, as_it_came
+from traced_tools.models.wire import MOST_ITEMS, build_chunks, to_sendable_json
 
 _PATH = "/chat/completions"
 _NOTHING, _NAMELESS = CompletionMessage(), CompletionFunction()
@@ -164,7 +164,7 @@ class OpenAIChatCodec:
             body["stream"] = True
             if self._stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        return merged(body, request.options.extra)
+        return merge_extra(body, request.options.extra)
 
     def _options(self, options: ChatOptions, *, has_tools: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -181,7 +181,7 @@ class OpenAIChatCodec:
             fields |= self._server.effort(options.reasoning_effort)
         if options.output_schema is not None:
             fields["response_format"] = self._response_format(options.output_schema)
-        return without_none(fields)
+        return drop_none(fields)
 
     def _made_tool(self, definition: ToolDefinition) -> dict[str, Any]:
         schema = sent_schema(definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions)
@@ -201,7 +201,7 @@ class OpenAIChatCodec:
             raise InvalidResponse("the answer holds no message", provider=self.provider)
         reason = _finish_reason(answer.choice.finish_reason)
         return ChatResponse(
-            _message(answer.choice.message or _NOTHING, is_cut_off=reason in CUT_OFF),
+            _message(answer.choice.message or _NOTHING, is_cut_off=reason in CUT_OFF_REASONS),
             usage=answer.token_usage(),
             finish_reason=reason,
             id=answer.id,
@@ -249,7 +249,7 @@ class OpenAIChunkDecoder:
             calls += tuple(self._ended_inputs(reason))
             if self._details:
                 said.append(("", "", self._ended_details()))
-        return as_chunks(said, calls, event.token_usage(), reason, event.id, event.model)
+        return build_chunks(said, calls, event.token_usage(), reason, event.id, event.model)
 
     def _pieces(self, call: CompletionCall) -> Iterator[ToolCallDelta]:
         """Give a piece of a call. One without index and id is known by its name alone: each name begins another."""
@@ -270,7 +270,7 @@ class OpenAIChunkDecoder:
     def _ended_inputs(self, reason: str | None) -> Iterator[ToolCallDelta]:
         """Give the ends of the custom tools' inputs, but not of one in the middle of which the answer is cut off."""
         for place in self._inputs.open():
-            if place != self._last or reason not in CUT_OFF:
+            if place != self._last or reason not in CUT_OFF_REASONS:
                 yield ToolCallDelta(place, arguments=self._inputs.end(place))
 
     def _add_details(self, details: Iterable[Mapping[str, Any]]) -> None:
@@ -325,12 +325,12 @@ class _Detail:
     def part(self) -> ProviderPart:
         """Return the whole; its fields are sorted, so that it is the same whichever way it came."""
         texts = {name: text.getvalue() for name, text in self._texts.items()}
-        return ProviderPart(as_it_came(dict(sorted({**self._fields, **texts}.items()))))
+        return ProviderPart(to_sendable_json(dict(sorted({**self._fields, **texts}.items()))))
 
 
 def _message(answer: CompletionMessage, *, is_cut_off: bool) -> AssistantMessage:
     fold = ChunkFold()
-    for chunk in as_chunks(answer.said()):
+    for chunk in build_chunks(answer.said()):
         fold.add(chunk)
     return AssistantMessage([*fold.response().message.parts, *_whole_parts(answer, is_cut_off)])
 
@@ -351,7 +351,7 @@ def _whole_parts(answer: CompletionMessage, is_cut_off: bool) -> Iterator[ToolCa
 
 def _is_answer(said: CompletionMessage | None, choice: Choice) -> bool:
     """Return whether a choice is an answer: one that was cut off may be a finish reason and nothing else."""
-    return said is not None or _finish_reason(choice.finish_reason) in CUT_OFF
+    return said is not None or _finish_reason(choice.finish_reason) in CUT_OFF_REASONS
 
 
 def _finish_reason(reason: str | None) -> str | None:

@@ -26,7 +26,7 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.errors import ConfigurationError
-from traced_tools.models.encoding import fields_of, own
+from traced_tools.models.encoding import may_send_signed_parts, signature_fields
 from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
 from traced_tools.models.openai.servers import Server
 
@@ -66,7 +66,7 @@ class Messages:
 
     def assistant(self, message: AssistantMessage) -> dict[str, Any]:
         """Return what the model said: its text, its calls, and its reasoning if the caller asks for that."""
-        is_own = own(message, self._provider)
+        is_own = may_send_signed_parts(message, self._provider)
         calls = [self._call(call, is_own) for call in message.tool_calls]
         said: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
         if self._reasoning_field is not None and is_own and message.reasoning:
@@ -91,7 +91,7 @@ class Messages:
 
     def _call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
         """Return a call, and what is in its signature if that is the server's own."""
-        signed = fields_of(call.signature) if call.signature and is_own else {}
+        signed = signature_fields(call.signature) if call.signature and is_own else {}
         sent: dict[str, Any] = {"id": self.call_id(call.id or "")}
         if is_custom(signed):
             sent |= {"type": "custom", "custom": {"name": call.name, "input": custom_input(call)}}
@@ -118,7 +118,7 @@ class DeepSeekMessages(Messages):
 
     def assistant(self, message: AssistantMessage) -> dict[str, Any]:
         """Return what the model said, with its reasoning."""
-        reasoning = message.reasoning if own(message, self._provider) else ""
+        reasoning = message.reasoning if may_send_signed_parts(message, self._provider) else ""
         return {**super().assistant(message), "reasoning_content": reasoning}
 
 
@@ -134,7 +134,9 @@ class OpenRouterMessages(Messages):
         records = [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
         # its Responses API has records of its own, which are none here
         details = [each for each in records if str(each.get("type")).startswith("reasoning.")]
-        return {**said, "reasoning_details": details} if details and own(message, self._provider) else said
+        if not details or not may_send_signed_parts(message, self._provider):
+            return said
+        return {**said, "reasoning_details": details}
 
 
 class MistralMessages(Messages):
@@ -161,7 +163,9 @@ class MistralMessages(Messages):
         """Return what the model said, with its reasoning and references at their places."""
         said = super().assistant(message)
         has_more = any(isinstance(part, ReasoningPart | ProviderPart) for part in message.parts)
-        return {**said, "content": list(_chunks(message))} if has_more and own(message, self._provider) else said
+        if not has_more or not may_send_signed_parts(message, self._provider):
+            return said
+        return {**said, "content": list(_chunks(message))}
 
     def call_id(self, given: str) -> str:
         """Return the id if it is one of Mistral's, nine letters and digits, else one made of it."""

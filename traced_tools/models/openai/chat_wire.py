@@ -10,7 +10,16 @@ from pydantic import ConfigDict
 from traced_tools.core.messages import ImagePart, ProviderPart, Usage
 from traced_tools.errors import InvalidResponse
 from traced_tools.models.openai.common import CUSTOM
-from traced_tools.models.wire import FAIL_FAST, Body, Said, Wire, as_it_came, code_of, read, written
+from traced_tools.models.wire import (
+    FAIL_FAST,
+    Body,
+    ChunkContent,
+    Wire,
+    error_code,
+    parse_body,
+    to_json,
+    to_sendable_json,
+)
 
 
 class CompletionFunction(Wire):
@@ -22,7 +31,7 @@ class CompletionFunction(Wire):
     @property
     def text(self) -> str:
         """The arguments as JSON text."""
-        return written(self.arguments) if isinstance(self.arguments, dict) else self.arguments or ""
+        return to_json(self.arguments) if isinstance(self.arguments, dict) else self.arguments or ""
 
 
 class CompletionCustomTool(Wire):
@@ -56,7 +65,7 @@ class CompletionCall(Wire):
         if self.custom is None and not self.extra_content:
             return None
         kind = CUSTOM if self.custom is not None else {}
-        return as_it_came({**kind, **({"extra_content": self.extra_content} if self.extra_content else {})})
+        return to_sendable_json({**kind, **({"extra_content": self.extra_content} if self.extra_content else {})})
 
 
 class ImageUrl(Wire):
@@ -76,7 +85,7 @@ class ContentPiece(Wire):
     thinking: str | Annotated[tuple[ContentPiece, ...], FAIL_FAST] | None = None
     image_url: str | ImageUrl | None = None
 
-    def said(self) -> Said:
+    def said(self) -> ChunkContent:
         """Return what it says."""
         if self.type == "thinking":
             return "", self._thoughts(), ()
@@ -84,7 +93,7 @@ class ContentPiece(Wire):
             return "", "", (ImagePart(url=url),)
         if self.text or self.refusal or self.type == "text":
             return self.text or self.refusal or "", "", ()
-        return "", "", (ProviderPart(as_it_came(self.model_dump(exclude_unset=True))),)
+        return "", "", (ProviderPart(to_sendable_json(self.model_dump(exclude_unset=True))),)
 
     def _thoughts(self) -> str:
         if isinstance(self.thinking, tuple):
@@ -107,11 +116,11 @@ class CompletionMessage(Wire):
     tool_calls: Annotated[tuple[CompletionCall, ...], FAIL_FAST] | None = None
     function_call: CompletionFunction | None = None
 
-    def said(self) -> list[Said]:
+    def said(self) -> list[ChunkContent]:
         """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
-        content = as_it_came(self.content) if isinstance(self.content, dict) else self.content or ""
+        content = to_sendable_json(self.content) if isinstance(self.content, dict) else self.content or ""
         text, pieces = (content, ()) if isinstance(content, str) else ("", content)
-        plain: Said = text + (self.refusal or ""), self._thoughts(), ()
+        plain: ChunkContent = text + (self.refusal or ""), self._thoughts(), ()
         rest = [piece.said() for piece in (*pieces, *(self.images or ()))]
         return [plain, *rest] if any(plain) or not rest else rest
 
@@ -150,13 +159,13 @@ class CompletionUsage(Wire):
 
     def to_usage(self) -> Usage:
         """Return this usage in our terms."""
-        read, written = self.prompt_tokens_details or _NO_DETAILS, self.completion_tokens_details or _NO_DETAILS
-        reasoning = _first(written.reasoning_tokens, self.reasoning_tokens)
+        prompt, completion = self.prompt_tokens_details or _NO_DETAILS, self.completion_tokens_details or _NO_DETAILS
+        reasoning = _first(completion.reasoning_tokens, self.reasoning_tokens)
         return Usage(
             input_tokens=self.prompt_tokens,
             output_tokens=self._output(reasoning),
-            cache_read_tokens=_first(read.cached_tokens, self.num_cached_tokens, self.prompt_cache_hit_tokens),
-            cache_write_tokens=read.cache_write_tokens,
+            cache_read_tokens=_first(prompt.cached_tokens, self.num_cached_tokens, self.prompt_cache_hit_tokens),
+            cache_write_tokens=prompt.cache_write_tokens,
             reasoning_tokens=reasoning,
         )
 
@@ -215,12 +224,12 @@ class Completion(Body):
 
 def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
     """Return `body` as `read` does; raises `InvalidResponse` wherever in it an error stands, too."""
-    found = read(Completion, body, what, provider)
+    found = parse_body(Completion, body, what, provider)
     choice = found.choice
     if found.object == "error":
-        raise InvalidResponse(f"{what} is an error object", provider=provider, code=code_of(dict(found)))
+        raise InvalidResponse(f"{what} is an error object", provider=provider, code=error_code(dict(found)))
     if choice is not None and choice.error:
-        raise InvalidResponse(f"{what} holds an error object", provider=provider, code=code_of(choice.error))
+        raise InvalidResponse(f"{what} holds an error object", provider=provider, code=error_code(choice.error))
     return found
 
 

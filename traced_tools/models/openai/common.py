@@ -12,10 +12,10 @@ from traced_tools.core.messages import ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.models.encoding import arguments_object, base64_of, output_schema, tool_schema
-from traced_tools.models.http.keys import key_of
+from traced_tools.models.encoding import convert_output_schema, convert_tool_schema, encode_image, parse_arguments
+from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.openai.servers import known_server, server_of
-from traced_tools.models.wire import written
+from traced_tools.models.wire import to_json
 from traced_tools.tools.schema.dialects import inlined, one_object, strict
 
 OPENAI = "https://api.openai.com/v1"
@@ -40,7 +40,7 @@ def headers_of(api_key: str | None, address: str, provider: str | None) -> dict[
     Raises:
         ConfigurationError: for a known server without a key.
     """
-    key = key_of(api_key, server_of(address, provider).key, needed=known_server(address) is not None)
+    key = resolve_key(api_key, server_of(address, provider).key, needed=known_server(address) is not None)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -48,7 +48,7 @@ def sent_schema(definition: ToolDefinition, *, strict_tools: bool, inline_defini
     """Return the input schema of a tool as it is sent; raises `ToolDefinitionError` that names the tool."""
     written_out = inlined if inline_definitions else dict
     accepted = strict if strict_tools else one_object
-    return tool_schema(definition, lambda schema: accepted(written_out(schema)))
+    return convert_tool_schema(definition, lambda schema: accepted(written_out(schema)))
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -57,7 +57,7 @@ def arguments_text(call: ToolCall) -> str:
         is_object = isinstance(json.loads(call.arguments), dict)
     except (ValueError, RecursionError):
         is_object = False
-    return call.arguments if is_object else written(arguments_object(call))
+    return call.arguments if is_object else to_json(parse_arguments(call))
 
 
 CUSTOM = {"type": "custom"}
@@ -82,7 +82,7 @@ class CustomInputs:
         """Return the next piece of the arguments of the call at `place`."""
         before = "" if place in self._open else _BEFORE
         self._open[place] = self._open.get(place) or call_id
-        return before + written(text)[1:-1]
+        return before + to_json(text)[1:-1]
 
     def has_begun(self, place: int | None) -> bool:
         """Return whether the call at `place` has begun and is not over."""
@@ -107,7 +107,7 @@ class CustomInputs:
 
 def custom_arguments(text: str, *, is_cut_off: bool) -> str:
     """Return the input of a custom tool as arguments; an input that was cut off is not JSON, so that it is not run."""
-    whole = written({"input": text})
+    whole = to_json({"input": text})
     return whole.removesuffix(_AFTER) if is_cut_off else whole
 
 
@@ -123,7 +123,7 @@ def custom_input(call: ToolCall) -> str:
 
 def image_url(image: ImagePart) -> str:
     """Return the address of an image; that of bytes is a `data:` address (RFC 2397)."""
-    return image.url or f"data:{image.media_type};base64,{base64_of(image)}"
+    return image.url or f"data:{image.media_type};base64,{encode_image(image)}"
 
 
 def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -
     Raises:
         ConfigurationError: for a schema whose references lead nowhere.
     """
-    given = output_schema(schema, inlined if inline_definitions else dict)
+    given = convert_output_schema(schema, inlined if inline_definitions else dict)
     exact = _exact(given)
     name = wire_name(str(given.get("title") or "answer"))
     return {"name": name, "schema": exact or given, "strict": exact is not None}

@@ -21,7 +21,7 @@ from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_wire import CompletionUsage
 from traced_tools.models.openai.common import address_of, headers_of
 from traced_tools.models.openai.servers import known_server, server_of
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, read
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, parse_body
 
 
 class OpenAIEmbeddingModel(HttpEmbeddingModel):
@@ -78,7 +78,7 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
 
     def decode(self, body: bytes) -> EmbeddingResponse:
         """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_OpenAIEmbeddings, body, "the answer", self.provider, count_items=False)
+        answer = parse_body(_OpenAIEmbeddings, body, "the answer", self.provider, count_items=False)
         usage = None if answer.usage is None else answer.usage.to_usage()
         return EmbeddingResponse(self._in_order(answer.data), usage=usage, model=answer.model)
 

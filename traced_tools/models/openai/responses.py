@@ -18,7 +18,7 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.encoding import merged, without_none
+from traced_tools.models.encoding import drop_none, merge_extra
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
@@ -43,7 +43,7 @@ from traced_tools.models.openai.responses_wire import (
     ResponsesTextDelta,
 )
 from traced_tools.models.openai.servers import server_of
-from traced_tools.models.wire import code_of, read
+from traced_tools.models.wire import error_code, parse_body
 
 _PATH = "/responses"
 _DONE = "[DONE]"  # which OpenAI does not send here, but others do
@@ -126,7 +126,7 @@ class OpenAIResponsesCodec:
             body["tools"] = [self._tool(definition) for definition in request.tools]
         if stream:
             body["stream"] = True
-        return merged(body, request.options.extra)
+        return merge_extra(body, request.options.extra)
 
     def _options(self, options: ChatOptions, *, has_tools: bool) -> dict[str, Any]:
         for name in ("stop", "seed"):
@@ -142,7 +142,7 @@ class OpenAIResponsesCodec:
         if has_tools:
             fields["tool_choice"] = _tool_choice(options.tool_choice)
             fields["parallel_tool_calls"] = options.parallel_tool_calls
-        return without_none(fields)
+        return drop_none(fields)
 
     def _format(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "json_schema", **sent_output_schema(schema, inline_definitions=self._inline_definitions)}
@@ -160,7 +160,7 @@ class OpenAIResponsesCodec:
 
     def decode(self, body: bytes) -> ChatResponse:
         """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(ResponsesAnswer, body, "the answer", self._provider)
+        answer = parse_body(ResponsesAnswer, body, "the answer", self._provider)
         if answer.output is None:
             raise InvalidResponse("the answer holds no output", provider=self._provider)
         message = AssistantMessage(answer.parts())
@@ -189,9 +189,9 @@ class OpenAIResponsesChunkDecoder:
         """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
         if not data or data.strip() == _DONE:
             return
-        kind = EVENTS.get(read(ResponsesEvent, data, _EVENT, self._provider).type)
+        kind = EVENTS.get(parse_body(ResponsesEvent, data, _EVENT, self._provider).type)
         if kind is not None:
-            yield from self._read(read(kind, data, _EVENT, self._provider))
+            yield from self._read(parse_body(kind, data, _EVENT, self._provider))
 
     def _read(self, event: ResponsesEvent) -> Iterator[ChatChunk]:
         match event:
@@ -283,7 +283,7 @@ class OpenAIResponsesChunkDecoder:
 def _finish_reason(answer: ResponsesAnswer, provider: str, *, has_calls: bool) -> str:
     """Return why an answer ended; raises `InvalidResponse` for one that failed, or that is still being made."""
     if answer.error or answer.status not in (None, "completed", "incomplete"):
-        code = code_of(answer.error) or answer.status
+        code = error_code(answer.error) or answer.status
         raise InvalidResponse("the answer was not completed", provider=provider, code=code)
     if answer.status == "incomplete":
         details = answer.incomplete_details

@@ -22,7 +22,7 @@ from traced_tools.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from traced_tools.models.encoding import fields_of, own
+from traced_tools.models.encoding import may_send_signed_parts, signature_fields
 from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
 
 
@@ -41,8 +41,8 @@ def input_items(messages: Sequence[Message], provider: str, *, is_stored: bool) 
 def _custom_ids(messages: Iterable[Message], provider: str) -> Iterator[str | None]:
     """Give the ids of the calls of custom tools, whose results are items of another type."""
     for message in messages:
-        if isinstance(message, AssistantMessage) and own(message, provider):
-            yield from [call.id for call in message.tool_calls if is_custom(fields_of(call.signature))]
+        if isinstance(message, AssistantMessage) and may_send_signed_parts(message, provider):
+            yield from [call.id for call in message.tool_calls if is_custom(signature_fields(call.signature))]
 
 
 def _items(
@@ -54,7 +54,7 @@ def _items(
         case UserMessage():
             yield {"role": "user", "content": _content(message.parts)}
         case AssistantMessage():
-            parts = message.parts if own(message, provider) else tuple(_unsealed(message))
+            parts = message.parts if may_send_signed_parts(message, provider) else tuple(_unsealed(message))
             yield from _AnswerItems(parts, is_stored=is_stored).items()
         case ToolMessage():
             for result in message.results:
@@ -124,7 +124,7 @@ class _AnswerItems:
         return isinstance(last, ReasoningPart) and bool(last.signature or (last.id and self._is_stored))
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
-        signed = fields_of(call.signature)
+        signed = signature_fields(call.signature)
         known = self._sent({name: signed[name] for name in ("id", "namespace") if name in signed})
         said = {"call_id": call.id, "name": call.name}
         if is_custom(signed):

@@ -14,7 +14,7 @@ from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 from traced_tools.core.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
 from traced_tools.models.openai.common import CUSTOM, custom_arguments
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
 
 class ResponsesItem(Wire):
@@ -33,7 +33,7 @@ class ResponsesItem(Wire):
 
     def parts(self) -> Iterator[AssistantPart]:
         """Give the whole item."""
-        yield ProviderPart(as_it_came(self.raw))
+        yield ProviderPart(to_sendable_json(self.raw))
 
     def rest(self) -> Iterator[AssistantPart]:
         """Give what is left to say of an item whose text has been streamed."""
@@ -66,7 +66,7 @@ class ResponsesMessage(ResponsesItem):
     def rest(self) -> Iterator[AssistantPart]:
         """Give the record."""
         if fields := self.fields("id", "phase"):
-            yield ProviderPart(as_it_came({"type": "message", **fields}))
+            yield ProviderPart(to_sendable_json({"type": "message", **fields}))
 
 
 class ResponsesFunctionCall(ResponsesItem):
@@ -79,13 +79,13 @@ class ResponsesFunctionCall(ResponsesItem):
     @property
     def text(self) -> str:
         """The arguments as JSON text."""
-        return written(self.arguments) if isinstance(self.arguments, dict) else self.arguments or "{}"
+        return to_json(self.arguments) if isinstance(self.arguments, dict) else self.arguments or "{}"
 
     @property
     def signature(self) -> str | None:
         """What else it is, as JSON text."""
         fields = self.fields("id", "namespace")
-        return as_it_came(fields) if fields else None
+        return to_sendable_json(fields) if fields else None
 
     def delta(self, index: int | None, arguments: str = "") -> ToolCallDelta:
         """Return a piece of this call, the `index`th item."""
@@ -119,7 +119,7 @@ class ResponsesCustomCall(ResponsesFunctionCall):
     @property
     def signature(self) -> str:
         """What else it is, as JSON text."""
-        return as_it_came({**CUSTOM, **self.fields("id", "namespace")})
+        return to_sendable_json({**CUSTOM, **self.fields("id", "namespace")})
 
 
 class Reasoning(ResponsesItem):
@@ -204,12 +204,12 @@ class ResponsesUsage(Wire):
 
     def to_usage(self) -> Usage:
         """Return this usage in our terms."""
-        read, written = self.input_tokens_details, self.output_tokens_details
+        input_details, output_details = self.input_tokens_details, self.output_tokens_details
         return Usage(
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
-            cache_read_tokens=None if read is None else read.cached_tokens,
-            reasoning_tokens=None if written is None else written.reasoning_tokens,
+            cache_read_tokens=None if input_details is None else input_details.cached_tokens,
+            reasoning_tokens=None if output_details is None else output_details.reasoning_tokens,
         )
 
 
