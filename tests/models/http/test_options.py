@@ -22,7 +22,8 @@ from traced_tools.models import (
     OpenAIChatModel,
     OpenAIResponsesModel,
 )
-from traced_tools.models.http.options import RetryPolicy, Timeouts
+from traced_tools.models.http.options import Timeouts
+from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.testing import Delay, Received, ReplayServer, Reply, capture_telemetry
 
 REQUEST = ChatRequest((UserMessage("hi"),))

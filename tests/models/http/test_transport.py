@@ -23,7 +23,7 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.models import ChatRequest, OpenAIChatModel
-from traced_tools.models.http.options import RetryPolicy
+from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.observe import names
 from traced_tools.testing import Delay, ReplayServer, Reply, capture_telemetry
 
@@ -59,7 +59,7 @@ def fine(mode: str) -> Reply:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -121,7 +121,7 @@ def test_after_the_last_attempt_the_error_is_raised(mode: str) -> None:
 
 
 def test_the_wait_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 1.0)
     policy = RetryPolicy(retries=3, first_delay=0.5)
     failure = ModelError("busy", retryable=True)
     assert [policy.delay(attempt, failure) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
@@ -131,7 +131,7 @@ def test_the_wait_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_wait_stops_growing_however_many_attempts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 1.0)
     assert RetryPolicy(retries=5_000).delay(4_999, ModelError("busy", retryable=True)) == 8.0
 
 

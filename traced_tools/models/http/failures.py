@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import email.utils
 import errno
 import json
 import re
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,6 +24,7 @@ from traced_tools.errors import (
     RateLimited,
 )
 from traced_tools.models.http.options import Timeouts
+from traced_tools.models.http.retries import is_retryable_status, read_retry_after
 from traced_tools.models.wire import error_code
 
 
@@ -51,8 +50,6 @@ FAILURES: tuple[type[Exception], ...] = (
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.WriteError)
 _CUT: tuple[type[Exception], ...] = (httpx.NetworkError, httpx.ProtocolError, *_UNWRAPPED)
 _CLOSED = re.compile(r"Server disconnected|<ConnectionTerminated|<StreamReset .*(REFUSED_STREAM|error_code:7\b)")
-_RETRYABLE_STATUSES = frozenset({408, 409, 429})
-_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 
 def failure_in(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
@@ -124,10 +121,10 @@ def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:
         f"the request failed{hint}",
         provider=provider,
         status_code=status,
-        retryable=status in _RETRYABLE_STATUSES or status >= 500,
+        retryable=is_retryable_status(status),
         request_id=_request_id(response.headers) or said.get("request_id"),
         code=error_code(error),
-        retry_after=_retry_after(response.headers, error),
+        retry_after=read_retry_after(response.headers, error),
         body=body,
     )
 
@@ -166,35 +163,3 @@ _REQUEST_IDS = ("x-request-id", "request-id", "mistral-correlation-id", "x-ds-tr
 
 def _request_id(headers: httpx.Headers) -> str | None:
     return next(filter(None, map(headers.get, _REQUEST_IDS)), None)
-
-
-def _retry_after(headers: httpx.Headers, error: Any) -> float | None:
-    """Return the seconds to wait: milliseconds (OpenAI), a number or a date (RFC 9110, 10.2.3), or Google's detail."""
-    waits = (_milliseconds(headers), _seconds(headers.get("retry-after")), _google_delay(error))
-    return next((seconds for seconds in waits if seconds is not None), None)
-
-
-def _milliseconds(headers: httpx.Headers) -> float | None:
-    value = headers.get("retry-after-ms", "")
-    return int(value) / 1000 if re.fullmatch(r"\d{1,12}", value) else None
-
-
-def _seconds(value: str | None) -> float | None:
-    if value is None:
-        return None
-    if re.fullmatch(r"-?\d{1,12}(\.\d+)?", value):
-        return max(0.0, float(value))
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
-
-
-def _google_delay(error: Any) -> float | None:
-    """Return the delay of a `google.rpc.RetryInfo` among an error's details."""
-    details = error.get("details") if isinstance(error, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (found := _SECONDS.fullmatch(delay)):
-            return float(found[1])
-    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
@@ -10,11 +9,8 @@ from typing import TypedDict
 import httpx
 
 from traced_tools.core.checks import expect, expect_positive, expect_whole
-from traced_tools.errors import ConfigurationError, ModelError
-
-_LONGEST_WAIT = 60.0
-"""What a server may ask for; a caller who would wait longer is told so instead."""
-_LONGEST_DELAY = 8.0
+from traced_tools.errors import ConfigurationError
+from traced_tools.models.http.retries import RetryPolicy
 
 
 @dataclass(frozen=True)
@@ -36,37 +32,6 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("connect", "read", "total"):
             expect_positive(name, getattr(self, name))
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """When to send a request again: connections that failed before it was sent, and statuses that ask for patience.
-
-    Args:
-        retries: further attempts after the first.
-        first_delay: seconds before the second attempt; doubles each time up to 8 seconds, less a random quarter.
-    """
-
-    retries: int = 2
-    first_delay: float = 0.5
-
-    def __post_init__(self) -> None:
-        expect_whole("retries", self.retries, 0)
-        expect("first_delay", self.first_delay, (int, float), "a number of seconds")
-        expect_positive("first_delay", self.first_delay)
-
-    def delay(self, attempt: int, failure: ModelError) -> float | None:
-        """Return the seconds to wait after the `attempt`th failure (from 0), None to give up.
-
-        What `Retry-After` says is honoured; when it says more than a minute, the caller is told and not kept waiting.
-        """
-        if attempt >= self.retries or not failure.retryable:
-            return None
-        if failure.retry_after is not None:
-            return failure.retry_after if failure.retry_after <= _LONGEST_WAIT else None
-        doubled: float = self.first_delay * 2 ** min(attempt, 99)  # far beyond the longest, and still a float
-        longest = min(doubled, _LONGEST_DELAY)
-        return longest * random.uniform(0.75, 1.0)
 
 
 class HttpOptions(TypedDict, total=False):
