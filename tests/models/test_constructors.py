@@ -66,7 +66,7 @@ def test_an_argument_of_the_wrong_type_is_named(kind: type[HttpModel], name: str
 
 @every_model
 def test_an_argument_that_there_is_not_is_named_and_the_others_are_listed(kind: type[HttpModel]) -> None:
-    with pytest.raises(TypeError, match=r"no argument time_out; beside its own a model takes timeout, .*"):
+    with pytest.raises(TypeError, match=r"unknown argument time_out; the arguments of all models are timeout, .*"):
         made(kind, time_out=3)
 
 

@@ -168,7 +168,7 @@ def test_json_nested_without_end_is_an_invalid_response(sample: Sample) -> None:
 
 @every_sample
 def test_an_answer_that_never_ends_is_given_up(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing.Answer.__init__, "__defaults__", (100_000,))
+    monkeypatch.setattr(framing.ResponseBody.__init__, "__defaults__", (100_000,))
     event = sample.body(Answer(None, [sample.closing.events[0]]), streamed=True)
 
     def endless() -> Iterator[bytes]:

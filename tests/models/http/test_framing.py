@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import relaxed
 from traced_tools import InvalidResponse, ModelTimeout
-from traced_tools.models.http.framing import Answer, Framing, JsonLines, ServerSentEvents
+from traced_tools.models.http.framing import Framing, JsonLines, ResponseBody, ServerSentEvents
 
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"
 LINES, EVENTS = JsonLines(), ServerSentEvents()
@@ -44,7 +44,7 @@ def cut_from(
     framing: Framing, pieces: Sequence[bytes], kind: str, colour: str = "blocking", deadline: float | None = None
 ) -> list[str]:
     """Return what `framing` cuts from a body that arrives in `pieces`."""
-    answer = Answer(httpx.Response(200, headers={"Content-Type": kind}, stream=Body(pieces)), deadline, "someone")
+    answer = ResponseBody(httpx.Response(200, headers={"Content-Type": kind}, stream=Body(pieces)), deadline, "someone")
     if colour == "blocking":
         return list(framing.events(answer))
 
@@ -179,7 +179,7 @@ def test_another_kind_of_body_is_no_stream(framing: Framing, kind: str, colour: 
 def test_a_stream_that_never_stops_is_given_up(
     framing: Framing, kind: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answer.__init__, "__defaults__", (20,))
+    monkeypatch.setattr(ResponseBody.__init__, "__defaults__", (20,))
     body = b"data: one\n\n"
     assert cut_from(framing, [body[:10], body[10:], b"12345678\n"], kind, colour)
     with pytest.raises(InvalidResponse, match="larger than 20 bytes") as caught:
@@ -207,7 +207,7 @@ def test_an_event_is_given_before_the_next_arrives(framing: Framing, kind: str) 
                 asked.append(place)
                 yield b"data: %d\n\n" % place
 
-    answer = Answer(httpx.Response(200, headers={"Content-Type": kind}, stream=Watched([])), None, "someone")
+    answer = ResponseBody(httpx.Response(200, headers={"Content-Type": kind}, stream=Watched([])), None, "someone")
     events = framing.events(answer)
     for place in range(3):
         assert next(events).endswith(str(place))

@@ -69,7 +69,7 @@ def test_an_answer_that_may_expand_without_limit_is_refused(mode: str, ways: str
 
 @each_mode
 def test_what_decompresses_to_nothing_counts_as_well(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing.Answer.__init__, "__defaults__", (100_000,))
+    monkeypatch.setattr(framing.ResponseBody.__init__, "__defaults__", (100_000,))
     ended = [gzip.compress(body(mode).removesuffix(b"data: [DONE]\n\n")), *[b"x" * 10_000] * 20]
     with ReplayServer([reply(mode, ended, content_encoding="gzip")]) as server:
         with pytest.raises(InvalidResponse, match="larger than 100000 bytes"):

@@ -86,13 +86,13 @@ def test_a_loop_may_come_while_another_thread_looks_for_those_that_are_closed() 
     first, second, third = Watched(), asyncio.new_event_loop(), asyncio.new_event_loop()
 
     def third_comes() -> None:
-        thread = threading.Thread(target=lambda: third.run_until_complete(clients.of_loop()))
+        thread = threading.Thread(target=lambda: third.run_until_complete(clients.get_async()))
         thread.start()
         thread.join(PATIENCE)
 
-    first.run_until_complete(clients.of_loop())
+    first.run_until_complete(clients.get_async())
     first.happens = third_comes
-    theirs = [loop.run_until_complete(clients.of_loop()) for loop in (second, third)]
+    theirs = [loop.run_until_complete(clients.get_async()) for loop in (second, third)]
     for loop in (first, second, third):
         loop.run_until_complete(clients.aclose())
         loop.close()

@@ -180,7 +180,7 @@ def test_an_answer_that_is_cut_is_an_invalid_response(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_a_whole_answer_where_a_stream_was_asked_for_is_an_invalid_response(mode: str) -> None:
     with ReplayServer([Reply.json(FINE)]) as server:
-        with pytest.raises(InvalidResponse, match="stream was asked for") as caught:
+        with pytest.raises(InvalidResponse, match="the answer is not a stream") as caught:
             ask(server.url, mode, retries=0)
     assert json.loads(caught.value.body or "") == FINE
 
@@ -189,7 +189,7 @@ def test_a_whole_answer_where_a_stream_was_asked_for_is_an_invalid_response(mode
 def test_a_page_where_a_stream_was_asked_for_is_not_read_to_its_end(mode: str) -> None:
     page = Reply([b"<html>", Delay(60.0)], content_type="text/html")
     with ReplayServer([page]) as server:
-        with pytest.raises(InvalidResponse, match="stream was asked for") as caught:
+        with pytest.raises(InvalidResponse, match="the answer is not a stream") as caught:
             ask(server.url, mode, retries=0)
     assert caught.value.body is None
 
@@ -327,7 +327,7 @@ def test_each_event_loop_has_connections_of_its_own() -> None:
 def test_options_that_json_cannot_hold_are_an_error_that_quotes_nothing(value: Any) -> None:
     request = ChatRequest((UserMessage("secret words"),), options=ChatOptions(extra={"custom": value}))
     with OpenAIChatModel("m", base_url="http://127.0.0.1:1") as model:
-        with pytest.raises(ConfigurationError, match="cannot be written as JSON") as caught:
+        with pytest.raises(ConfigurationError, match="cannot be encoded as JSON") as caught:
             model.call(request)
     assert caught.value.__context__ is None
 

@@ -159,5 +159,5 @@ def test_a_loop_runs_its_calls_and_sends_their_results(mode: str, given: dict[st
 def test_a_stream_that_is_something_else_is_an_invalid_response(mode: str) -> None:
     with ReplayServer([Reply(b"<html>", content_type="text/html")]) as server:
         model = OllamaChatModel("m", base_url=server.url, retries=0)
-        with pytest.raises(InvalidResponse, match="a stream was asked for and something else came"):
+        with pytest.raises(InvalidResponse, match="the answer is not a stream"):
             run(mode, ChatClient(model).prompt("hi"), model)
