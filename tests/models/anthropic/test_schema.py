@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from traced_tools import ConfigurationError
-from traced_tools.models.anthropic.schema import closed
+from traced_tools.models.anthropic.schema import to_structured_output_schema
 
 
 class Line(BaseModel):
@@ -24,7 +24,7 @@ class Order(BaseModel):
 
 
 def test_objects_are_closed_wherever_they_stand_and_what_is_optional_stays_so() -> None:
-    made = closed(Order.model_json_schema())
+    made = to_structured_output_schema(Order.model_json_schema())
     line = made["$defs"]["Line"]
     assert made["additionalProperties"] is line["additionalProperties"] is False
     assert (made["required"], line["required"]) == (["lines"], ["name", "price"])
@@ -33,7 +33,7 @@ def test_objects_are_closed_wherever_they_stand_and_what_is_optional_stays_so() 
 
 
 def test_constraints_that_are_refused_are_told_in_the_description() -> None:
-    made = closed(Order.model_json_schema())
+    made = to_structured_output_schema(Order.model_json_schema())
     name, price = made["$defs"]["Line"]["properties"].values()
     assert name == {"type": "string", "title": "Name", "description": 'What it is. {"minLength": 1}'}
     assert price == {"type": "number", "title": "Price", "description": '{"exclusiveMinimum": 0}'}
@@ -52,17 +52,17 @@ def test_constraints_that_are_refused_are_told_in_the_description() -> None:
     ],
 )
 def test_what_is_accepted_is_kept(schema: dict[str, Any], made: dict[str, Any]) -> None:
-    assert closed(schema) == made
+    assert to_structured_output_schema(schema) == made
 
 
 @pytest.mark.parametrize("free", [True, {"type": "integer"}])
 def test_free_keys_cannot_be_said(free: Any) -> None:
     schema = {"type": "object", "properties": {"counts": {"type": "object", "additionalProperties": free}}}
-    with pytest.raises(ConfigurationError, match="free keys"):
-        closed(schema)
+    with pytest.raises(ConfigurationError, match="additional properties"):
+        to_structured_output_schema(schema)
 
 
 def test_a_schema_is_not_changed() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
-    closed(schema)
+    to_structured_output_schema(schema)
     assert schema == {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
