@@ -152,7 +152,7 @@ def test_images_are_sent_as_bare_base64_whoever_they_are_from() -> None:
 
 
 def test_an_image_by_address_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match=r"ollama takes no image by url: pass its bytes") as caught:
+    with pytest.raises(ConfigurationError, match=r"ollama accepts no image by url: pass its bytes") as caught:
         encoded(UserMessage([ImagePart(url=f"https://example.org/{SECRET}.png")]))
     assert SECRET not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""What Ollama's own API looks like on the wire, as far as we read it; everything else in a body is ignored."""
+"""The fields of Ollama's chat API that this package reads."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from traced_tools.models.wire import FAIL_FAST, MOST_ITEMS, Body, Wire
 
 
 class OllamaFunction(Wire):
-    """Name and arguments of a call; both are whole, in a stream too."""
+    """The name and arguments of a call; both are complete, even in a stream."""
 
     name: str = ""
     arguments: dict[str, Any] | None = None
 
 
 class OllamaCall(Wire):
-    """A tool call; older servers give it no id."""
+    """A tool call; older servers send no id."""
 
     id: str | None = None
     function: OllamaFunction = OllamaFunction()
 
 
 class OllamaMessage(Wire):
-    """A message, or what a line of a stream adds to it."""
+    """A message, or the piece of it in one line of a stream."""
 
     content: str | None = None
     thinking: str | None = None
@@ -37,7 +37,7 @@ _NOTHING = OllamaMessage()
 
 
 class OllamaAnswer(Body):
-    """A whole answer, or a line of a streamed one, of which the last is `done`."""
+    """A whole answer, or one line of a streamed answer. The last line is `done`."""
 
     model: str | None = None
     message: OllamaMessage | None = None
@@ -48,12 +48,12 @@ class OllamaAnswer(Body):
     eval_count: int | None = None
 
     @property
-    def said(self) -> OllamaMessage:
-        """The message, or what the line adds to it."""
+    def message_or_empty(self) -> OllamaMessage:
+        """The message, empty if the body has none."""
         return self.message or _NOTHING
 
     def token_usage(self) -> Usage | None:
-        """Return the usage, if the body tells any; counts of zero are left out of it."""
+        """Return the token counts, None if the body has none. Ollama omits counts of zero."""
         if self.prompt_eval_count is None and self.eval_count is None:
             return None
         return Usage(
