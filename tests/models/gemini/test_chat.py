@@ -383,7 +383,7 @@ def test_a_call_in_pieces_that_is_cut_off_is_no_call(reason: str) -> None:
 )
 def test_pieces_that_do_not_fit_together_are_an_invalid_response(pieces: list[Any]) -> None:
     for attempt in (decoded, folded):
-        with pytest.raises(InvalidResponse, match="pieces of a call in the answer do not fit together") as caught:
+        with pytest.raises(InvalidResponse, match="pieces of a call in the answer contradict each other") as caught:
             attempt(*map(event, pieces), event(**END))
         assert caught.value.__context__ is None
 

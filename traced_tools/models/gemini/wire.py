@@ -1,4 +1,4 @@
-"""What Gemini's answers look like on the wire, as far as we read them; everything else in a body is ignored.
+"""The fields of Gemini's answers that this package reads.
 
 Format: https://ai.google.dev/api/generate-content.
 """
@@ -15,11 +15,11 @@ from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_sendable_json
 
 _CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
-"""Keeps what it does not know, so that a part can go back as it came."""
+"""Retains unknown fields, so that a part can be sent back unchanged."""
 
 
 class PartialArg(Wire):
-    """A piece of a call's arguments: a value, or a piece of a text, and its place."""
+    """A piece of a call's arguments: a value or a piece of a text, and its JSON path."""
 
     model_config = _CAMEL
 
@@ -32,7 +32,7 @@ class PartialArg(Wire):
 
     @property
     def value(self) -> str | int | float | bool | None:
-        """The value; None stands for null, too."""
+        """The value; None if it is null or there is no value."""
         given = (self.string_value, self.number_value, self.bool_value)
         return next((value for value in given if value is not None), None)
 
@@ -43,7 +43,7 @@ class PartialArg(Wire):
 
 
 class GeminiFunctionCall(Wire):
-    """A call, or a piece of one; one without arguments may lack them, and only some models give ids."""
+    """A call or a piece of one. `args` is missing in calls without arguments, and `id` with some models."""
 
     model_config = _CAMEL
 
@@ -55,17 +55,17 @@ class GeminiFunctionCall(Wire):
 
     @property
     def is_piece(self) -> bool:
-        """Whether the arguments come in pieces."""
+        """Whether the arguments arrive in pieces."""
         return bool(self.will_continue) or self.partial_args is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing, as the end of a call that came in pieces does."""
+        """Whether all fields are empty, as at the end of a call that arrived in pieces."""
         return not (self.name or self.args or self.id)
 
 
 class Blob(Wire):
-    """Bytes, in base64."""
+    """Bytes in base64."""
 
     model_config = _WHOLE
 
@@ -74,7 +74,7 @@ class Blob(Wire):
 
 
 class Part(Wire):
-    """A part of an answer: a text, a call, bytes, or something else that only Gemini understands."""
+    """A part of an answer: a text, a call, bytes, or something that only Gemini can read."""
 
     model_config = _WHOLE
 
@@ -86,35 +86,35 @@ class Part(Wire):
 
     @property
     def image(self) -> Blob | None:
-        """The bytes of an image that is no thought."""
+        """The bytes of an image that isn't part of the reasoning."""
         found = None if self.thought else self.inline_data
         return found if found and (found.mime_type or "").startswith("image/") else None
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text, which a part with nothing in it but a signature counts as."""
-        if self.inline_data or self.function_call:  # some gateways write out the fields of others, too
+        """Whether the part is a text. A part that has only a signature counts as an empty text."""
+        if self.inline_data or self.function_call:  # some gateways add an empty `text` to these parts
             return False
         return self.text is not None or not self.model_extra
 
     @property
-    def words(self) -> str:
-        """The text that stands beside a call or an image."""
+    def text_beside(self) -> str:
+        """The text in a part that also has a call or an image."""
         return (self.text or "") if self.function_call or self.image else ""
 
-    def as_it_came(self) -> str:
+    def to_json(self) -> str:
         """Return the part as JSON text."""
         return to_sendable_json(self.model_dump(by_alias=True, exclude_unset=True))
 
 
 class GeminiContent(Wire):
-    """What a candidate says; a filtered one says nothing."""
+    """The content of a candidate; a filtered candidate has no parts."""
 
     parts: Annotated[tuple[Part, ...], FAIL_FAST] | None = None
 
 
 class Candidate(Wire):
-    """One of the answers, or a piece of it."""
+    """One of several alternative answers, or a piece of it."""
 
     model_config = _CAMEL
 
@@ -124,12 +124,12 @@ class Candidate(Wire):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the answer, or the next pieces of it."""
+        """The parts of the answer, or of a piece of it."""
         return (self.content.parts or ()) if self.content else ()
 
 
 class GeminiUsage(Wire):
-    """Usage. In a stream it counts from the beginning; results of Google's own tools are no part of the prompt."""
+    """Token counts. Each event of a stream has the counts so far; the prompt excludes results of Google's own tools."""
 
     model_config = _CAMEL
 
@@ -140,7 +140,7 @@ class GeminiUsage(Wire):
     thoughts_token_count: int | None = None
 
     def to_usage(self) -> Usage:
-        """Return this usage in our terms."""
+        """Convert to `Usage`."""
         return Usage(
             input_tokens=sum_known(self.prompt_token_count, self.tool_use_prompt_token_count),
             output_tokens=sum_known(self.candidates_token_count, self.thoughts_token_count),
@@ -150,7 +150,7 @@ class GeminiUsage(Wire):
 
 
 class PromptFeedback(Wire):
-    """Why there is no answer: Gemini would not read the prompt."""
+    """The reason why Gemini refused the prompt."""
 
     model_config = _CAMEL
 
@@ -158,7 +158,7 @@ class PromptFeedback(Wire):
 
 
 class GeminiEvent(Body):
-    """A whole answer, or an event of a streamed one; they look alike."""
+    """A whole answer or an event of a streamed answer, which have the same format."""
 
     model_config = _CAMEL
 
@@ -170,7 +170,7 @@ class GeminiEvent(Body):
 
     @property
     def candidate(self) -> Candidate | None:
-        """The first of the answers, wherever it stands."""
+        """The first candidate by index, wherever it is in the list."""
         for each in self.candidates or ():
             if not each.index:
                 return each
@@ -178,12 +178,12 @@ class GeminiEvent(Body):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether Gemini would not read the prompt."""
+        """Whether Gemini refused the prompt."""
         return bool(self.prompt_feedback and self.prompt_feedback.block_reason)
 
 
 class GeminiAnswer(Body):
-    """A whole answer: one event, or the list of them that a stream is without `alt=sse`."""
+    """The body of an answer: one event, or a list of events, which is the format of a stream without `alt=sse`."""
 
     events: Annotated[tuple[GeminiEvent, ...], FAIL_FAST]
 
