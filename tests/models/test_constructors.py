@@ -73,7 +73,7 @@ def test_an_argument_that_there_is_not_is_named_and_the_others_are_listed(kind: 
 @every_model
 def test_an_argument_that_there_is_not_is_named_before_the_key_is_missed(kind: type[HttpModel]) -> None:
     itself = "https://ollama.com" if "OLLAMA_HOST" in VARIABLES[kind] else None
-    with pytest.raises(TypeError, match="no argument apikey"):
+    with pytest.raises(TypeError, match="unknown argument apikey"):
         made(kind, base_url=itself, apikey=SECRET)
 
 

@@ -37,18 +37,18 @@ from traced_tools.models.gemini.chat import GeminiChatCodec
 from traced_tools.models.ollama.chat import OllamaChatCodec
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.responses import OpenAIResponsesCodec
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 
 DOT = ImagePart(data=b"\x01")
 PROVIDERS = ("openai", "anthropic", "gcp.gemini", "mistral_ai", "openrouter", "deepseek", "ollama")
 SEAL = "my-seal"
 DETAIL = json.dumps({"type": "reasoning.encrypted", "data": SEAL})
 CODECS: dict[str, Codec] = {
-    "openai": OpenAIChatCodec("m", server_of("https://api.openai.com", None)),
-    "mistral_ai": OpenAIChatCodec("m", server_of("https://api.mistral.ai", None)),
-    "openrouter": OpenAIChatCodec("m", server_of("https://openrouter.ai", None)),
-    "deepseek": OpenAIChatCodec("m", server_of("https://api.deepseek.com", None)),
-    "perplexity": OpenAIChatCodec("m", server_of("https://api.perplexity.ai", None)),
+    "openai": OpenAIChatCodec("m", resolve_server("https://api.openai.com", None)),
+    "mistral_ai": OpenAIChatCodec("m", resolve_server("https://api.mistral.ai", None)),
+    "openrouter": OpenAIChatCodec("m", resolve_server("https://openrouter.ai", None)),
+    "deepseek": OpenAIChatCodec("m", resolve_server("https://api.deepseek.com", None)),
+    "perplexity": OpenAIChatCodec("m", resolve_server("https://api.perplexity.ai", None)),
     "responses": OpenAIResponsesCodec("m", provider="openai"),
     "anthropic": AnthropicChatCodec("m", max_tokens=9),
     "gcp.gemini": GeminiChatCodec("gemini-3-flash"),

@@ -135,7 +135,10 @@ def test_a_reset_in_the_middle_of_an_answer_means_that_it_was_cut_short(mode: st
 
 @each_mode
 def test_what_is_no_http_is_called_so(mode: str) -> None:
-    with ReplayServer([b"\0\1\2 no status line\r\n\r\n"]) as server, pytest.raises(InvalidResponse, match="no HTTP"):
+    with (
+        ReplayServer([b"\0\1\2 no status line\r\n\r\n"]) as server,
+        pytest.raises(InvalidResponse, match="not valid HTTP"),
+    ):
         ask(mode, server.url)
 
 
@@ -229,7 +232,7 @@ def test_an_address_that_no_request_can_be_sent_to_is_refused(address: str) -> N
 
 @pytest.mark.parametrize("name", ["", "a b", "a\nb", "\u00e9", 1])
 def test_a_header_that_cannot_have_such_a_name_is_refused(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="names"):
+    with pytest.raises(ConfigurationError, match="invalid header name"):
         OpenAIChatModel("m", api_key=SECRET, headers={name: "value"})
 
 

@@ -23,7 +23,7 @@ from traced_tools import (
 )
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.openai.chat import OpenAIChatCodec
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 
 REFERENCE = {"type": "reference", "reference_ids": [1]}
 CALLED = (
@@ -78,7 +78,7 @@ def test_mistral_gets_its_content_back_in_its_order() -> None:
 
 
 def test_a_name_of_ones_own_for_a_known_server_still_marks_what_is_its_own() -> None:
-    codec = OpenAIChatCodec("m", server_of("https://api.deepseek.com", "mine"), provider="mine")
+    codec = OpenAIChatCodec("m", resolve_server("https://api.deepseek.com", "mine"), provider="mine")
     body = encoded(AssistantMessage(CALLED, provider="mine"), codec=codec)
     assert body["messages"][0]["reasoning_content"] == "hm"
 

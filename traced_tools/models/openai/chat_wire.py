@@ -1,4 +1,4 @@
-"""What chat completions look like on the wire, as far as we read them; everything else in a body is ignored."""
+"""The fields of chat completions that this package reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traced_tools.models.wire import (
 
 
 class CompletionFunction(Wire):
-    """Name and arguments of a call; a delta may hold a piece of either. Some servers send arguments as an object."""
+    """The name and arguments of a call, or a piece of them. Some servers send the arguments as an object."""
 
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
@@ -35,16 +35,16 @@ class CompletionFunction(Wire):
 
 
 class CompletionCustomTool(Wire):
-    """Name and input of a call of a custom tool; a delta may hold a piece of the input."""
+    """The name and input of a call of a custom tool, or a piece of the input."""
 
     name: str | None = None
     input: str | None = None
 
 
 class CompletionCall(Wire):
-    """A tool call, or a delta of one: of a function, or of a custom tool, whose input is any text.
+    """A call of a function or of a custom tool, whose input is free text; or a delta of a call.
 
-    `extra_content` is Google's place for what it wants back with the call: `google.thought_signature`.
+    In `extra_content`, Google sends a field that must be sent back with the call: `google.thought_signature`.
     """
 
     index: int | None = None
@@ -61,7 +61,7 @@ class CompletionCall(Wire):
 
     @property
     def signature(self) -> str | None:
-        """What else the call is, as JSON text; it goes back with the call."""
+        """Further fields to send back with the call, as JSON text; None if there are none."""
         if self.custom is None and not self.extra_content:
             return None
         kind = CUSTOM if self.custom is not None else {}
@@ -69,13 +69,13 @@ class CompletionCall(Wire):
 
 
 class ImageUrl(Wire):
-    """Where an image is; mostly in the address itself."""
+    """The URL of an image, usually a `data:` URL."""
 
     url: str | None = None
 
 
 class ContentPiece(Wire):
-    """A piece of a content that is a list: text, reasoning (Mistral), an image, or what only its provider knows."""
+    """An item of a content list: text, reasoning (Mistral), an image, or something only the provider can read."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -85,26 +85,27 @@ class ContentPiece(Wire):
     thinking: str | Annotated[tuple[ContentPiece, ...], FAIL_FAST] | None = None
     image_url: str | ImageUrl | None = None
 
-    def said(self) -> ChunkContent:
-        """Return what it says."""
+    def to_content(self) -> ChunkContent:
+        """Return the item's content."""
         if self.type == "thinking":
-            return "", self._thoughts(), ()
+            return "", self._reasoning_text(), ()
         if url := self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url:
             return "", "", (ImagePart(url=url),)
         if self.text or self.refusal or self.type == "text":
             return self.text or self.refusal or "", "", ()
         return "", "", (ProviderPart(to_sendable_json(self.model_dump(exclude_unset=True))),)
 
-    def _thoughts(self) -> str:
+    def _reasoning_text(self) -> str:
         if isinstance(self.thinking, tuple):
             return "".join([piece.text or "" for piece in self.thinking])
         return self.thinking or ""
 
 
 class CompletionMessage(Wire):
-    """A message, or a delta of one. Reasoning goes by several names, and the call of old had a field of its own.
+    """A message or a delta of one.
 
-    Cloudflare's Workers AI sends an answer that is held to a schema as an object; it is read as JSON text.
+    Servers use several fields for reasoning, and the legacy field `function_call` for a single call. Cloudflare's
+    Workers AI sends an answer that follows a schema as an object, which is converted to JSON text.
     """
 
     content: str | Annotated[tuple[ContentPiece, ...], FAIL_FAST] | dict[str, Any] | None = None
@@ -116,16 +117,16 @@ class CompletionMessage(Wire):
     tool_calls: Annotated[tuple[CompletionCall, ...], FAIL_FAST] | None = None
     function_call: CompletionFunction | None = None
 
-    def said(self) -> list[ChunkContent]:
-        """Return what it says, its calls aside: a text and its reasoning, and after that what comes piece by piece."""
+    def to_contents(self) -> list[ChunkContent]:
+        """Return the contents except calls: first the text and reasoning, then the list items and images."""
         content = to_sendable_json(self.content) if isinstance(self.content, dict) else self.content or ""
         text, pieces = (content, ()) if isinstance(content, str) else ("", content)
-        plain: ChunkContent = text + (self.refusal or ""), self._thoughts(), ()
-        rest = [piece.said() for piece in (*pieces, *(self.images or ()))]
+        plain: ChunkContent = text + (self.refusal or ""), self._reasoning_text(), ()
+        rest = [piece.to_content() for piece in (*pieces, *(self.images or ()))]
         return [plain, *rest] if any(plain) or not rest else rest
 
-    def _thoughts(self) -> str:
-        return self.reasoning or self.reasoning_content or "".join(map(_text_of, self.reasoning_details or ()))
+    def _reasoning_text(self) -> str:
+        return self.reasoning or self.reasoning_content or "".join(map(_detail_text, self.reasoning_details or ()))
 
     @property
     def calls(self) -> tuple[CompletionCall, ...]:
@@ -135,7 +136,7 @@ class CompletionMessage(Wire):
 
 
 class CompletionTokenDetails(Wire):
-    """Of which: read from a cache, written to one, spent on thinking."""
+    """The parts of the tokens that were read from a cache, written to one, or spent on reasoning."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -146,7 +147,7 @@ _NO_DETAILS = CompletionTokenDetails()
 
 
 class CompletionUsage(Wire):
-    """Usage. Mistral and DeepSeek have names of their own for what was cached, Perplexity one for thinking."""
+    """Token counts. Mistral and DeepSeek have other fields for cached tokens, Perplexity for reasoning tokens."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -158,33 +159,33 @@ class CompletionUsage(Wire):
     reasoning_tokens: int | None = None
 
     def to_usage(self) -> Usage:
-        """Return this usage in our terms."""
+        """Convert to `Usage`."""
         prompt, completion = self.prompt_tokens_details or _NO_DETAILS, self.completion_tokens_details or _NO_DETAILS
-        reasoning = _first(completion.reasoning_tokens, self.reasoning_tokens)
+        reasoning = _first_known(completion.reasoning_tokens, self.reasoning_tokens)
         return Usage(
             input_tokens=self.prompt_tokens,
-            output_tokens=self._output(reasoning),
-            cache_read_tokens=_first(prompt.cached_tokens, self.num_cached_tokens, self.prompt_cache_hit_tokens),
+            output_tokens=self._output_tokens(reasoning),
+            cache_read_tokens=_first_known(prompt.cached_tokens, self.num_cached_tokens, self.prompt_cache_hit_tokens),
             cache_write_tokens=prompt.cache_write_tokens,
             reasoning_tokens=reasoning,
         )
 
-    def _output(self, reasoning: int | None) -> int | None:
-        """Return all output. xAI counts thinking beside it and not in it, which only the total shows."""
+    def _output_tokens(self, reasoning: int | None) -> int | None:
+        """Return the output tokens including reasoning. xAI excludes reasoning, as only its total reveals."""
         if self.completion_tokens is None or reasoning is None:
             return self.completion_tokens
         output = self.completion_tokens + reasoning
         return output if self.total_tokens == (self.prompt_tokens or 0) + output else self.completion_tokens
 
 
-class VendorUsage(Wire):
-    """Groq's own place for usage on streams."""
+class GroqUsage(Wire):
+    """Groq's field for usage on streams."""
 
     usage: CompletionUsage | None = None
 
 
 class Choice(Wire):
-    """A choice of an answer, whole (`message`) or in pieces (`delta`). OpenRouter tells here what failed behind it."""
+    """A choice of an answer, whole (`message`) or a piece (`delta`). OpenRouter reports a provider's error here."""
 
     index: int | None = None
     message: CompletionMessage | None = None
@@ -194,9 +195,9 @@ class Choice(Wire):
 
 
 class Completion(Body):
-    """An answer, or an event of a streamed one, in which usage may come with no choice at all.
+    """A whole answer or an event of a streamed answer. An event with usage may have no choice.
 
-    A body that is itself an error object, as Mistral and older vLLM send, has its `type` and `code` here.
+    Mistral and older vLLM send error objects as the whole body; `type` and `code` are then the error's.
     """
 
     object: str | None = None
@@ -206,24 +207,24 @@ class Completion(Body):
     model: str | None = None
     choices: Annotated[tuple[Choice, ...], FAIL_FAST] | None = None
     usage: CompletionUsage | None = None
-    x_groq: VendorUsage | None = None
+    x_groq: GroqUsage | None = None
 
     @property
     def choice(self) -> Choice | None:
-        """The first choice; nobody asked for others."""
+        """The first choice by index; requests never ask for more than one."""
         for choice in self.choices or ():
             if not choice.index:
                 return choice
         return None
 
     def token_usage(self) -> Usage | None:
-        """Return the usage, wherever it stands."""
+        """Return the token counts from either field, None if there are none."""
         used = self.usage or (self.x_groq and self.x_groq.usage)
         return used.to_usage() if used else None
 
 
 def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
-    """Return `body` as `read` does; raises `InvalidResponse` wherever in it an error stands, too."""
+    """Parse `body` as `parse_body` does; also raises `InvalidResponse` for an error object outside `error`."""
     found = parse_body(Completion, body, what, provider)
     choice = found.choice
     if found.object == "error":
@@ -233,11 +234,11 @@ def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
     return found
 
 
-def _first(*counts: int | None) -> int | None:
+def _first_known(*counts: int | None) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def _text_of(detail: Mapping[str, Any]) -> str:
-    """Return what a person can read of a detail of reasoning."""
+def _detail_text(detail: Mapping[str, Any]) -> str:
+    """Return the readable text of a reasoning detail."""
     text = detail.get("text") or detail.get("summary")
     return text if isinstance(text, str) else ""

@@ -23,7 +23,13 @@ from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.openai.common import CustomInputs, address_of, headers_of, sent_output_schema, sent_schema
+from traced_tools.models.openai.common import (
+    CustomInputConverter,
+    auth_headers,
+    encode_output_schema,
+    encode_tool_schema,
+    resolve_base_url,
+)
 from traced_tools.models.openai.responses_input import input_items
 from traced_tools.models.openai.responses_wire import (
     EVENTS,
@@ -42,7 +48,7 @@ from traced_tools.models.openai.responses_wire import (
     ResponsesItem,
     ResponsesTextDelta,
 )
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 from traced_tools.models.wire import error_code, parse_body
 
 _PATH = "/responses"
@@ -88,12 +94,12 @@ class OpenAIResponsesModel(HttpChatModel):
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("strict_tools", strict_tools, bool, "True or False")
         expect("inline_definitions", inline_definitions, bool, "True or False")
-        address = address_of(base_url, _PATH)
-        provider = provider or server_of(address).provider
+        address = resolve_base_url(base_url, _PATH)
+        provider = provider or resolve_server(address).provider
         codec = OpenAIResponsesCodec(
             model, provider=provider, strict_tools=strict_tools, inline_definitions=inline_definitions
         )
-        super().__init__(model, codec, HttpTransport(address, provider, headers_of(api_key, address, provider), http))
+        super().__init__(model, codec, HttpTransport(address, provider, auth_headers(api_key, address, provider), http))
 
 
 class OpenAIResponsesCodec:
@@ -145,14 +151,14 @@ class OpenAIResponsesCodec:
         return drop_none(fields)
 
     def _format(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": "json_schema", **sent_output_schema(schema, inline_definitions=self._inline_definitions)}
+        return {"type": "json_schema", **encode_output_schema(schema, inline_definitions=self._inline_definitions)}
 
     def _made_tool(self, definition: ToolDefinition) -> dict[str, Any]:
         return {
             "type": "function",
             "name": definition.name,
             "description": definition.description,
-            "parameters": sent_schema(
+            "parameters": encode_tool_schema(
                 definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
             ),
             "strict": self._strict_tools,  # said in any case: where it is not, OpenAI makes the schema a strict one
@@ -178,7 +184,7 @@ class OpenAIResponsesChunkDecoder:
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._streamed: set[int | None] = set()
-        self._inputs = CustomInputs()
+        self._inputs = CustomInputConverter()
         self._thought: tuple[int | None, int | None] | None = None
         self._has_begun = False
         self._call_ids: set[str | None] = set()
@@ -218,7 +224,7 @@ class OpenAIResponsesChunkDecoder:
             case ArgumentsDelta():
                 yield self._call(ToolCallDelta(event.output_index, arguments=event.delta))
             case InputDelta(output_index=index):
-                yield self._call(ToolCallDelta(index, arguments=self._inputs.piece(index, None, event.delta)))
+                yield self._call(ToolCallDelta(index, arguments=self._inputs.convert_piece(index, None, event.delta)))
 
     def _thoughts(self, event: ReasoningDelta) -> Iterator[ChatChunk]:
         """Give a piece of reasoning, and before it the end of another summary or text of the same item."""
@@ -237,7 +243,7 @@ class OpenAIResponsesChunkDecoder:
             yield self._call(item.delta(index, item.text))
         elif isinstance(item, ResponsesCustomCall):
             if not item.is_cut_off:
-                yield self._call(ToolCallDelta(index, arguments=self._inputs.end(index)))
+                yield self._call(ToolCallDelta(index, arguments=self._inputs.close(index)))
         elif parts := tuple(item.rest() if is_streamed else item.parts()):
             yield ChatChunk(parts=parts)
 
@@ -253,8 +259,8 @@ class OpenAIResponsesChunkDecoder:
     def _end(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
         parts = tuple(self._missed_calls(answer)) if self._has_begun else answer.parts()
         yield from self._missed_arguments(answer)
-        for place in self._inputs.open() if answer.status != "incomplete" else ():
-            yield self._call(ToolCallDelta(place, arguments=self._inputs.end(place)))
+        for place in self._inputs.open_indices() if answer.status != "incomplete" else ():
+            yield self._call(ToolCallDelta(place, arguments=self._inputs.close(place)))
         has_calls = bool(self._call_ids) or any(isinstance(part, ToolCall) for part in parts)
         reason = _finish_reason(answer, self._provider, has_calls=has_calls)
         self.done = True

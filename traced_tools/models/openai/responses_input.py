@@ -23,7 +23,7 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.models.encoding import may_send_signed_parts, signature_fields
-from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
+from traced_tools.models.openai.common import arguments_to_input, encode_arguments, is_custom_call, to_image_url
 
 
 def input_items(messages: Sequence[Message], provider: str, *, is_stored: bool) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def _custom_ids(messages: Iterable[Message], provider: str) -> Iterator[str | No
     """Give the ids of the calls of custom tools, whose results are items of another type."""
     for message in messages:
         if isinstance(message, AssistantMessage) and may_send_signed_parts(message, provider):
-            yield from [call.id for call in message.tool_calls if is_custom(signature_fields(call.signature))]
+            yield from [call.id for call in message.tool_calls if is_custom_call(signature_fields(call.signature))]
 
 
 def _items(
@@ -71,7 +71,7 @@ def _content(parts: Sequence[TextPart | ImagePart]) -> str | list[dict[str, Any]
 def _piece(part: TextPart | ImagePart) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.text}
-    return {"type": "input_image", "image_url": image_url(part), "detail": "auto"}
+    return {"type": "input_image", "image_url": to_image_url(part), "detail": "auto"}
 
 
 def _unsealed(message: AssistantMessage) -> Iterator[TextPart | ToolCall]:
@@ -127,9 +127,9 @@ class _AnswerItems:
         signed = signature_fields(call.signature)
         known = self._sent({name: signed[name] for name in ("id", "namespace") if name in signed})
         said = {"call_id": call.id, "name": call.name}
-        if is_custom(signed):
-            return {"type": "custom_tool_call", **said, "input": custom_input(call), **known}
-        return {"type": "function_call", **said, "arguments": arguments_text(call), **known}
+        if is_custom_call(signed):
+            return {"type": "custom_tool_call", **said, "input": arguments_to_input(call), **known}
+        return {"type": "function_call", **said, "arguments": encode_arguments(call), **known}
 
     def _add_record(self, items: list[dict[str, Any]], record: dict[str, Any]) -> None:
         """Add an item only the server understands; the record of a message belongs to the text before it."""

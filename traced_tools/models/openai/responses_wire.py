@@ -13,7 +13,7 @@ from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 
 from traced_tools.core.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
-from traced_tools.models.openai.common import CUSTOM, custom_arguments
+from traced_tools.models.openai.common import CUSTOM, input_to_arguments
 from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
 
@@ -114,7 +114,7 @@ class ResponsesCustomCall(ResponsesFunctionCall):
     @property
     def text(self) -> str:
         """The arguments as JSON text: the input is the field `input` of an object."""
-        return custom_arguments(self.input or "", is_cut_off=self.is_cut_off)
+        return input_to_arguments(self.input or "", is_cut_off=self.is_cut_off)
 
     @property
     def signature(self) -> str:
