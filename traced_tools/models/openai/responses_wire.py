@@ -1,7 +1,7 @@
-"""What the Responses API looks like on the wire, as far as we read it; everything else in a body is ignored.
+"""The fields of the Responses API that this package reads.
 
-An answer is a list of items. Each says what it is as parts of a message: as a whole, or, where its text has been
-streamed, what is left to say.
+An answer is a list of items. Each item converts itself to parts of a message: to all of them, or, if its text has been
+streamed, to the remaining ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable
 
 
 class ResponsesItem(Wire):
-    """An item of an answer: of a kind that only the server understands, unless a subclass reads it."""
+    """An item of an answer. Without a subclass for its type, only the server can read it."""
 
     raw: dict[str, Any]
 
@@ -27,45 +27,45 @@ class ResponsesItem(Wire):
     def _with_raw(cls, value: Any) -> Any:
         return {**value, "raw": value} if isinstance(value, dict) else value
 
-    def fields(self, *names: str) -> dict[str, Any]:
-        """Return those of these fields that say something."""
+    def raw_fields(self, *names: str) -> dict[str, Any]:
+        """Return the named fields of the item that aren't empty."""
         return {name: self.raw[name] for name in names if self.raw.get(name)}
 
     def parts(self) -> Iterator[AssistantPart]:
-        """Give the whole item."""
+        """Yield the parts for the whole item."""
         yield ProviderPart(to_sendable_json(self.raw))
 
-    def rest(self) -> Iterator[AssistantPart]:
-        """Give what is left to say of an item whose text has been streamed."""
+    def remaining_parts(self) -> Iterator[AssistantPart]:
+        """Yield the parts that remain after the item's text has been streamed."""
         yield from self.parts()
 
 
 class ResponsesPiece(Wire):
-    """A piece of an item's content: a text, or the reason of a refusal."""
+    """A piece of an item's content: a text, or the text of a refusal."""
 
     text: str | None = None
     refusal: str | None = None
 
     @property
-    def words(self) -> str:
-        """What it says."""
+    def text_or_refusal(self) -> str:
+        """The text of the answer or of the refusal."""
         return self.text or self.refusal or ""
 
 
 class ResponsesMessage(ResponsesItem):
-    """A message; its text is followed by the record of what else it is, which a stream tells when the text is over."""
+    """A message. An opaque part with its other fields follows its text; in a stream, they arrive after the text."""
 
     content: Annotated[tuple[ResponsesPiece, ...], FAIL_FAST] | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
-        """Give the text and the record, nothing if there is no text."""
-        if text := "".join(piece.words for piece in self.content or ()):
+        """Yield the text and the opaque part, nothing if there is no text."""
+        if text := "".join(piece.text_or_refusal for piece in self.content or ()):
             yield TextPart(text)
-            yield from self.rest()
+            yield from self.remaining_parts()
 
-    def rest(self) -> Iterator[AssistantPart]:
-        """Give the record."""
-        if fields := self.fields("id", "phase"):
+    def remaining_parts(self) -> Iterator[AssistantPart]:
+        """Yield the opaque part with the message's other fields."""
+        if fields := self.raw_fields("id", "phase"):
             yield ProviderPart(to_sendable_json({"type": "message", **fields}))
 
 
@@ -83,25 +83,25 @@ class ResponsesFunctionCall(ResponsesItem):
 
     @property
     def signature(self) -> str | None:
-        """What else it is, as JSON text."""
-        fields = self.fields("id", "namespace")
+        """The fields to send back with the call, as JSON text; None if there are none."""
+        fields = self.raw_fields("id", "namespace")
         return to_sendable_json(fields) if fields else None
 
     def delta(self, index: int | None, arguments: str = "") -> ToolCallDelta:
-        """Return a piece of this call, the `index`th item."""
+        """Return a delta of this call, which is the item at `index`."""
         return ToolCallDelta(index, self.call_id, self.name, arguments, self.signature)
 
     def parts(self) -> Iterator[AssistantPart]:
-        """Give the call."""
+        """Yield the call."""
         yield ToolCall(self.name, self.text, self.call_id, signature=self.signature)
 
-    def rest(self) -> Iterator[AssistantPart]:
-        """Give nothing: who it is was said when it began."""
+    def remaining_parts(self) -> Iterator[AssistantPart]:
+        """Yield nothing: id, name and signature were in the delta at the beginning of the call."""
         return iter(())
 
 
 class ResponsesCustomCall(ResponsesFunctionCall):
-    """A call of a custom tool, whose input is any text and not JSON."""
+    """A call of a custom tool, whose input is free text instead of JSON."""
 
     input: str | None = None
     status: str | None = None
@@ -113,19 +113,20 @@ class ResponsesCustomCall(ResponsesFunctionCall):
 
     @property
     def text(self) -> str:
-        """The arguments as JSON text: the input is the field `input` of an object."""
+        """The arguments as JSON text: an object with the input in its field `input`."""
         return input_to_arguments(self.input or "", is_cut_off=self.is_cut_off)
 
     @property
     def signature(self) -> str:
-        """What else it is, as JSON text."""
-        return to_sendable_json({**CUSTOM, **self.fields("id", "namespace")})
+        """The fields to send back with the call, as JSON text."""
+        return to_sendable_json({**CUSTOM, **self.raw_fields("id", "namespace")})
 
 
 class Reasoning(ResponsesItem):
-    """Thoughts: summarized, encrypted, or, as DeepSeek and vLLM give them, in the open as `content`.
+    """Reasoning: as summaries, encrypted, or in plain text in `content` (DeepSeek, vLLM).
 
-    Open thoughts go back as the item they came in, so they are followed by it; the others as their parts.
+    An item with plain text is sent back whole, so an opaque part with the item follows the text. Other items are
+    rebuilt from their parts.
     """
 
     id: str | None = None
@@ -134,46 +135,46 @@ class Reasoning(ResponsesItem):
     encrypted_content: str | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
-        """Give a part for each summary, the last one with the encrypted thoughts; or the open thoughts."""
+        """Yield a part for each summary, the last one with the encrypted reasoning; or the plain text and the item."""
         if self.content:
-            yield from [ReasoningPart(piece.words) for piece in (*(self.summary or ()), *self.content)]
+            yield from [ReasoningPart(piece.text_or_refusal) for piece in (*(self.summary or ()), *self.content)]
             yield from super().parts()
             return
-        *first, last = [piece.words for piece in self.summary or ()] or [""]
+        *first, last = [piece.text_or_refusal for piece in self.summary or ()] or [""]
         yield from [ReasoningPart(text, id=self.id) for text in first]
-        yield self._last(last)
+        yield self._last_part(last)
 
-    def rest(self) -> Iterator[AssistantPart]:
-        """Give what ends the thoughts before."""
+    def remaining_parts(self) -> Iterator[AssistantPart]:
+        """Yield the part that ends the streamed reasoning, or the item if the reasoning is plain text."""
         if self.content:
             yield from super().parts()
         else:
-            yield self._last("")
+            yield self._last_part("")
 
-    def _last(self, text: str) -> ReasoningPart:
+    def _last_part(self, text: str) -> ReasoningPart:
         return ReasoningPart(text, id=self.id, signature=self.encrypted_content or None)
 
 
 class GeneratedImage(ResponsesItem):
-    """The record of an image the server has made."""
+    """An image that the server generated."""
 
     result: Base64Bytes | None = None
     output_format: str | None = None
 
     def parts(self) -> Iterator[AssistantPart]:
-        """Give the image to look at, and the record to send back."""
+        """Yield the image, and an opaque part with the item to send back."""
         if self.result:
             kind = "png" if self.output_format is None else self.output_format
             yield ImagePart(data=self.result, media_type=f"image/{kind}")
         yield from super().parts()
 
 
-_KINDS = ("message", "function_call", "custom_tool_call", "reasoning", "image_generation_call")
+_ITEM_KINDS = ("message", "function_call", "custom_tool_call", "reasoning", "image_generation_call")
 
 
-def _kind(value: Any) -> str:
+def _item_kind(value: Any) -> str:
     kind = value.get("type") if isinstance(value, Mapping) else None
-    return kind if kind in _KINDS else "other"
+    return kind if kind in _ITEM_KINDS else "other"
 
 
 AnyItem = Annotated[
@@ -183,19 +184,19 @@ AnyItem = Annotated[
     | Annotated[Reasoning, Tag("reasoning")]
     | Annotated[GeneratedImage, Tag("image_generation_call")]
     | Annotated[ResponsesItem, Tag("other")],
-    Discriminator(_kind),
+    Discriminator(_item_kind),
 ]
 
 
 class ResponsesTokenDetails(Wire):
-    """Of which: read from a cache, spent on thinking."""
+    """The parts of the tokens that were read from a cache or spent on reasoning."""
 
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
 class ResponsesUsage(Wire):
-    """Usage."""
+    """Token counts."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -203,7 +204,7 @@ class ResponsesUsage(Wire):
     output_tokens_details: ResponsesTokenDetails | None = None
 
     def to_usage(self) -> Usage:
-        """Return this usage in our terms."""
+        """Convert to `Usage`."""
         input_details, output_details = self.input_tokens_details, self.output_tokens_details
         return Usage(
             input_tokens=self.input_tokens,
@@ -214,13 +215,13 @@ class ResponsesUsage(Wire):
 
 
 class IncompleteDetails(Wire):
-    """Why an answer ends early."""
+    """The reason why an answer ended early."""
 
     reason: str | None = None
 
 
 class ResponsesAnswer(Body):
-    """An answer, whole or as far as a stream has come."""
+    """An answer, complete or as far as the stream has progressed."""
 
     id: str | None = None
     model: str | None = None
@@ -230,7 +231,7 @@ class ResponsesAnswer(Body):
     usage: ResponsesUsage | None = None
 
     def parts(self) -> tuple[AssistantPart, ...]:
-        """Return all that is said in it."""
+        """Return the parts of all items."""
         return tuple(part for item in self.output or () for part in item.parts())
 
     def calls(self) -> list[ResponsesFunctionCall]:
@@ -238,18 +239,18 @@ class ResponsesAnswer(Body):
         return [item for item in self.output or () if isinstance(item, ResponsesFunctionCall)]
 
     def token_usage(self) -> Usage | None:
-        """Return the usage, if the server tells it."""
+        """Return the token counts, None if the server reports none."""
         return self.usage.to_usage() if self.usage else None
 
 
 class ResponsesEvent(Body):
-    """An event of a stream, of a kind that says nothing to us unless a subclass reads it."""
+    """An event of a stream. Events of types without a subclass are ignored."""
 
     type: str = ""
 
 
 class ResponseFailed(ResponsesEvent):
-    """The end of a stream that has failed."""
+    """The event that ends a stream with an error."""
 
     code: Any = None
 
@@ -262,7 +263,7 @@ class ResponsesDelta(ResponsesEvent):
 
 
 class ResponsesTextDelta(ResponsesDelta):
-    """A piece of the answer, or of the reason of a refusal."""
+    """A piece of the answer's text, or of the text of a refusal."""
 
 
 class ArgumentsDelta(ResponsesDelta):
@@ -274,7 +275,7 @@ class InputDelta(ResponsesDelta):
 
 
 class ReasoningDelta(ResponsesDelta):
-    """A piece of one of the summaries, or of one of the open thoughts."""
+    """A piece of a reasoning summary, or of reasoning in plain text."""
 
     item_id: str | None = None
     summary_index: int | None = None
@@ -289,14 +290,14 @@ class ItemAdded(ResponsesEvent):
 
 
 class ItemDone(ResponsesEvent):
-    """An item is complete, and here in full."""
+    """An item ends; the event contains the whole item."""
 
     output_index: int | None = None
     item: AnyItem
 
 
 class ResponseEnded(ResponsesEvent):
-    """The answer is complete, or as complete as it will be, and here in full."""
+    """The stream ends; the event contains the whole answer, which can be incomplete or failed."""
 
     response: ResponsesAnswer
 
@@ -315,4 +316,4 @@ EVENTS: Mapping[str, type[ResponsesEvent]] = {
     "response.failed": ResponseEnded,
     "error": ResponseFailed,
 }
-"""The events that are read; all others repeat what these say, or tell of progress."""
+"""The classes of the events that are read, by type. All other events repeat their content or report progress."""
