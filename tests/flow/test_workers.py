@@ -19,7 +19,7 @@ from tests.tools.batches import until
 from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, perform
 from traced_tools.flow import workers as _workers
 from traced_tools.flow.flow import acall, call
-from traced_tools.flow.steps import Batch
+from traced_tools.flow.steps import ParallelFlows
 from traced_tools.flow.workers import WorkerPool
 from traced_tools.testing import ScriptedChatModel
 
@@ -45,7 +45,7 @@ def test_a_batch_gives_its_results_in_order_whatever_ends_first(drive: Callable[
         return await perform(work, number)
 
     async def flow() -> list[int]:
-        return await Batch([one(number) for number in range(4)])
+        return await ParallelFlows([one(number) for number in range(4)])
 
     assert drive(flow()) == [0, 1, 2, 3]
     assert ended == [3, 2, 1, 0]
@@ -68,7 +68,7 @@ def test_a_flow_that_raises_lets_its_siblings_finish(drive: Callable[[Any], Any]
         await perform(work, number)
 
     async def flow() -> None:
-        await Batch([one(number) for number in range(3)])
+        await ParallelFlows([one(number) for number in range(3)])
 
     with pytest.raises(LookupError, match=f"number {raising}"):
         drive(flow())
@@ -91,7 +91,7 @@ def test_of_several_errors_of_a_batch_the_first_in_order_is_raised(drive: Callab
         await perform(work, number)
 
     async def flow() -> None:
-        await Batch([one(number) for number in range(3)])
+        await ParallelFlows([one(number) for number in range(3)])
 
     with pytest.raises(LookupError, match="number 1"):
         drive(flow())
@@ -100,7 +100,7 @@ def test_of_several_errors_of_a_batch_the_first_in_order_is_raised(drive: Callab
 @COLOURS
 def test_an_empty_batch_gives_an_empty_list(drive: Callable[[Any], Any]) -> None:
     async def flow() -> list[int]:
-        return await Batch([])
+        return await ParallelFlows([])
 
     assert drive(flow()) == []
 
@@ -115,7 +115,7 @@ def test_each_flow_of_a_batch_has_a_context_of_its_own(drive: Callable[[Any], An
 
     async def flow() -> list[tuple[str, str]]:
         WHO.set("the flow")
-        results = await Batch([one(number) for number in range(3)])
+        results = await ParallelFlows([one(number) for number in range(3)])
         assert WHO.get() == "the flow"
         return results
 

@@ -87,7 +87,7 @@ class StreamingStep(Step[T], Generic[T, C]):
         raise NotImplementedError(f"{type(self).__name__} does not say how to stream it on asyncio")
 
 
-class Foreign(Step[Any]):
+class ForeignAwaitable(Step[Any]):
     """Something a flow awaited that is no step: it belongs to an asyncio library."""
 
     __slots__ = ("_awaited",)
@@ -147,7 +147,7 @@ class Execution(Generic[T]):
         self.started = self._running = True
         try:
             step = self.context.run(action, value)
-            self.step = step if isinstance(step, Step) else Foreign(step)
+            self.step = step if isinstance(step, Step) else ForeignAwaitable(step)
         except StopIteration as done:
             self.finished, self.step, self.result = True, None, done.value
         except BaseException as error:
@@ -235,7 +235,7 @@ def advance(execution: Execution[Any]) -> None:
     fail_afterwards(execution, failure)
 
 
-def performed(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[], None]:
+def perform_step(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[], None]:
     """Perform the step a flow waits for, blocking; return what resumes the flow with its result or its error."""
     try:
         result = step()
@@ -278,7 +278,7 @@ async def aadvance(execution: Execution[Any]) -> None:
     """Perform the step a flow waits for on asyncio, and resume the flow."""
     assert execution.step is not None
     try:
-        result = await inside(execution, execution.step.arun())
+        result = await drive_in_context(execution, execution.step.arun())
     except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
         execution.discard()
         raise
@@ -290,11 +290,11 @@ async def aadvance(execution: Execution[Any]) -> None:
     fail_afterwards(execution, failure)
 
 
-async def aperformed(execution: Execution[Any]) -> Callable[[], None]:
+async def aperform_step(execution: Execution[Any]) -> Callable[[], None]:
     """Perform the step a flow waits for on asyncio; return what resumes the flow with its result or its error."""
     assert execution.step is not None
     try:
-        result = await inside(execution, execution.step.arun())
+        result = await drive_in_context(execution, execution.step.arun())
     except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
         execution.discard()
         raise
@@ -306,7 +306,7 @@ async def aperformed(execution: Execution[Any]) -> Callable[[], None]:
 
 
 @types.coroutine
-def inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
+def drive_in_context(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
     """Drive `awaitable` inside the execution's context; what it yields goes to the event loop of the current task."""
     run = execution.context.run
     steps: Any = awaitable.__await__()
@@ -366,7 +366,7 @@ def _passable(error: BaseException) -> BaseException:
     return passable
 
 
-def as_raised(error: Exception) -> Exception:
+def unwrap_stop_iteration(error: Exception) -> Exception:
     """Return the `StopIteration` or `StopAsyncIteration` that a `RuntimeError` stands for; else `error` itself."""
     if type(error) is RuntimeError and isinstance(cause := error.__cause__, StopIteration | StopAsyncIteration):
         return cause if str(error) in _CONVERTED else error

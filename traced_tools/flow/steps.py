@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, performed
+from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, perform_step
 from traced_tools.flow.workers import (
     awaiting_together,
     cancelled_from_inside,
@@ -106,7 +106,7 @@ def perform(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[
     return Call(function, *args, **kwargs)
 
 
-class Batch(Step[list[T]]):
+class ParallelFlows(Step[list[T]]):
     """Several flows side by side, each in a copy of the context; their results come in order.
 
     A flow that raises does not disturb its siblings: all run to their end, then the first error in order is raised.
@@ -160,9 +160,9 @@ class Batch(Step[list[T]]):
         for place, execution in enumerate(chain.from_iterable(waves)):
             if not execution.started:
                 execution.discard()
-                self.left_out(place)
+                self.on_flow_skipped(place)
 
-    def left_out(self, place: int) -> None:
+    def on_flow_skipped(self, place: int) -> None:
         """Take note that the flow at `place`, from 0 over all waves, was never begun: the batch ended before."""
 
     async def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
@@ -211,7 +211,7 @@ class _Beside:
                     return execution.result
                 assert execution.step is not None
                 step = partial(execution.context.run, execution.step.run)  # whoever ends the flow replaces both
-            go_on = performed(execution, step)
+            go_on = perform_step(execution, step)
 
     @property
     def is_open(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, StreamingStep, aadvance, advance, fail_afterwards, inside
+from traced_tools.flow.flow import Execution, Flow, StreamingStep, aadvance, advance, drive_in_context, fail_afterwards
 
 C = TypeVar("C")
 
@@ -142,7 +142,7 @@ class AsyncStream(_Streaming, Generic[C]):
         try:
             if self._chunks is None:
                 self._chunks = aiter(execution.context.run(step.astream))
-            chunk: C = await inside(execution, self._chunks.__anext__())
+            chunk: C = await drive_in_context(execution, self._chunks.__anext__())
         except StopAsyncIteration:
             chunk = _END
         except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
@@ -162,7 +162,7 @@ class AsyncStream(_Streaming, Generic[C]):
             reason: BaseException = Abandoned()
             try:
                 if chunks is not None and hasattr(chunks, "aclose"):
-                    await inside(self._execution, chunks.aclose())
+                    await drive_in_context(self._execution, chunks.aclose())
             except BaseException as error:
                 reason = error
             try:
