@@ -88,7 +88,7 @@ def test_a_stream_closed_by_another_thread_keeps_its_consumer_whole() -> None:
     stream = ChatClient(Gated(gate, waiting)).prompt("count").stream()
     reader = in_a_thread(lambda: seen.extend(chunk.text for chunk in stream))
     assert waiting.wait(10)
-    with pytest.raises(RuntimeError, match="somebody else waits"):
+    with pytest.raises(RuntimeError, match="another thread or task waits"):
         stream.close()
     gate.set()
     reader.join(10)

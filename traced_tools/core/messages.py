@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from traced_tools.core.images import image_in, image_type
+from traced_tools.core.images import decode_data_url, detect_image_type
 
 FinishReason = str
 """`stop`, `length`, `tool_call`, `content_filter` or `error`: the list of the OpenTelemetry GenAI conventions."""
@@ -95,10 +95,10 @@ class ImagePart(Value):
         if not isinstance(fields, dict):
             return fields
         url, data = fields.get("url"), fields.get("data")
-        if isinstance(url, str) and data is None and (found := image_in(url)):
+        if isinstance(url, str) and data is None and (found := decode_data_url(url)):
             return {**fields, "url": None, "media_type": found[0], "data": found[1]}
         if isinstance(data, bytes) and "media_type" not in fields:
-            return {**fields, "media_type": image_type(data) or "image/png"}
+            return {**fields, "media_type": detect_image_type(data) or "image/png"}
         return fields
 
     def model_post_init(self, context: Any) -> None:
