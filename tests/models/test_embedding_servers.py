@@ -152,7 +152,7 @@ def test_vectors_without_numbers_stay_in_their_order() -> None:
 @pytest.mark.parametrize("indexes", [(0, 0), (1, 2), (-1, 0), (0, 7)])
 def test_numbers_that_leave_the_order_open_are_an_invalid_response(indexes: tuple[int, ...]) -> None:
     data = [{"index": index, "embedding": [1.0]} for index in indexes]
-    with pytest.raises(InvalidResponse, match="not numbered"):
+    with pytest.raises(InvalidResponse, match="each index from 0 on exactly once"):
         openai().decode(json.dumps({"data": data}).encode())
 
 

@@ -95,7 +95,7 @@ def test_reasoning_goes_back_to_who_thought_it_where_the_field_is_set(by: str | 
 
 @pytest.mark.parametrize("provider", ["deepseek", "mistral_ai"])
 def test_a_server_with_a_place_of_its_own_for_reasoning_refuses_the_field(provider: str) -> None:
-    with pytest.raises(ConfigurationError, match="leave out reasoning_field"):
+    with pytest.raises(ConfigurationError, match="omit reasoning_field"):
         codec_of(provider, reasoning_field="reasoning_content")
 
 
