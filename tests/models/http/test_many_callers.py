@@ -81,7 +81,7 @@ class Watched(asyncio.SelectorEventLoop):
         return super().is_closed()
 
 
-def test_a_loop_may_come_while_another_thread_looks_for_those_that_are_closed() -> None:
+def test_an_event_loop_may_be_added_while_another_thread_removes_closed_ones() -> None:
     clients = Clients({})
     first, second, third = Watched(), asyncio.new_event_loop(), asyncio.new_event_loop()
 
@@ -133,7 +133,7 @@ async def ask_until_cancelled(model: OpenAIChatModel, mode: str, step: int) -> s
 
 
 @pytest.mark.parametrize("mode", ASYNC_MODES)
-def test_a_task_gives_its_connection_back_whenever_it_is_cancelled(mode: str) -> None:
+def test_a_task_returns_its_connection_whenever_it_is_cancelled(mode: str) -> None:
     async def cancel_at_each_step(url: str) -> int:
         async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1)) as client:
             model = OpenAIChatModel("m", base_url=url, async_client=client, timeout=Timeouts(connect=1), retries=0)
