@@ -1,4 +1,4 @@
-"""Promises 6 and 7: a stream may be left in any way, and every span ends exactly once."""
+"""Promises 6 and 7: a stream may be abandoned in any way, and every span ends exactly once."""
 
 from __future__ import annotations
 

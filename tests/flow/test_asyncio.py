@@ -1,4 +1,4 @@
-"""Promise 5, second half: async is really async."""
+"""Promise 5, second half: async runs use the event loop and never block it."""
 
 from __future__ import annotations
 

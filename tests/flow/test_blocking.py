@@ -1,4 +1,4 @@
-"""Promise 5, first half: blocking is really blocking."""
+"""Promise 5, first half: blocking runs need no event loop."""
 
 from __future__ import annotations
 

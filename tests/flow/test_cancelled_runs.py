@@ -1,4 +1,4 @@
-"""Whoever holds a run may cancel it, from any thread or task; it ends where it is driven."""
+"""A run can be cancelled from any thread or task; it ends in the thread or task that drives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise 7 for streams that are closed, fail to close, or are pulled by two tasks at once."""
+"""Promise 7 for streams that are closed, fail to close, or are read by two tasks at once."""
 
 from __future__ import annotations
 

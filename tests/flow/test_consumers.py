@@ -1,4 +1,4 @@
-"""What a consumer of a stream sees, and what happens when consumers get in each other's way."""
+"""What a consumer of a stream sees, and what happens if consumers interfere with each other."""
 
 from __future__ import annotations
 

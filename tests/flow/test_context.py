@@ -1,4 +1,4 @@
-"""Promise 6: the context of a run is its own, and correct."""
+"""Promise 6: each run has its own, correct context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reader of a stream gets: the whole text of the response, whatever advisors hold back, change or answer."""
+"""A consumer of a stream gets the whole text of the response, whatever advisors withhold, change or answer."""
 
 from __future__ import annotations
 

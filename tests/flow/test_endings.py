@@ -1,4 +1,4 @@
-"""Promise 7 in every ending of a run, and `finalize`, which each of them calls once."""
+"""Promise 7 in every ending of a run, and `finalize`, which is called once in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of the loop: plain or async, in one order, and `finalize` once whatever fails."""
+"""The hooks of the loop: blocking or async, in one order, with `finalize` called once whatever fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that end an iteration are errors like any other, wherever they are raised and in every mode."""
+"""`StopIteration` and `StopAsyncIteration` are errors like any other, wherever they are raised and in every mode."""
 
 from __future__ import annotations
 

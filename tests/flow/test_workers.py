@@ -1,4 +1,4 @@
-"""Batches keep their order, workers keep their number, and no nesting locks them up."""
+"""Parallel flows keep their order, worker pools keep their size, and nesting never deadlocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters that a server cuts in half: they are joined again, and half of one spoils nothing else."""
+"""Surrogate pairs that a server splits are joined, and half a pair doesn't spoil the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the constructor of every model behind HTTP: its arguments, its address, its key."""
+"""The constructor of every model behind HTTP: arguments, address, key."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever was said before, by whom and in which order: the request keeps to the rules that its API is known to have.
+"""Any conversation, whoever wrote its messages in whatever order: the request follows the known rules of its API.
 
-The rules are those whose breach is answered with a 400; each check names them.
+A rule is one whose violation the API answers with a 400; each check names its rule.
 """
 
 from __future__ import annotations

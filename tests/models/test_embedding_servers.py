@@ -1,4 +1,4 @@
-"""The embeddings of OpenAI and Ollama: what is sent, what comes back, and what is refused."""
+"""The embeddings of OpenAI and Ollama: requests, answers, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an embedding model is: what one of one's own gets for nothing, and what no model may answer."""
+"""The embedding model interface: the defaults for a custom model, and answers that no model may return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks fold to one message: in order, sealed, each call told from the others."""
+"""Chunks fold to one message: parts in order, reasoning with its signature, each call separate."""
 
 from __future__ import annotations
 

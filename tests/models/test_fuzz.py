@@ -1,4 +1,4 @@
-"""Bodies and streams that nobody should send: every codec answers them, or says with a `ModelError` why it cannot."""
+"""Malformed bodies and streams: every codec decodes them or raises a `ModelError`."""
 
 from __future__ import annotations
 

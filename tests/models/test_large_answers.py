@@ -1,4 +1,4 @@
-"""Answers of many items: the number of items, and the memory that reading takes, have limits."""
+"""Large answers: the number of items and the memory for decoding are limited."""
 
 from __future__ import annotations
 

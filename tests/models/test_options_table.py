@@ -1,4 +1,4 @@
-"""The table of options in the docs says what is sent."""
+"""The table of options in the docs matches what is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that providers and gateways give rarely: each is the same whole and streamed, in all four modes."""
+"""Rare answers of providers and gateways: each is the same whole and streamed, in all four modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any answer a provider may give: it is the same message whole and streamed, and goes back as it came."""
+"""Any possible answer of a provider decodes to the same message whole and streamed, and is sent back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of what is said, and no key, is in what a model behind HTTP emits, logs, prints or raises."""
+"""No content and no key is in the telemetry, logs, output or errors of a model behind HTTP."""
 
 from __future__ import annotations
 

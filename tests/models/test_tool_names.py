@@ -1,4 +1,4 @@
-"""Tools keep their names, whatever names a provider accepts."""
+"""Tools keep their names, whichever names a provider accepts."""
 
 from __future__ import annotations
 

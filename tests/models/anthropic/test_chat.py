@@ -1,4 +1,4 @@
-"""The answers of the Messages API: whole ones, streams and refusals, and loops over them."""
+"""Answers of the Messages API: whole, streamed, and errors, and loops over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Messages API is sent: turns of blocks, options, tools."""
+"""Requests to the Messages API: turns of blocks, options, tools."""
 
 from __future__ import annotations
 

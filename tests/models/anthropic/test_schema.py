@@ -1,4 +1,4 @@
-"""The dialect of JSON Schema in which Claude is told what an answer must fit."""
+"""The subset of JSON Schema that Anthropic's structured outputs accept."""
 
 from __future__ import annotations
 

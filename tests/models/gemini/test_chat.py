@@ -1,4 +1,4 @@
-"""What Gemini answers: parts and their seals, finish reasons, usage, and what is refused."""
+"""Answers of Gemini: parts and their signatures, finish reasons, usage, and errors."""
 
 from __future__ import annotations
 

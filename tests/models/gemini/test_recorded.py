@@ -1,4 +1,4 @@
-"""The recorded traffic of Gemini goes through the model, and whole recorded loops through the client."""
+"""Recorded traffic of Gemini runs through the model, and whole recorded loops through the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Gemini is sent: turns, tools, options, and where."""
+"""Requests to Gemini: turns, tools, options, address and key."""
 
 from __future__ import annotations
 

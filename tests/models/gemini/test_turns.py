@@ -1,4 +1,4 @@
-"""Which turns Gemini is sent where a conversation does not go back and forth as it wants."""
+"""The turns sent to Gemini for conversations that don't alternate as it requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections end with what they belong to: an event loop, a process, a stream."""
+"""Connections end with the event loop, process or stream they belong to."""
 
 from __future__ import annotations
 

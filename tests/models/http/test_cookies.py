@@ -1,4 +1,4 @@
-"""Cookies: those that a provider sets are ignored, and those of a client that the caller passes stay the caller's."""
+"""Cookies set by a provider are ignored; cookies of the caller's client are not affected."""
 
 from __future__ import annotations
 

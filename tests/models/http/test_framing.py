@@ -1,4 +1,4 @@
-"""A stream is cut into the events it holds, however it arrives, and ends where it must."""
+"""A stream is split into events, however it arrives, and ends where it must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that mean no good: bodies that grow in memory, refusals that break off, redirects that ask for the key."""
+"""Hostile servers: bodies that expand in memory, error answers that break off, redirects that ask for the key."""
 
 from __future__ import annotations
 

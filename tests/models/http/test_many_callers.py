@@ -1,4 +1,4 @@
-"""One model, many callers: connections for all of them, and each given back however a call ends."""
+"""One model with many callers: connections for all of them, each returned however a call ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a provider is reached: time-outs, proxies, headers, and httpx clients of one's own."""
+"""Connection options: time-outs, proxies, headers, and custom httpx clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that break under encryption, in HTTP/1.1 and HTTP/2: always a model error, in each mode the same."""
+"""Encrypted connections that break, in HTTP/1.1 and HTTP/2: always a model error, the same in each mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport: time-outs, retries, errors, streams that are left, and what travels in the headers."""
+"""The transport: time-outs, retries, errors, streams closed early, and headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ollama's own API: what is sent, what comes back, and what is refused."""
+"""Ollama's chat API: requests, answers, and errors."""
 
 from __future__ import annotations
 

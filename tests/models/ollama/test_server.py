@@ -1,4 +1,4 @@
-"""Where an Ollama server is, the key it wants, and what is said over a connection."""
+"""The address of an Ollama server, its key, and whole loops over a connection."""
 
 from __future__ import annotations
 

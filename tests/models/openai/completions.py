@@ -1,4 +1,4 @@
-"""Answers of chat completions, made by hand, go through a codec."""
+"""Handwritten answers of chat completions, run through a codec."""
 
 from __future__ import annotations
 

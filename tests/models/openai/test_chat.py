@@ -1,4 +1,4 @@
-"""The codec of chat completions: what is sent, what comes back, and what is refused."""
+"""The codec of chat completions: requests, answers, and errors."""
 
 from __future__ import annotations
 

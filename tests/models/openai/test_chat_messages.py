@@ -1,4 +1,4 @@
-"""What goes back to each server of chat completions of what was said before, by it or by another."""
+"""What each server of chat completions gets back of earlier messages, its own or those of another provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded traffic of real providers goes through the model, and whole recorded loops through the client."""
+"""Recorded traffic of real providers runs through the model, and whole recorded loops through the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers of chat completions do differently when they answer, each in a sample of our own."""
+"""Deviations of chat completions servers in their answers, each in a handwritten sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec of the Responses API: what a body and a stream say, and what is refused."""
+"""The codec of the Responses API: bodies, streams, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to the Responses API: conversations, tools, options, and answers that go back."""
+"""Requests to the Responses API: conversations, tools, options, and earlier answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of chat completions: whose key each gets, how each is asked, and what they say when they refuse."""
+"""The servers of chat completions: the key of each, the format of its requests, and its errors."""
 
 from __future__ import annotations
 
