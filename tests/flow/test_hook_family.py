@@ -1,4 +1,4 @@
-"""Promises 1, 2 and 4: an advisor is written once, re-entering the chain is a loop, and a loop can be driven manually."""
+"""Promises 1, 2 and 4: advisors are written once, re-entering the chain is a loop, and loops can be driven manually."""
 
 from __future__ import annotations
 

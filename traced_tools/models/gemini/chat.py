@@ -302,6 +302,50 @@ def _decode_image(blob: Blob) -> bytes:
     raise InvalidResponse("an image in the answer cannot be decoded", provider=_PROVIDER)
 
 
+def _encode_options(options: ChatOptions) -> dict[str, Any]:
+    settings = {
+        "temperature": options.temperature,
+        "topP": options.top_p,
+        "maxOutputTokens": options.max_tokens,
+        "stopSequences": None if options.stop is None else list(options.stop),
+        "seed": options.seed,
+        "thinkingConfig": None if options.reasoning_effort is None else {"thinkingLevel": options.reasoning_effort},
+        **_encode_output_schema(options.output_schema),
+    }
+    return drop_none(settings)
+
+
+def _encode_output_schema(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields that make the answer follow `schema`."""
+    if schema is None:
+        return {}
+    converted = convert_output_schema(schema, _convert_schema)
+    return {"responseMimeType": "application/json", "responseJsonSchema": converted}
+
+
+def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:
+    """Return a tool whose schema has no references: Gemini accepts only some of them.
+
+    The root of the schema is an object with properties, as for the other providers.
+    """
+    schema = convert_tool_schema(definition, lambda given: one_object(_convert_schema(given)))
+    return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
+
+
+def _convert_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return without(inlined(schema), ("$schema",))
+
+
+def _encode_tool_choice(options: ChatOptions) -> dict[str, Any]:
+    if options.parallel_tool_calls is False:
+        raise ConfigurationError("gcp.gemini cannot limit an answer to one call: drop parallel_tool_calls=False")
+    if options.tool_choice is None:
+        return {}
+    mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}.get(options.tool_choice)
+    chosen = {"mode": mode} if mode else {"mode": "ANY", "allowedFunctionNames": [options.tool_choice]}
+    return {"toolConfig": {"functionCallingConfig": chosen}}
+
+
 def _join_turns(turns: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
     """Return the turns that have parts. Adjacent model turns are joined, since Gemini refuses calls in the second."""
     contents: list[dict[str, Any]] = []
@@ -376,47 +420,3 @@ def _encode_image(part: ImagePart) -> dict[str, Any]:
         return {"inlineData": {"mimeType": part.media_type, "data": encode_image(part)}}
     kind = {"mimeType": part.media_type} if "media_type" in part.model_fields_set else {}
     return {"fileData": {"fileUri": part.url, **kind}}
-
-
-def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:
-    """Return a tool whose schema has no references: Gemini accepts only some of them.
-
-    The root of the schema is an object with properties, as for the other providers.
-    """
-    schema = convert_tool_schema(definition, lambda given: one_object(_convert_schema(given)))
-    return {"name": definition.name, "description": definition.description, "parametersJsonSchema": schema}
-
-
-def _convert_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return without(inlined(schema), ("$schema",))
-
-
-def _encode_tool_choice(options: ChatOptions) -> dict[str, Any]:
-    if options.parallel_tool_calls is False:
-        raise ConfigurationError("gcp.gemini cannot limit an answer to one call: drop parallel_tool_calls=False")
-    if options.tool_choice is None:
-        return {}
-    mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}.get(options.tool_choice)
-    chosen = {"mode": mode} if mode else {"mode": "ANY", "allowedFunctionNames": [options.tool_choice]}
-    return {"toolConfig": {"functionCallingConfig": chosen}}
-
-
-def _encode_options(options: ChatOptions) -> dict[str, Any]:
-    settings = {
-        "temperature": options.temperature,
-        "topP": options.top_p,
-        "maxOutputTokens": options.max_tokens,
-        "stopSequences": None if options.stop is None else list(options.stop),
-        "seed": options.seed,
-        "thinkingConfig": None if options.reasoning_effort is None else {"thinkingLevel": options.reasoning_effort},
-        **_encode_output_schema(options.output_schema),
-    }
-    return drop_none(settings)
-
-
-def _encode_output_schema(schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the fields that make the answer follow `schema`."""
-    if schema is None:
-        return {}
-    converted = convert_output_schema(schema, _convert_schema)
-    return {"responseMimeType": "application/json", "responseJsonSchema": converted}

@@ -183,18 +183,18 @@ class OpenAIChatCodec:
             fields["response_format"] = self._encode_output_schema(options.output_schema)
         return drop_none(fields)
 
+    def _encode_output_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._server.output_schema:
+            raise ConfigurationError(f"{self.provider} cannot make an answer follow a schema: drop output_schema")
+        encoded = encode_output_schema(schema, inline_definitions=self._inline_definitions)
+        return {"type": "json_schema", "json_schema": encoded}
+
     def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
         schema = encode_tool_schema(
             definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
         )
         function = {"name": definition.name, "description": definition.description, "parameters": schema}
         return {"type": "function", "function": {**function, "strict": True} if self._strict_tools else function}
-
-    def _encode_output_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._server.output_schema:
-            raise ConfigurationError(f"{self.provider} cannot make an answer follow a schema: drop output_schema")
-        encoded = encode_output_schema(schema, inline_definitions=self._inline_definitions)
-        return {"type": "json_schema", "json_schema": encoded}
 
     def decode(self, body: bytes) -> ChatResponse:
         """Decode the body of an answer that is not streamed; raises `InvalidResponse`."""
