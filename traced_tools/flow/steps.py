@@ -203,9 +203,7 @@ class _ParallelFlow:
         """Run the flow and return its result; raises `Abandoned` if the flow has been abandoned."""
         execution = self._execution
         resume: Callable[[], None] = execution.start
-        self._started = (
-            True  # set before `given_up` is read, so that this thread or the one that gives up ends the flow
-        )
+        self._started = True  # before `abandoned` is read, so that this thread or the abandoning one ends the flow
         while True:
             with self._lock:
                 if self.abandoned:

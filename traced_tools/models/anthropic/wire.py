@@ -109,9 +109,9 @@ class ToolUseBlock(Wire):
 
     def end(self, index: int) -> ChatChunk:
         """Return the chunk for the end of the block, which holds the input if it did not arrive in deltas."""
-        return (
-            EMPTY_CHUNK if self._has_deltas else _call_chunk(ToolCallDelta(index, arguments=to_json(self.input or {})))
-        )
+        if self._has_deltas:
+            return EMPTY_CHUNK
+        return _call_chunk(ToolCallDelta(index, arguments=to_json(self.input or {})))
 
 
 class OtherBlock(Wire):
