@@ -164,7 +164,7 @@ def test_batches_of_different_lengths_are_an_invalid_response() -> None:
 def test_dimensions_other_than_requested_are_an_invalid_response() -> None:
     model = Answers([(1.0, 2.0)])
     model.dimensions = 3
-    with pytest.raises(InvalidResponse, match="3 dimensions were asked for, and they have 2"):
+    with pytest.raises(InvalidResponse, match="3 dimensions were requested, but they have 2"):
         model.embed(["a"])
 
 

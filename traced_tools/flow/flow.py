@@ -19,7 +19,7 @@ way and resumes the flow with the result, or throws the step's error into the fl
 
 A user can also perform the steps one by one (`Execution`). No other code in the package depends on the driver.
 
-*Context.* An `Execution` has one `contextvars.Context`, a copy of its creator's. The flow and all its steps run in
+*Context.* An `Execution` has one `contextvars.Context`, copied from its caller. The flow and all its steps run in
 it, including coroutines and streams (see `drive_in_context`). So a span that a flow makes current is current for the
 model and the tools, but not for the consumer, which runs only between two steps.
 

@@ -104,7 +104,7 @@ class EmbeddingModel(ABC):
         if len(found) > 1 or 0 in found:
             raise InvalidResponse("the embeddings are empty or not all of one length", provider=self.provider)
         if self.dimensions is not None and found != {self.dimensions}:
-            problem = f"embeddings of {self.dimensions} dimensions were asked for, and they have {found.pop()}"
+            problem = f"embeddings of {self.dimensions} dimensions were requested, but they have {found.pop()}"
             raise InvalidResponse(problem, provider=self.provider)
 
 

@@ -115,7 +115,7 @@ def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list
 @pytest.mark.parametrize("case", wire_cases("gemini--err"))
 def test_a_recorded_error_answer_raises_invalid_request_with_its_code(case: str, streamed: bool) -> None:
     for exchange in exchanges(case):
-        with pytest.raises(InvalidRequest, match="are base_url and the model's name right") as caught:
+        with pytest.raises(InvalidRequest, match="check base_url and the model's name") as caught:
             recorded.ask(model_at, exchange.reply(), streamed=streamed)
         assert (caught.value.status_code, caught.value.code, caught.value.request_id) == (404, "NOT_FOUND", None)
         assert "this-model" not in str(caught.value) + repr(caught.value)

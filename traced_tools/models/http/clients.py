@@ -128,7 +128,7 @@ def _make_client(kind: type[C], settings: dict[str, Any]) -> C:
     except OSError:
         problem = "the certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read"
     except (ValueError, httpx.InvalidURL, ImportError):
-        problem = "a proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names, or NO_PROXY, cannot be used; see proxy="
+        problem = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY has an invalid value: correct it, or pass proxy="
     raise ConfigurationError(problem)
 
 

@@ -71,7 +71,7 @@ def failure_before_answer(error: Exception, provider: str, address: str, timeout
     if isinstance(error, UnicodeEncodeError):  # the headers were checked when the model was created
         return InvalidRequest("a cookie of the httpx client is not ASCII", provider=provider)
     if isinstance(error, httpx.InvalidURL | UnicodeError) or str(error).startswith("Invalid URL in location"):
-        problem = "the address that the server redirects to, or that of the proxy, is not valid"
+        problem = "the address of the server's redirect or of the proxy is invalid"
         return InvalidResponse(problem, provider=provider)
     if isinstance(error, httpx.RemoteProtocolError):
         return InvalidResponse("the server's answer is not valid HTTP", provider=provider)
@@ -116,7 +116,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def error_for_status(response: httpx.Response, body: bytes, provider: str) -> ModelError:
     """Return the `ModelError` for an answer whose HTTP status isn't a success."""
     status, parsed = response.status_code, _parse_error_body(body)
-    hint = "; are base_url and the model's name right?" if status in (404, 405) or status < 400 else ""
+    hint = "; check base_url and the model's name" if status in (404, 405) or status < 400 else ""
     error = _error_object(parsed)
     return _error_class(status)(
         f"the request failed{hint}",

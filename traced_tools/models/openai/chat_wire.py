@@ -230,7 +230,7 @@ def read_completion(body: str | bytes, what: str, provider: str) -> Completion:
     if found.object == "error":
         raise InvalidResponse(f"{what} is an error object", provider=provider, code=error_code(dict(found)))
     if choice is not None and choice.error:
-        raise InvalidResponse(f"{what} holds an error object", provider=provider, code=error_code(choice.error))
+        raise InvalidResponse(f"{what} contains an error object", provider=provider, code=error_code(choice.error))
     return found
 
 
