@@ -137,13 +137,13 @@ def test_tool_calls_of_nested_runs_count_towards_the_limit_of_tool_calls(mode: s
 
 def test_an_iteration_does_not_sum_the_usage_of_each_nested_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[int] = []
-    sum_of = messages._sum_of
+    sum_of = messages._add_usages
 
     def counted(usages: Sequence[Usage]) -> Usage:
         sums.append(len(usages))
         return sum_of(usages)
 
-    monkeypatch.setattr(messages, "_sum_of", counted)
+    monkeypatch.setattr(messages, "_add_usages", counted)
     inner = ChatClient(Metered(["inner"] * 20), name="inner")
     outer = ChatClient(
         Metered([*[calls("ask")] * 20, "done"]),

@@ -1,4 +1,4 @@
-"""Names that are imported when they are first used (PEP 562), so that importing the package costs next to nothing."""
+"""Imports names when they are first used (PEP 562), so that importing the package is fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 
 
 def lazy_exports(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for `package`; `exports` tells the module each name comes from."""
+    """Return `__getattr__` and `__dir__` for `package`; `exports` maps each name to the module that defines it."""
 
     def load(name: str) -> object:
         if name not in exports:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, Foreign, Step, aperformed, performed
+from traced_tools.flow.flow import Execution, Flow, ForeignAwaitable, Step, aperform_step, perform_step
 from traced_tools.flow.streams import AsyncStream, Stream
 from traced_tools.flow.workers import Canceller
 from traced_tools.models.step import CallModel
@@ -122,20 +122,20 @@ class ChatRun:
         """Perform `step`, blocking, and let the run go on to its next one."""
         self._check(step)
         if not self._end():
-            self._go_on(performed(self._execution, partial(self._execution.context.run, step.run)))
+            self._go_on(perform_step(self._execution, partial(self._execution.context.run, step.run)))
 
     async def aperform(self, step: Step[Any]) -> None:
         """Perform `step` on asyncio and let the run go on to its next one."""
         self._check(step)
         await self._aperform_next()
-        while isinstance(self._execution.step, Foreign):
+        while isinstance(self._execution.step, ForeignAwaitable):
             await self._aperform_next()
 
     async def _aperform_next(self) -> None:
         resume: Callable[[], object] = bool
         with self._canceller:
             if not self._is_to_end:  # asked in the block: who cancels from here on cancels what is awaited
-                resume = await aperformed(self._execution)
+                resume = await aperform_step(self._execution)
         # a task that is cancelled itself must not end as if only the run were
         self._go_on(resume, task_is_cancelled=self._canceller.task_is_cancelled)
 
@@ -187,7 +187,7 @@ class ChatRun:
             self._settle(step, result)
             self.perform(step)
         else:
-            accepted = step.accepted(result) if isinstance(step, CallModel) else result
+            accepted = step.normalize_response(result) if isinstance(step, CallModel) else result
             self._go_on(partial(self._execution.resume, accepted))
 
     def _settle(self, step: ExecuteTools, results: object) -> None:

@@ -1,4 +1,4 @@
-"""Models for tests of streams: one that can be watched, and one that waits until it is told to go on."""
+"""Models for tests of streams: one that can be observed, and one that waits until it is released."""
 
 from __future__ import annotations
 

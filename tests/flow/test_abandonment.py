@@ -1,4 +1,4 @@
-"""Promises 6 and 7: a stream may be left in any way, and every span ends exactly once."""
+"""Promises 6 and 7: a stream may be abandoned in any way, and every span ends exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_stream_is_left_by_an_error_in_its_block(model: StreamedModel, telemet
     check(model, telemetry)
 
 
-def test_a_stream_is_left_to_the_garbage_collector(model: StreamedModel, telemetry: Telemetry) -> None:
+def test_a_stream_is_garbage_collected(model: StreamedModel, telemetry: Telemetry) -> None:
     stream = client_of(model, telemetry).prompt("?").stream()
     next(stream)
     del stream
@@ -58,7 +58,7 @@ def test_a_stream_without_a_block_is_left_by_break(model: StreamedModel, telemet
     check(model, telemetry)
 
 
-def test_a_stream_in_a_cycle_is_left_to_the_garbage_collector(model: StreamedModel, telemetry: Telemetry) -> None:
+def test_a_stream_in_a_reference_cycle_is_garbage_collected(model: StreamedModel, telemetry: Telemetry) -> None:
     holder: dict[str, Any] = {"stream": client_of(model, telemetry).prompt("?").stream()}
     holder["self"] = holder
     next(holder["stream"])
@@ -128,7 +128,7 @@ def test_an_async_stream_is_cancelled_between_two_chunks(model: StreamedModel, t
     asyncio.run(patiently(main()))
 
 
-def test_an_async_stream_is_left_to_the_garbage_collector(model: StreamedModel, telemetry: Telemetry) -> None:
+def test_an_async_stream_is_garbage_collected(model: StreamedModel, telemetry: Telemetry) -> None:
     async def main() -> None:
         stream = client_of(model, telemetry).prompt("?").astream()
         await anext(stream)
@@ -178,7 +178,7 @@ def test_an_acall_is_closed_while_the_model_answers(telemetry: Telemetry) -> Non
 
 
 @pytest.mark.parametrize("how", ["close", "collect"])
-def test_what_a_flow_awaits_while_it_is_abandoned_is_performed_or_refused_but_never_waited_for(
+def test_a_step_awaited_by_an_abandoned_flow_is_performed_or_refused_and_never_hangs(
     how: str, model: StreamedModel, telemetry: Telemetry
 ) -> None:
     """Closing still performs the steps of `finally` blocks; the garbage collector performs nothing."""

@@ -1,4 +1,4 @@
-"""Promise 5, second half: async is really async."""
+"""Promise 5, second half: async runs use the event loop and never block it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_an_advisor_may_await_any_asyncio_function(async_mode: str, telemetry: T
     telemetry.check_each_ended_once()
 
 
-def test_an_advisor_may_run_tasks_of_its_own(async_mode: str) -> None:
+def test_an_advisor_may_start_asyncio_tasks(async_mode: str) -> None:
     class Both(Advisor):
         name, order = "both", 400
 
@@ -180,7 +180,7 @@ def test_an_advisor_may_set_a_time_out_around_the_rest_of_the_chain(async_mode: 
     telemetry.check_run("answered")
 
 
-def test_a_blocking_function_performed_by_an_advisor_leaves_the_event_loop_alone(async_mode: str) -> None:
+def test_a_blocking_function_performed_by_an_advisor_does_not_block_the_event_loop(async_mode: str) -> None:
     threads: list[threading.Thread] = []
 
     class Storing(Advisor):
@@ -195,7 +195,7 @@ def test_a_blocking_function_performed_by_an_advisor_leaves_the_event_loop_alone
     assert threads[0] is not threading.main_thread()
 
 
-def test_the_guilty_line_is_named_although_its_file_has_asyncio_in_its_name(blocking_mode: str) -> None:
+def test_the_error_names_the_awaiting_line_even_in_a_file_named_after_asyncio(blocking_mode: str) -> None:
     class Sleeping(Advisor):
         name, order = "sleeping", 400
 
@@ -220,7 +220,7 @@ class BlockingModel(ChatModel):
         return ChatResponse(AssistantMessage("hello"), finish_reason="stop")
 
 
-def test_a_model_with_a_blocking_call_only_works_in_every_mode(mode: str) -> None:
+def test_a_model_that_implements_only_call_works_in_every_mode(mode: str) -> None:
     model = BlockingModel()
     assert run(mode, ChatClient(model).prompt("?")).content == "hello"
     assert (model.threads == [threading.main_thread()]) == (mode in ("call", "stream"))
@@ -229,7 +229,7 @@ def test_a_model_with_a_blocking_call_only_works_in_every_mode(mode: str) -> Non
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, ValueError])
 @pytest.mark.parametrize("colour", ["blocking", "coroutine"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_whatever_exception_a_tool_raises_the_model_is_told_and_the_loop_goes_on(
+def test_any_exception_of_a_tool_is_reported_to_the_model_and_the_loop_continues(
     mode: str, kind: type[Exception], colour: str, times: int
 ) -> None:
     def blocking() -> None:
@@ -272,7 +272,7 @@ def test_cancelling_a_run_cancels_its_async_tools_and_ends_every_span(async_mode
     assert outcomes == ["cancelled"] * 2
 
 
-def test_a_run_cancelled_while_a_blocking_tool_works_leaves_at_once(async_mode: str, telemetry: Telemetry) -> None:
+def test_a_run_cancelled_while_a_blocking_tool_works_returns_immediately(async_mode: str, telemetry: Telemetry) -> None:
     release, under_way = threading.Event(), threading.Event()
 
     def stuck() -> None:

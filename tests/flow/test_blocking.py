@@ -1,4 +1,4 @@
-"""Promise 5, first half: blocking is really blocking."""
+"""Promise 5, first half: blocking runs need no event loop."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def of_a_future() -> None:
 
 
 @pytest.mark.parametrize("wait", [lambda: asyncio.sleep(0), of_a_future, lambda: asyncio.sleep(0.01)])
-def test_needs_event_loop_is_thrown_in_where_the_flow_awaits_inside_a_running_loop(
+def test_needs_event_loop_is_raised_at_the_await_inside_a_running_loop(
     blocking_mode: str, wait: Callable[[], Any]
 ) -> None:
     advisor = Guilty(wait)
@@ -136,7 +136,7 @@ def test_needs_event_loop_is_thrown_in_where_the_flow_awaits_inside_a_running_lo
     assert "perform" in str(error)
 
 
-def test_needs_event_loop_is_thrown_in_where_the_flow_awaits_without_any_loop(blocking_mode: str) -> None:
+def test_needs_event_loop_is_raised_at_the_await_without_any_loop(blocking_mode: str) -> None:
     advisor = Guilty(lambda: asyncio.sleep(0))
     assert run(blocking_mode, ChatClient(ScriptedChatModel(["done"]), advisors=[advisor]).prompt("?")).content == "done"
     assert len(advisor.caught) == 1
@@ -161,7 +161,7 @@ class Sleepy(Advisor):
 
 @pytest.mark.parametrize("seconds", [0, 0.01])
 @pytest.mark.parametrize("around_tools", [False, True])
-def test_the_error_of_a_blocking_run_names_the_guilty_line_and_the_ways_out(
+def test_the_error_of_a_blocking_run_names_the_awaiting_line_and_the_alternatives(
     blocking_mode: str, seconds: float, around_tools: bool, telemetry: Telemetry
 ) -> None:
     def nothing() -> None:
@@ -199,7 +199,7 @@ def test_async_tools_of_blocking_runs_share_one_event_loop_in_one_thread(blockin
     assert seen[0][0] != threading.get_ident()
 
 
-def test_async_tools_of_a_batch_in_a_blocking_run_are_under_way_at_the_same_time(blocking_mode: str) -> None:
+def test_async_tools_of_a_batch_in_a_blocking_run_run_concurrently(blocking_mode: str) -> None:
     met: list[asyncio.Barrier] = []
 
     async def meet() -> str:
@@ -226,7 +226,9 @@ def nested(depth: int, width: int) -> ChatClient:
 
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("depth", [2, 3])
-def test_an_async_tool_may_ask_a_blocking_client_with_async_tools(depth: int, width: int, own_workers: None) -> None:
+def test_an_async_tool_may_call_a_blocking_client_that_has_async_tools(
+    depth: int, width: int, own_workers: None
+) -> None:
     response = in_time(lambda: nested(depth, width).prompt("?").call())
     assert [each.content for each in response.tool_results] == ["bottom"] * width
 

@@ -1,4 +1,4 @@
-"""Whoever holds a run may cancel it, from any thread or task; it ends where it is driven."""
+"""A run can be cancelled from any thread or task; it ends in the thread or task that drives it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Observed:
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_a_run_that_waits_to_be_driven_ends_at_its_next_step(how: str) -> None:
+def test_a_run_cancelled_between_two_steps_ends_at_the_next_one(how: str) -> None:
     observed = Observed(adds(1, 1), "never")
     run = observed.client.prompt("?").start()
 
@@ -115,7 +115,7 @@ class Held(ScriptedChatModel):
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_another_thread_cancels_while_the_model_is_asked(how: str) -> None:
+def test_another_thread_cancels_during_a_model_call(how: str) -> None:
     observed = Observed(model=Held())
     run = observed.client.prompt("?").start()
 
@@ -197,7 +197,7 @@ def test_a_task_that_was_cancelled_before_and_goes_on_drives_a_run_to_its_cancel
     in_time(lambda: asyncio.run(main()))
 
 
-def test_an_advisor_that_cancels_its_run_waits_for_nothing_more() -> None:
+def test_an_advisor_that_cancels_its_run_performs_no_further_step() -> None:
     runs: list[ChatRun] = []
 
     class Giving(Advisor):
@@ -213,7 +213,7 @@ def test_an_advisor_that_cancels_its_run_waits_for_nothing_more() -> None:
     observed.check_cancelled(runs[0])
 
 
-def test_a_cancellation_just_before_the_task_awaits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancellation_just_before_the_task_awaits_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = Observed(model=Held())
     run = observed.client.prompt("?").start()
     enter = Canceller.__enter__
@@ -228,7 +228,7 @@ def test_a_cancellation_just_before_the_task_awaits_is_seen(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_a_cancellation_just_before_the_tools_begin_starts_none(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancellation_just_before_the_tools_begin_starts_no_tool(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = Observed(adds(1, 1), "never")
     run = observed.client.prompt("?").start()
     waves = ExecuteTools.waves
@@ -244,7 +244,7 @@ def test_a_cancellation_just_before_the_tools_begin_starts_none(how: str, monkey
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_a_tool_that_runs_is_told_and_its_record_says_how_it_ended(how: str) -> None:
+def test_a_running_tool_sees_the_cancellation_and_its_record_has_its_outcome(how: str) -> None:
     runs: list[ChatRun] = []
 
     def stop(context: ToolContext) -> str:
@@ -261,7 +261,7 @@ def test_a_tool_that_runs_is_told_and_its_record_says_how_it_ended(how: str) -> 
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_a_batch_is_cancelled_and_each_call_has_its_end_on_record(how: str) -> None:
+def test_a_cancelled_batch_records_the_end_of_each_call(how: str) -> None:
     runs: list[ChatRun] = []
     both = threading.Barrier(2, timeout=PATIENCE)
 
@@ -279,7 +279,7 @@ def test_a_batch_is_cancelled_and_each_call_has_its_end_on_record(how: str) -> N
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_the_steps_of_the_clean_up_are_performed(how: str) -> None:
+def test_steps_of_the_clean_up_are_performed(how: str) -> None:
     cleaned: list[str] = []
 
     class Loop(ToolCallingAdvisor):
@@ -298,7 +298,7 @@ def test_the_steps_of_the_clean_up_are_performed(how: str) -> None:
     observed.check_cancelled(run)
 
 
-def test_an_answer_that_comes_after_is_dropped() -> None:
+def test_an_answer_that_arrives_after_the_cancellation_is_dropped() -> None:
     observed = Observed()
     run = observed.client.prompt("?").start()
     step = run.next()
@@ -309,7 +309,7 @@ def test_an_answer_that_comes_after_is_dropped() -> None:
     observed.check_cancelled(run)
 
 
-def test_a_run_that_has_not_begun_leaves_nothing_behind() -> None:
+def test_cancelling_a_run_that_has_not_begun_leaves_nothing_behind() -> None:
     observed = Observed("never")
     run = observed.client.prompt("?").start()
     run.cancel()
@@ -318,7 +318,7 @@ def test_a_run_that_has_not_begun_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("how", DRIVERS)
-def test_a_run_that_has_ended_stays_as_it_is(how: str) -> None:
+def test_cancelling_a_run_that_has_ended_changes_nothing(how: str) -> None:
     observed = Observed("done")
     run = observed.client.prompt("?").start()
     drive(run, how)

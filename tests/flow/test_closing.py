@@ -1,4 +1,4 @@
-"""Promise 7 for streams that are closed, fail to close, or are pulled by two tasks at once."""
+"""Promise 7 for streams that are closed, fail to close, or are read by two tasks at once."""
 
 from __future__ import annotations
 
@@ -137,7 +137,9 @@ def test_closing_a_stream_while_another_task_waits_for_a_chunk_never_asks_the_mo
     asyncio.run(patiently(main()))
 
 
-def test_pulling_from_two_tasks_at_once_disturbs_nobody(telemetry: Telemetry) -> None:
+def test_reading_from_two_tasks_at_once_raises_an_error_in_one_and_does_not_affect_the_other(
+    telemetry: Telemetry,
+) -> None:
     async def main() -> None:
         model = StreamedModel(waits_after=1)
         stream = client_of(model, telemetry).prompt("?").astream()

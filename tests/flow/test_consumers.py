@@ -1,4 +1,4 @@
-"""What a consumer of a stream sees, and what happens when consumers get in each other's way."""
+"""What a consumer of a stream sees, and what happens if consumers interfere with each other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chunks(mode: str, client: ChatClient) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_no_chunk_tells_of_tool_calls_and_only_the_last_pass_says_stop(mode: str) -> None:
+def test_no_chunk_has_tool_calls_and_only_the_last_iteration_has_the_finish_reason_stop(mode: str) -> None:
     seen = chunks(mode, ChatClient(asking(), tools=[add]))
     assert [chunk.finish_reason for chunk in seen if chunk.finish_reason] == ["stop"]
     assert not any(chunk.tool_calls for chunk in seen)
@@ -46,7 +46,7 @@ def test_no_chunk_tells_of_tool_calls_and_only_the_last_pass_says_stop(mode: str
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_checker_of_ones_own_is_asked_about_whole_responses(mode: str) -> None:
+def test_a_custom_checker_gets_whole_responses(mode: str) -> None:
     def is_tool_call(response: Any) -> bool:
         return bool(response.chat_response.tool_calls)
 
@@ -54,7 +54,7 @@ def test_a_checker_of_ones_own_is_asked_about_whole_responses(mode: str) -> None
     assert run(mode, ChatClient(asking(), tools=[add], advisors=[loop]).prompt("1 + 2?")).content == "It is three."
 
 
-def test_calls_that_share_an_index_are_told_apart_by_their_ids() -> None:
+def test_calls_that_share_an_index_are_distinguished_by_their_ids() -> None:
     fold = ChunkFold()
     for call_id, text in (("a", '{"x":1}'), ("b", '{"x":2}')):
         fold.add(ChatChunk(tool_calls=(ToolCallDelta(0, call_id, "add", text),)))
@@ -82,13 +82,13 @@ def in_a_thread(function: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_a_stream_closed_by_another_thread_keeps_its_consumer_whole() -> None:
+def test_closing_a_stream_in_another_thread_does_not_break_its_consumer() -> None:
     gate, waiting = threading.Event(), threading.Event()
     seen: list[str] = []
     stream = ChatClient(Gated(gate, waiting)).prompt("count").stream()
     reader = in_a_thread(lambda: seen.extend(chunk.text for chunk in stream))
     assert waiting.wait(10)
-    with pytest.raises(RuntimeError, match="somebody else waits"):
+    with pytest.raises(RuntimeError, match="another thread or task waits"):
         stream.close()
     gate.set()
     reader.join(10)
@@ -96,7 +96,7 @@ def test_a_stream_closed_by_another_thread_keeps_its_consumer_whole() -> None:
     assert stream.response.content == "one two"
 
 
-def test_a_stream_whose_event_loop_ended_says_so_and_ends_its_spans() -> None:
+def test_a_stream_whose_event_loop_ended_raises_an_error_and_ends_its_spans() -> None:
     with capture_telemetry() as telemetry:
         model = ScriptedChatModel(["one two three"])
         stream = ChatClient(model, telemetry=telemetry.options).prompt("count").astream()
@@ -120,7 +120,7 @@ class Tagging(ToolCallingAdvisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_context_that_a_hook_attaches_stays_and_the_tree_is_whole(mode: str) -> None:
+def test_context_attached_by_a_hook_stays_and_the_span_tree_is_complete(mode: str) -> None:
     tenants: list[object] = []
 
     def who() -> str:
@@ -144,7 +144,7 @@ def test_context_that_a_hook_attaches_stays_and_the_tree_is_whole(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_answer_of_an_advisor_is_streamed_and_told_apart(mode: str) -> None:
+def test_an_advisors_answer_is_streamed_and_marked_as_such(mode: str) -> None:
     class Guard(Advisor):
         """Answers in the model's place."""
 

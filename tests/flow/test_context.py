@@ -1,4 +1,4 @@
-"""Promise 6: the context of a run is its own, and correct."""
+"""Promise 6: each run has its own, correct context."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Spanning(Advisor):
             return await call_next(call)
 
 
-def test_a_users_own_span_inside_the_loop_is_the_parent_of_each_chat(mode: str, telemetry: Telemetry) -> None:
+def test_a_user_span_inside_the_loop_is_the_parent_of_each_chat_span(mode: str, telemetry: Telemetry) -> None:
     run(mode, looking(telemetry, Spanning(telemetry)).prompt("?"))
     assert [telemetry.parent(span) for span in telemetry.named("chat")] == ["mine", "mine"]
     parents = [telemetry.parent(span) for span in telemetry.spans if span.name == "mine"]
@@ -166,7 +166,7 @@ def test_a_users_own_span_inside_the_loop_is_the_parent_of_each_chat(mode: str, 
     telemetry.check_each_ended_once()
 
 
-def test_a_users_own_span_around_the_loop_is_the_parent_of_the_loop(mode: str, telemetry: Telemetry) -> None:
+def test_a_user_span_around_the_loop_is_the_parent_of_the_loop_span(mode: str, telemetry: Telemetry) -> None:
     run(mode, looking(telemetry, Spanning(telemetry, order=100)).prompt("?"))
     mine = next(span for span in telemetry.spans if span.name == "mine")
     loop = telemetry.one("advise tool_calling")
@@ -178,13 +178,13 @@ def test_a_users_own_span_around_the_loop_is_the_parent_of_the_loop(mode: str, t
     telemetry.check_each_ended_once()
 
 
-def test_a_users_own_span_around_a_tool_is_current_in_the_tool(mode: str, telemetry: Telemetry) -> None:
+def test_a_user_span_around_a_tool_is_current_in_the_tool(mode: str, telemetry: Telemetry) -> None:
     response = run(mode, looking(telemetry, Spanning(telemetry)).prompt("?"))
     assert [each.content for each in response.tool_results] == ["mine of look for nobody", "mine of alook for nobody"]
     telemetry.check_each_ended_once()
 
 
-def test_the_callers_own_span_is_the_parent_of_the_run(mode: str, telemetry: Telemetry) -> None:
+def test_the_callers_span_is_the_parent_of_the_run_span(mode: str, telemetry: Telemetry) -> None:
     client = looking(telemetry)
     with telemetry.tracer.start_as_current_span("outer"):
         run(mode, client.prompt("?"))
@@ -212,7 +212,7 @@ def step(started: ChatRun) -> None:
 
 
 @pytest.mark.parametrize(("way", "begin"), [("stream", read), ("astream", aread), ("start", step)])
-def test_a_run_begins_in_the_context_in_which_its_first_chunk_or_step_is_asked_for(
+def test_a_run_uses_the_context_in_which_its_first_chunk_or_step_is_requested(
     way: str, begin: Callable[[Any], object], telemetry: Telemetry
 ) -> None:
     advisor = Watching()
@@ -235,7 +235,7 @@ def test_a_run_begins_in_the_context_in_which_its_first_chunk_or_step_is_asked_f
     telemetry.check_each_ended_once()
 
 
-def test_a_stream_that_is_read_late_has_its_full_time() -> None:
+def test_the_time_limit_of_a_stream_starts_with_its_first_read() -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("look"), "x"]), tools=[look], limits=LoopLimits(max_seconds=1000))
     now = [0.0]
     with mock.patch("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: now[0])):

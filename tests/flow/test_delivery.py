@@ -1,4 +1,4 @@
-"""What the reader of a stream gets: the whole text of the response, whatever advisors hold back, change or answer."""
+"""A consumer of a stream gets the whole text of the response, whatever advisors withhold, change or answer."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def refused(text: str) -> str:
 @ORDERS
 @pytest.mark.parametrize("decide", [str, refused, lambda text: f"{text} Ask again."], ids=["as is", "other", "more"])
 @pytest.mark.parametrize("shown", [0, 2, 99])
-def test_the_reader_of_a_guarded_answer_has_the_text_of_the_response(
+def test_the_consumer_of_a_guarded_answer_gets_the_text_of_the_response(
     order: int, shown: int, decide: Callable[[str], str], read: Read
 ) -> None:
     guard, outer, inner = Guard(order, shown, decide), Watcher("outer", order - 1), Watcher("inner", order + 1)
@@ -126,7 +126,7 @@ def test_the_reader_of_a_guarded_answer_has_the_text_of_the_response(
 
 
 @ORDERS
-def test_a_guard_holds_back_one_pass_of_several(order: int, read: Read) -> None:
+def test_a_guard_withholds_one_iteration_of_several(order: int, read: Read) -> None:
     guard = Guard(order, shown=3)
     client = ChatClient(ScriptedChatModel([["Let me add.", SUM], ANSWER]), tools=[add], advisors=[guard])
     chunks, response = read(client)
@@ -151,7 +151,7 @@ GUARDS = st.lists(
 
 @example([(100, 0, str), (100, 4, str), (100, 5, DECISIONS[-1])], [["Let me add.", SUM], ANSWER])
 @given(GUARDS, st.sampled_from([[ANSWER], [SUM, ANSWER], [["Let me add.", SUM], ANSWER], [["It is", SUM], ANSWER]]))
-def test_however_guards_are_combined_the_last_words_of_the_stream_are_the_response(
+def test_any_combination_of_guards_streams_the_text_of_the_response(
     made: list[tuple[int, int, Callable[[str], str]]], turns: list[Any]
 ) -> None:
     guards = [Guard(order, shown, decide) for order, shown, decide in made]
@@ -186,7 +186,7 @@ class Filter(Advisor):
     ],
 )
 @pytest.mark.parametrize("with_guard", [False, True])
-def test_what_on_chunk_puts_in_place_of_a_text_counts_as_the_text(
+def test_a_text_replaced_by_on_chunk_counts_as_the_text(
     change: Callable[[str], str], out: str, with_guard: bool, read: Read
 ) -> None:
     guards = [Guard(100, shown=99)] if with_guard else []
@@ -202,7 +202,7 @@ class Rewriter(Filter):
         return await call_next(request)
 
 
-def test_a_text_that_was_rewritten_on_its_way_is_not_delivered_again(read: Read) -> None:
+def test_a_text_that_an_advisor_rewrote_is_not_delivered_again(read: Read) -> None:
     shouting = Rewriter(str.upper)
     chunks, _ = read(ChatClient(ScriptedChatModel([ANSWER]), advisors=[shouting, Watcher("outer", 100)]))
     assert text_of(chunks) == ANSWER.upper()
@@ -215,9 +215,7 @@ def redacted(text: str) -> str:
 @pytest.mark.parametrize("more", ["", " Ask again."])
 @pytest.mark.parametrize("shown", [0, 2, 99])
 @pytest.mark.parametrize("orders", [[200], [100, 200]], ids=str)
-def test_a_guard_releases_what_a_redactor_further_in_made_of_the_text(
-    orders: list[int], shown: int, more: str, read: Read
-) -> None:
+def test_a_guard_releases_the_text_of_an_inner_redactor(orders: list[int], shown: int, more: str, read: Read) -> None:
     guards = [Guard(order, shown, lambda text: text if text.endswith(more) else text + more) for order in orders]
     for guard in guards:
         guard.name = f"guard_{guard.order}"
@@ -228,7 +226,7 @@ def test_a_guard_releases_what_a_redactor_further_in_made_of_the_text(
     assert response.content == "the code is 1234 ok" + more
 
 
-def test_of_two_redacted_answers_a_guard_releases_the_chosen_one(read: Read) -> None:
+def test_a_guard_releases_the_chosen_one_of_two_redacted_answers(read: Read) -> None:
     advisors = [Filter(redacted), Twice(300, -1), Guard(100)]
     chunks, _ = read(ChatClient(ScriptedChatModel(["first", "code 1234"]), advisors=advisors))
     assert text_of(chunks) == "code ****"
@@ -268,7 +266,7 @@ class Clearing(Watcher):
         pytest.param(lambda: [Guard(500, shown=1), Filter(str)], id="guard, then drops"),
     ],
 )
-def test_a_reader_behind_advisors_that_drop_chunks_sees_that_the_answer_begins_again(
+def test_a_consumer_sees_a_restart_even_if_advisors_drop_the_chunk_that_begins_it(
     advisors: Callable[[], list[Advisor]], read: Read
 ) -> None:
     used = advisors()
@@ -282,7 +280,7 @@ def test_a_reader_behind_advisors_that_drop_chunks_sees_that_the_answer_begins_a
     assert chunks[0].delta is not None and not chunks[0].delta.restarts
 
 
-def test_the_sign_that_an_answer_begins_again_is_not_carried_over_to_the_next_answer(read: Read) -> None:
+def test_a_restart_flag_does_not_carry_over_to_the_next_answer(read: Read) -> None:
     class Once(Restarting):
         def stream(self, request: ChatRequest) -> Any:
             return (super() if len(request.messages) == 1 else super(Restarting, self)).stream(request)
@@ -311,7 +309,7 @@ class Answering(Advisor):
 
 
 @pytest.mark.parametrize("order", [100, 400])
-def test_an_answer_without_the_model_passes_the_advisors_outside_the_one_that_gave_it(order: int, read: Read) -> None:
+def test_an_answer_in_place_of_the_model_passes_only_the_outer_advisors(order: int, read: Read) -> None:
     outer, inner = Watcher("outer", order - 1), Watcher("inner", order + 1)
     chunks, response = read(ChatClient(ScriptedChatModel([]), advisors=[Answering(order), outer, inner]))
     assert [chunk.text for chunk in chunks] == ["kept"] == [response.content]
@@ -319,7 +317,7 @@ def test_an_answer_without_the_model_passes_the_advisors_outside_the_one_that_ga
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_an_answer_kept_from_another_run_is_delivered_in_the_pass_it_ends(stale: bool, read: Read) -> None:
+def test_an_answer_that_replaces_a_later_iteration_is_delivered_in_that_iteration(stale: bool, read: Read) -> None:
     kept = ChatClient(ScriptedChatModel(["kept"])).prompt("?").call() if stale else None
     model = ScriptedChatModel([["Let me add.", SUM]])
     guard, keeper = Guard(100, shown=3), Answering(400, kept, first=False)
@@ -329,7 +327,7 @@ def test_an_answer_kept_from_another_run_is_delivered_in_the_pass_it_ends(stale:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_direct_result_is_delivered_as_a_pass_of_its_own(guarded: bool, read: Read) -> None:
+def test_a_direct_result_is_delivered_as_a_separate_iteration(guarded: bool, read: Read) -> None:
     @tool(return_direct=True)
     def total(a: int, b: int) -> list[TextPart | ImagePart]:
         """Add two numbers."""
@@ -376,7 +374,7 @@ class Twice(Advisor):
     ("place", "shown", "text"),
     [(-1, 99, "one two"), (0, 99, "one twoone "), (-1, 0, "two"), (0, 0, "one "), (-1, 1, "one two")],
 )
-def test_of_two_answers_the_reader_has_the_chosen_one_last(
+def test_the_chosen_one_of_two_answers_is_delivered_last(
     order: int, place: int, shown: int, text: str, read: Read
 ) -> None:
     advisors = [Twice(order + 1, place), Guard(order, shown)]
@@ -405,13 +403,13 @@ class Cut(ScriptedChatModel):
 
 
 @pytest.mark.parametrize("shown", [0, 1, 99])
-def test_after_an_answer_that_was_cut_off_the_reader_has_the_next_one_whole(shown: int, read: Read) -> None:
+def test_the_answer_after_one_that_was_cut_off_is_delivered_whole(shown: int, read: Read) -> None:
     chunks, response = read(ChatClient(Cut(), advisors=[Twice(400, -1), Guard(100, shown)]))
     assert response.content == "whole"
     assert text_of(chunks) == ("whowhole" if shown == 99 else "whole")
 
 
-def test_a_guard_that_answers_for_a_model_that_fails_completes_what_is_out(read: Read) -> None:
+def test_an_advisors_answer_after_a_failed_stream_completes_the_delivered_text(read: Read) -> None:
     class Sorry(Advisor):
         name, order = "sorry", 400
 
@@ -436,7 +434,7 @@ class Concluding(ToolCallingAdvisor):
 
 
 @pytest.mark.parametrize("on_limit", ["conclude", "stop"])
-def test_the_last_words_of_a_loop_are_delivered(on_limit: Any, read: Read) -> None:
+def test_the_final_answer_of_a_custom_loop_is_delivered(on_limit: Any, read: Read) -> None:
     model = ScriptedChatModel([["Adding.", SUM], "Enough."])
     limits = LoopLimits(max_iterations=1, on_limit=on_limit)
     outer = Watcher("outer", 100)

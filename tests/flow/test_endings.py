@@ -1,4 +1,4 @@
-"""Promise 7 in every ending of a run, and `finalize`, which each of them calls once."""
+"""Promise 7 in every ending of a run, and `finalize`, which is called once in each."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_run_ends_because_its_driver_closes_it(loop: Finalizing, telemetry: Te
     only_called(loop, telemetry)
 
 
-def test_a_run_ends_because_its_driver_forgets_it(loop: Finalizing, telemetry: Telemetry) -> None:
+def test_a_run_ends_because_its_driver_drops_the_last_reference(loop: Finalizing, telemetry: Telemetry) -> None:
     driven = waiting_client(StreamedModel(), loop, telemetry).prompt("?").start()
     driven.next()
     del driven

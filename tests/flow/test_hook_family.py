@@ -1,4 +1,4 @@
-"""Promises 1, 2 and 4: an advisor is written once, re-entering the chain is a loop, and loops can be driven by hand."""
+"""Promises 1, 2 and 4: advisors are written once, re-entering the chain is a loop, and loops can be driven manually."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_same_advisors_see_the_same_calls_in_all_four_modes() -> None:
 
 
 @pytest.mark.parametrize("streaming", ["stream", "astream"])
-def test_on_chunk_sees_the_text_that_the_response_holds(streaming: str) -> None:
+def test_on_chunk_gets_the_text_of_the_response(streaming: str) -> None:
     outer, inner = Recorder("outer", 100, []), Recorder("inner", 400, [])
     response = run(streaming, ChatClient(sums(), tools=[add], advisors=[outer, inner]).prompt("1 + 2?"))
 
@@ -108,7 +108,7 @@ class Shouting(Advisor):
         return chunk.replace(delta=type(chunk.delta)(text=chunk.text.upper()))
 
 
-def test_on_chunk_replaces_and_drops_chunks_on_their_way_out() -> None:
+def test_on_chunk_can_replace_and_drop_chunks() -> None:
     outer = Recorder("outer", 100, [])
     client = ChatClient(ScriptedChatModel(["it is three"]), advisors=[Shouting(), outer])
 
@@ -155,7 +155,7 @@ def test_an_advisor_around_the_loop_runs_the_whole_loop_again(mode: str) -> None
     assert len(model.requests) == 4
 
 
-def test_advisors_of_equal_order_keep_their_order_of_registration_on_every_pass(mode: str) -> None:
+def test_advisors_of_equal_order_keep_their_registration_order_in_every_iteration(mode: str) -> None:
     seen: list[str] = []
     equals = [Recorder(name, 400, seen) for name in ("b", "a", "c")]
     model = ScriptedChatModel(["bad", ToolCall("add", {"a": 1, "b": 2}), "good"])
@@ -166,7 +166,7 @@ def test_advisors_of_equal_order_keep_their_order_of_registration_on_every_pass(
     assert [each[0] for each in seen if "tool add" in each] == ["b", "a", "c"]
 
 
-def test_a_response_of_an_inner_pass_is_the_aggregate_while_chunks_go_to_the_consumer(mode: str) -> None:
+def test_an_iteration_returns_the_aggregated_response_while_its_chunks_go_to_the_consumer(mode: str) -> None:
     contents: list[str] = []
 
     class Reader(BaseAdvisor):
@@ -218,7 +218,7 @@ def test_a_loop_runs_on_a_plain_function_for_the_rest_of_the_chain() -> None:
     assert [(each.call_id, each.content) for each in response.tool_results] == [("c1", "3")]
 
 
-def test_a_loop_is_resumed_by_hand_with_results_that_no_tool_gave() -> None:
+def test_a_loop_is_resumed_manually_with_results_that_no_tool_returned() -> None:
     async def call_next(request: ChatClientRequest) -> ChatClientResponse:
         if request.iteration == 1:
             return answer(request, ToolCall("add", {"a": 1, "b": 2}, "c1"))
@@ -258,7 +258,7 @@ def test_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> None:
 
 
 @pytest.mark.parametrize("streaming", ["stream", "astream"])
-def test_a_stream_gives_a_chunk_as_soon_as_the_model_does(streaming: str) -> None:
+def test_a_stream_yields_a_chunk_as_soon_as_the_model_does(streaming: str) -> None:
     """Pull is back-pressure: the model is not asked for a chunk before the consumer wants it."""
     model = StreamedModel("a b c")
     spec = ChatClient(model).prompt("?")

@@ -1,4 +1,4 @@
-"""The hooks of the loop: plain or async, in one order, and `finalize` once whatever fails."""
+"""The hooks of the loop: blocking or async, in one order, with `finalize` called once whatever fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Recording(ToolCallingAdvisor):
         return response
 
 
-def test_the_hooks_of_a_loop_are_plain_or_async_and_run_in_the_same_order_in_every_mode() -> None:
+def test_blocking_and_async_loop_hooks_run_in_the_same_order_in_every_mode() -> None:
     for mode in MODES:
         loop = Recording()
         client = ChatClient(ScriptedChatModel([ToolCall("work"), "done"]), tools=[work], tool_calling_advisor=loop)

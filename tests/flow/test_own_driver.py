@@ -166,7 +166,7 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(adder: Adder, teleme
     telemetry.check_each_ended_once()
 
 
-def test_answers_stand_in_for_the_model_and_the_tools(adder: Adder, telemetry: Telemetry) -> None:
+def test_answers_can_replace_the_model_and_the_tools(adder: Adder, telemetry: Telemetry) -> None:
     run = adder.client(telemetry).prompt("?").start()
     first = run.next()
     assert isinstance(first, CallModel)
@@ -185,7 +185,7 @@ def test_answers_stand_in_for_the_model_and_the_tools(adder: Adder, telemetry: T
     telemetry.check_each_ended_once()
 
 
-def test_an_answer_that_fits_no_step_is_refused_and_the_run_goes_on(adder: Adder) -> None:
+def test_an_answer_of_the_wrong_type_is_refused_and_the_run_continues(adder: Adder) -> None:
     run = adder.client().prompt("?").start()
     first = run.next()
     assert first is not None
@@ -223,7 +223,7 @@ class Storing(Advisor):
         return await call_next(request)
 
 
-def test_the_steps_of_advisors_are_surfaced_too() -> None:
+def test_steps_of_advisors_are_returned_to_the_driver() -> None:
     advisor = Storing()
     run = ChatClient(ScriptedChatModel(["hello"]), advisors=[advisor]).prompt("?").start()
     step = run.next()
@@ -273,7 +273,7 @@ class Sleeping(Advisor):
         return response
 
 
-def test_a_run_on_asyncio_may_await_what_the_event_loop_finishes() -> None:
+def test_a_run_on_asyncio_may_await_asyncio_awaitables() -> None:
     async def main() -> list[str]:
         run = ChatClient(ScriptedChatModel(["hello"]), advisors=[Sleeping(0.001)]).prompt("?").start()
         steps = []
@@ -287,7 +287,7 @@ def test_a_run_on_asyncio_may_await_what_the_event_loop_finishes() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.001])
-def test_a_blocking_run_names_the_ways_out_when_it_needs_an_event_loop(seconds: float) -> None:
+def test_needs_event_loop_names_the_alternatives(seconds: float) -> None:
     run = ChatClient(ScriptedChatModel(["hello"]), advisors=[Sleeping(seconds)]).prompt("?").start()
     with pytest.raises(NeedsEventLoop, match=r"acall.*perform"):
         to_the_end(run)

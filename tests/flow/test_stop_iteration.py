@@ -1,4 +1,4 @@
-"""Errors that end an iteration are errors like any other, wherever they are raised and in every mode."""
+"""`StopIteration` and `StopAsyncIteration` are errors like any other, wherever they are raised and in every mode."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_a_tool_fails_with_the_error_it_raises(
 
 
 @KINDS
-def test_the_error_policy_knows_it(kind: Kind, mode: str) -> None:
+def test_the_error_policy_matches_the_stop_iteration(kind: Kind, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("t")]), tools=[blocking(kind)])
     with pytest.raises(ToolExecutionError) as raised:
         run(mode, client.replace(tool_errors=ToolErrors(raise_on=(kind,))).prompt("?"))
     assert type(raised.value.original) is kind
 
 
-def test_a_runtime_error_of_the_tools_own_stays_one(mode: str) -> None:
+def test_a_runtime_error_that_the_tool_raises_stays_a_runtime_error(mode: str) -> None:
     def t() -> str:
         try:
             return next(iter(()))
@@ -162,7 +162,9 @@ SOURCES = [performed, advised, advised_tool, watched, resolved, asked]
 
 @KINDS
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
-def test_a_run_fails_as_python_has_it(source: Callable[[Kind], Any], kind: Kind, mode: str) -> None:
+def test_a_stop_iteration_fails_the_run_as_a_runtime_error(
+    source: Callable[[Kind], Any], kind: Kind, mode: str
+) -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("t"), "done"]), tools=[lambda_tool()])
     with pytest.raises(RuntimeError, match=f"raised {kind.__name__}$") as raised:
         run(mode, client.replace(**source(kind)).prompt("?"))

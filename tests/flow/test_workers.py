@@ -1,4 +1,4 @@
-"""Batches keep their order, workers keep their number, and no nesting locks them up."""
+"""Parallel flows keep their order, worker pools keep their size, and nesting never deadlocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.tools.batches import until
 from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, perform
 from traced_tools.flow import workers as _workers
 from traced_tools.flow.flow import acall, call
-from traced_tools.flow.steps import Batch
+from traced_tools.flow.steps import ParallelFlows
 from traced_tools.flow.workers import WorkerPool
 from traced_tools.testing import ScriptedChatModel
 
@@ -29,7 +29,7 @@ COLOURS = pytest.mark.parametrize("drive", DRIVERS, ids=["blocking", "asyncio"])
 
 
 @COLOURS
-def test_a_batch_gives_its_results_in_order_whatever_ends_first(drive: Callable[[Any], Any]) -> None:
+def test_a_batch_returns_its_results_in_order_whichever_flow_ends_first(drive: Callable[[Any], Any]) -> None:
     turns = [threading.Event() for _ in range(4)]
     turns[3].set()
     ended: list[int] = []
@@ -45,7 +45,7 @@ def test_a_batch_gives_its_results_in_order_whatever_ends_first(drive: Callable[
         return await perform(work, number)
 
     async def flow() -> list[int]:
-        return await Batch([one(number) for number in range(4)])
+        return await ParallelFlows([one(number) for number in range(4)])
 
     assert drive(flow()) == [0, 1, 2, 3]
     assert ended == [3, 2, 1, 0]
@@ -68,7 +68,7 @@ def test_a_flow_that_raises_lets_its_siblings_finish(drive: Callable[[Any], Any]
         await perform(work, number)
 
     async def flow() -> None:
-        await Batch([one(number) for number in range(3)])
+        await ParallelFlows([one(number) for number in range(3)])
 
     with pytest.raises(LookupError, match=f"number {raising}"):
         drive(flow())
@@ -76,7 +76,7 @@ def test_a_flow_that_raises_lets_its_siblings_finish(drive: Callable[[Any], Any]
 
 
 @COLOURS
-def test_of_several_errors_of_a_batch_the_first_in_order_is_raised(drive: Callable[[Any], Any]) -> None:
+def test_a_batch_raises_the_first_of_several_errors_in_order(drive: Callable[[Any], Any]) -> None:
     last_failed = threading.Event()
 
     def work(number: int) -> None:
@@ -91,7 +91,7 @@ def test_of_several_errors_of_a_batch_the_first_in_order_is_raised(drive: Callab
         await perform(work, number)
 
     async def flow() -> None:
-        await Batch([one(number) for number in range(3)])
+        await ParallelFlows([one(number) for number in range(3)])
 
     with pytest.raises(LookupError, match="number 1"):
         drive(flow())
@@ -100,13 +100,13 @@ def test_of_several_errors_of_a_batch_the_first_in_order_is_raised(drive: Callab
 @COLOURS
 def test_an_empty_batch_gives_an_empty_list(drive: Callable[[Any], Any]) -> None:
     async def flow() -> list[int]:
-        return await Batch([])
+        return await ParallelFlows([])
 
     assert drive(flow()) == []
 
 
 @COLOURS
-def test_each_flow_of_a_batch_has_a_context_of_its_own(drive: Callable[[Any], Any]) -> None:
+def test_each_flow_of_a_batch_has_a_separate_context(drive: Callable[[Any], Any]) -> None:
     async def one(number: int) -> tuple[str, str]:
         before = WHO.get()
         WHO.set(f"number {number}")
@@ -115,7 +115,7 @@ def test_each_flow_of_a_batch_has_a_context_of_its_own(drive: Callable[[Any], An
 
     async def flow() -> list[tuple[str, str]]:
         WHO.set("the flow")
-        results = await Batch([one(number) for number in range(3)])
+        results = await ParallelFlows([one(number) for number in range(3)])
         assert WHO.get() == "the flow"
         return results
 
@@ -161,7 +161,7 @@ class Crowd:
             assert self.arrived.acquire(timeout=PATIENCE)
 
 
-def test_a_pool_grows_to_its_size_and_not_further() -> None:
+def test_a_pool_never_grows_beyond_its_size() -> None:
     pool, crowd = WorkerPool(size=3), Crowd()
     futures = [pool.submit(crowd) for _ in range(10)]
     crowd.wait_for(3)
@@ -201,7 +201,7 @@ def test_a_pool_reuses_its_threads_after_a_job_that_raised_and_one_that_was_canc
     assert {last.result(PATIENCE)} == crowd.threads
 
 
-def test_a_job_that_is_given_up_leaves_its_place_to_those_that_wait() -> None:
+def test_an_abandoned_job_frees_its_place_for_waiting_jobs() -> None:
     pool, crowd = WorkerPool(size=1), Crowd()
     stuck = pool.submit(crowd)
     crowd.wait_for(1)
@@ -216,7 +216,7 @@ def test_a_job_that_is_given_up_leaves_its_place_to_those_that_wait() -> None:
     assert pool.submit(threading.current_thread).result(PATIENCE) == waiting.result()
 
 
-def test_a_job_that_is_given_up_before_it_begins_never_runs_and_one_that_is_done_stays() -> None:
+def test_a_job_abandoned_before_it_begins_never_runs_and_abandoning_a_finished_job_has_no_effect() -> None:
     pool, crowd = WorkerPool(size=1), Crowd()
     stuck, waiting = pool.submit(crowd), pool.submit(Crowd())
     crowd.wait_for(1)
@@ -243,7 +243,7 @@ def test_threads_beyond_the_size_of_a_pool_leave_it_when_they_are_idle() -> None
 @given(
     st.integers(1, 3), st.lists(st.tuples(st.sampled_from(["stuck", "quick", "give up"]), st.booleans()), max_size=20)
 )
-def test_whatever_is_given_up_a_pool_keeps_its_number_and_serves_everybody_else(
+def test_a_pool_keeps_its_size_and_serves_other_jobs_whichever_jobs_are_abandoned(
     size: int, steps: list[tuple[str, bool]]
 ) -> None:
     pool, release = WorkerPool(size), threading.Event()
@@ -277,7 +277,7 @@ def test_an_error_of_a_blocking_function_reaches_an_async_caller_as_it_is(mode: 
     assert run(mode, client.prompt("?")).tool_results[0].error is error
 
 
-def test_the_calling_thread_runs_what_no_worker_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calling_thread_runs_jobs_that_no_worker_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, crowd = WorkerPool(size=1), Crowd()
     monkeypatch.setattr(_workers, "_pool", pool)
     stuck = pool.submit(crowd)
@@ -343,7 +343,7 @@ async def async_leaf() -> str:
     ],
     ids=["blocking in blocking", "asyncio in blocking", "asyncio in async"],
 )
-def test_nested_runs_with_more_tools_than_workers_do_not_lock_up(
+def test_nested_runs_with_more_tools_than_workers_do_not_deadlock(
     mode: str, inner: Callable[[ChatClient], Any], tool: str, leaf: Callable[[], Any], two_workers: None
 ) -> None:
     client = family(inner, leaf, tool)

@@ -57,7 +57,7 @@ def folded(model: HttpChatModel) -> ChatResponse:
     fold = ChunkFold()
     for chunk in model.stream(REQUEST):
         fold.add(chunk)
-    return without_made_up_ids(fold.response().sealed_by(model.provider))
+    return without_made_up_ids(fold.response().attributed_to(model.provider))
 
 
 def without_made_up_ids(response: ChatResponse) -> ChatResponse:

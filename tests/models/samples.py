@@ -1,4 +1,4 @@
-"""One tool loop in each provider's language, of our own making: two calls at once beside a text, then closing words.
+"""One tool loop in the format of each provider, handwritten: two calls at once beside a text, then closing words.
 
 reasoning "Two cities.", text "I look.", calls weather(Oslo) and weather(Bergen); usage 10 in (4 of them cached), 7 out
 text "Rain in both."; usage 30 in, 5 out

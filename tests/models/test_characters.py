@@ -1,4 +1,4 @@
-"""Characters that a server cuts in half: they are joined again, and half of one spoils nothing else."""
+"""Surrogate pairs that a server splits are joined, and half a pair doesn't spoil the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.samples import CLOSING, SAMPLES, Answer, Sample
-from traced_tools.models.wire import Characters, whole_characters
+from traced_tools.models.wire import SurrogateRepair, repair_surrogates
 from traced_tools.testing import Reply
 
 FIRST, SECOND = "\ud83c", "\udf27"
@@ -43,7 +43,7 @@ def answered(sample: Sample, first: str, second: str, *, streamed: bool) -> str:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
-def test_a_character_whose_halves_are_in_two_pieces_is_whole(sample: Sample) -> None:
+def test_a_surrogate_pair_split_between_two_pieces_is_joined(sample: Sample) -> None:
     said = answered(sample, FIRST, SECOND, streamed=True)
     assert RAIN in said
     assert said.replace(RAIN, "") == CLOSING
@@ -51,7 +51,7 @@ def test_a_character_whose_halves_are_in_two_pieces_is_whole(sample: Sample) -> 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
-def test_half_a_character_is_left_out_and_the_rest_is_said(sample: Sample, streamed: bool) -> None:
+def test_half_a_surrogate_pair_is_removed_and_the_rest_is_kept(sample: Sample, streamed: bool) -> None:
     assert answered(sample, FIRST, "", streamed=streamed) == CLOSING
     assert answered(sample, "", SECOND, streamed=streamed) == CLOSING
 
@@ -65,23 +65,23 @@ def pieces(text: str, size: int) -> list[str]:
 
 @relaxed
 @given(st.text('a\\"u🌧\U0010fffd한\ud7ff\n', max_size=20), st.integers(1, 3))
-def test_text_cut_anywhere_is_what_it_was(text: str, size: int) -> None:
-    characters = Characters()
-    found = [json.loads(characters.whole(piece))["text"] for piece in pieces(text, size)]
+def test_text_split_anywhere_is_restored(text: str, size: int) -> None:
+    characters = SurrogateRepair()
+    found = [json.loads(characters.repair(piece))["text"] for piece in pieces(text, size)]
     assert "".join(found) == text
 
 
 @relaxed
 @given(st.text('a\\"u🌧\ud83c\udf27', max_size=20))
-def test_what_is_left_is_text_that_can_be_written(text: str) -> None:
+def test_the_repaired_text_can_be_encoded(text: str) -> None:
     body = json.dumps({"text": text, "n": [text]}).encode()
-    found = json.loads(whole_characters(body))["text"]
+    found = json.loads(repair_surrogates(body))["text"]
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
     assert found == joined
 
 
-def test_a_half_waits_while_others_speak() -> None:
-    characters = Characters()
+def test_a_half_pair_is_held_back_across_events_without_text() -> None:
+    characters = SurrogateRepair()
     events = [r'"a\ud83c"', '"ping"', r'"\udf27b"', r'"\udf27c"']
-    assert [json.loads(characters.whole(event)) for event in events] == ["a", "ping", f"{RAIN}b", "c"]
-    assert characters.whole(r'"\\ud83c"') == r'"\\ud83c"'
+    assert [json.loads(characters.repair(event)) for event in events] == ["a", "ping", f"{RAIN}b", "c"]
+    assert characters.repair(r'"\\ud83c"') == r'"\\ud83c"'

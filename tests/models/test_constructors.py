@@ -1,4 +1,4 @@
-"""What holds for the constructor of every model behind HTTP: its arguments, its address, its key."""
+"""The constructor of every model behind HTTP: arguments, address, key."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def test_an_argument_of_the_wrong_type_is_named(kind: type[HttpModel], name: str
 
 
 @every_model
-def test_an_argument_that_there_is_not_is_named_and_the_others_are_listed(kind: type[HttpModel]) -> None:
-    with pytest.raises(TypeError, match=r"no argument time_out; beside its own a model takes timeout, .*"):
+def test_an_unknown_argument_is_named_and_the_valid_ones_are_listed(kind: type[HttpModel]) -> None:
+    with pytest.raises(TypeError, match=r"unknown argument time_out; the arguments of all models are timeout, .*"):
         made(kind, time_out=3)
 
 
 @every_model
-def test_an_argument_that_there_is_not_is_named_before_the_key_is_missed(kind: type[HttpModel]) -> None:
+def test_an_unknown_argument_is_reported_before_a_missing_key(kind: type[HttpModel]) -> None:
     itself = "https://ollama.com" if "OLLAMA_HOST" in VARIABLES[kind] else None
-    with pytest.raises(TypeError, match="no argument apikey"):
+    with pytest.raises(TypeError, match="unknown argument apikey"):
         made(kind, base_url=itself, apikey=SECRET)
 
 
 @every_model
 @pytest.mark.parametrize("address", ["not an address", "ftp://example.org", "http://", "http://[::1"])
-def test_an_address_that_is_none_is_refused(kind: type[HttpModel], address: str) -> None:
+def test_an_invalid_address_is_refused(kind: type[HttpModel], address: str) -> None:
     with pytest.raises(ConfigurationError, match="base_url"):
         made(kind, base_url=address)
 
@@ -95,13 +95,13 @@ def test_an_address_that_is_none_is_refused(kind: type[HttpModel], address: str)
         (AnthropicChatModel, "/v1/messages"),
     ],
 )
-def test_an_address_with_what_the_model_adds_is_refused(kind: type[HttpModel], path: str, slash: str) -> None:
+def test_an_address_that_includes_the_endpoint_path_is_refused(kind: type[HttpModel], path: str, slash: str) -> None:
     with pytest.raises(ConfigurationError, match=f"base_url.*: drop {path.removesuffix('/messages')}$"):
         made(kind, base_url=f"{HERE}{path}{slash}")
 
 
 @every_model
-def test_the_environment_names_server_and_key(kind: type[HttpModel], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_and_key_come_from_environment_variables(kind: type[HttpModel], monkeypatch: pytest.MonkeyPatch) -> None:
     address, key = VARIABLES[kind]
     monkeypatch.setenv(address, f"{HERE}/")
     monkeypatch.setenv(key, SECRET)
@@ -113,7 +113,7 @@ def test_the_environment_names_server_and_key(kind: type[HttpModel], monkeypatch
 
 
 @every_model
-def test_a_key_is_needed_for_the_provider_itself_and_for_no_other_server(kind: type[HttpModel]) -> None:
+def test_a_key_is_required_only_for_the_providers_own_address(kind: type[HttpModel]) -> None:
     itself = "https://ollama.com" if "OLLAMA_HOST" in VARIABLES[kind] else None
     with pytest.raises(ConfigurationError, match=f"no API key: set {VARIABLES[kind][1]}"):
         made(kind, base_url=itself)

@@ -1,6 +1,6 @@
-"""Whatever was said before, by whom and in which order: the request keeps to the rules that its API is known to have.
+"""Any conversation, whoever wrote its messages in whatever order: the request follows the known rules of its API.
 
-The rules are those whose breach is answered with a 400; each check names them.
+A rule is one whose violation the API answers with a 400; each check names its rule.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from traced_tools.models.gemini.chat import GeminiChatCodec
 from traced_tools.models.ollama.chat import OllamaChatCodec
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.responses import OpenAIResponsesCodec
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 
 DOT = ImagePart(data=b"\x01")
 PROVIDERS = ("openai", "anthropic", "gcp.gemini", "mistral_ai", "openrouter", "deepseek", "ollama")
 SEAL = "my-seal"
 DETAIL = json.dumps({"type": "reasoning.encrypted", "data": SEAL})
 CODECS: dict[str, Codec] = {
-    "openai": OpenAIChatCodec("m", server_of("https://api.openai.com", None)),
-    "mistral_ai": OpenAIChatCodec("m", server_of("https://api.mistral.ai", None)),
-    "openrouter": OpenAIChatCodec("m", server_of("https://openrouter.ai", None)),
-    "deepseek": OpenAIChatCodec("m", server_of("https://api.deepseek.com", None)),
-    "perplexity": OpenAIChatCodec("m", server_of("https://api.perplexity.ai", None)),
+    "openai": OpenAIChatCodec("m", resolve_server("https://api.openai.com", None)),
+    "mistral_ai": OpenAIChatCodec("m", resolve_server("https://api.mistral.ai", None)),
+    "openrouter": OpenAIChatCodec("m", resolve_server("https://openrouter.ai", None)),
+    "deepseek": OpenAIChatCodec("m", resolve_server("https://api.deepseek.com", None)),
+    "perplexity": OpenAIChatCodec("m", resolve_server("https://api.perplexity.ai", None)),
     "responses": OpenAIResponsesCodec("m", provider="openai"),
     "anthropic": AnthropicChatCodec("m", max_tokens=9),
     "gcp.gemini": GeminiChatCodec("gemini-3-flash"),
@@ -191,7 +191,7 @@ RULES: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.mark.parametrize("name", RULES)
 @relaxed
 @given(conversation=conversations)
-def test_a_conversation_is_sent_by_the_rules_of_the_api(name: str, conversation: tuple[Any, ...]) -> None:
+def test_any_conversation_is_encoded_by_the_rules_of_the_api(name: str, conversation: tuple[Any, ...]) -> None:
     RULES[name](encoded(name, *conversation))
 
 
@@ -212,7 +212,7 @@ def owner(name: str) -> str:
 
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("by", SEALED)
-def test_a_seal_goes_back_to_whoever_set_it_and_to_nobody_else(name: str, by: str) -> None:
+def test_a_signature_is_sent_back_only_to_its_provider(name: str, by: str) -> None:
     said = AssistantMessage([SEALED[by], TextPart("hi"), ToolCall("f", id="c1")], provider=owner(by))
     result = ToolMessage([ToolResultPart(call_id="c1", name="f", content="done")])
     body = json.dumps(encoded(name, UserMessage("go"), said, result))
@@ -222,7 +222,7 @@ def test_a_seal_goes_back_to_whoever_set_it_and_to_nobody_else(name: str, by: st
 @pytest.mark.parametrize("name", CODECS)
 @relaxed
 @given(conversation=conversations)
-def test_what_was_sealed_elsewhere_is_never_sent(name: str, conversation: tuple[Any, ...]) -> None:
+def test_parts_signed_by_another_provider_are_never_sent(name: str, conversation: tuple[Any, ...]) -> None:
     elsewhere = [
         message.replace(provider="elsewhere") if isinstance(message, AssistantMessage) else message
         for message in conversation
@@ -237,7 +237,7 @@ DIG = {"oneOf": [{"type": "object", "properties": {"deep": {"type": "integer"}}}
 
 @pytest.mark.parametrize("name", ["openai", "responses", "anthropic", "gcp.gemini", "ollama"])
 @pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"title": "Dig"}, DIG])
-def test_a_tool_takes_one_object_with_fields_at_the_root(name: str, schema: dict[str, Any]) -> None:
+def test_the_schema_of_a_tool_is_an_object_with_properties(name: str, schema: dict[str, Any]) -> None:
     """OpenAI and Anthropic refuse every request that offers a tool with another root."""
     request = ChatRequest((UserMessage("go"),), (ToolDefinition(name="dig", input_schema=schema),))
     (tool,) = CODECS[name].encode(request, stream=False)["tools"]

@@ -1,4 +1,4 @@
-"""The embeddings of OpenAI and Ollama: what is sent, what comes back, and what is refused."""
+"""The embeddings of OpenAI and Ollama: requests, answers, and errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def answer(*embeddings: Any, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_openai_is_asked_in_its_own_language_and_understood(way: str) -> None:
+def test_openai_embeddings_are_encoded_and_decoded(way: str) -> None:
     with ReplayServer([Reply.json(OPENAI_SAMPLE)]) as server:
         model = openai(f"{server.url}/v1", api_key="sk-1", dimensions=2, extra={"user": "u"})
         response = embedded(model, way, "one", "two")
@@ -100,7 +100,7 @@ def test_openai_is_asked_in_its_own_language_and_understood(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_more_texts_than_a_request_may_hold_are_several_requests(way: str) -> None:
+def test_more_texts_than_the_batch_size_become_several_requests(way: str) -> None:
     def numbered(request: Received) -> Reply:
         texts = request.json()["input"]
         data = [{"index": index, "embedding": [float(text)]} for index, text in enumerate(texts)]
@@ -114,12 +114,12 @@ def test_more_texts_than_a_request_may_hold_are_several_requests(way: str) -> No
     assert response.usage == Usage(input_tokens=5000)
 
 
-def test_a_server_that_takes_fewer_texts_gets_fewer() -> None:
+def test_a_smaller_batch_size_is_respected() -> None:
     with ReplayServer([Reply(answer([1.0])), Reply(answer([2.0]))]) as server:
         assert embedded(openai(server.url, batch_size=1), "embed", "a", "b").embeddings == ((1.0,), (2.0,))
 
 
-def test_base64_is_asked_of_openai_itself_and_of_nobody_else_unless_told() -> None:
+def test_base64_is_requested_only_from_openai_by_default() -> None:
     def asked(**settings: Any) -> Any:
         with OpenAIEmbeddingModel("m", **settings) as model:
             return model.encode(("a",)).get("encoding_format")
@@ -132,27 +132,27 @@ def test_base64_is_asked_of_openai_itself_and_of_nobody_else_unless_told() -> No
     assert asked(base_url="http://127.0.0.1/v1", extra={"encoding_format": "base64"}) == "base64"
 
 
-def test_vectors_are_numbers_or_base64_of_them() -> None:
+def test_vectors_are_decoded_from_numbers_and_from_base64() -> None:
     assert openai().decode(answer(packed(0.5, -0.25), [1, 0.0])).embeddings == VECTORS
 
 
 @pytest.mark.parametrize("indexes", [(1, 0), (1, None)], ids=["turned round", "zero left out"])
-def test_vectors_are_put_in_the_order_of_their_numbers(indexes: tuple[int | None, ...]) -> None:
+def test_vectors_are_sorted_by_index(indexes: tuple[int | None, ...]) -> None:
     data = [{"index": index, "embedding": [float(place)]} for place, index in enumerate(indexes)]
     if None in indexes:  # as servers do that leave out what is 0
         data = [{"embedding": [1.0]}, {"index": 1, "embedding": [0.0]}]
     assert openai().decode(json.dumps({"data": data}).encode()).embeddings == ((1.0,), (0.0,))
 
 
-def test_vectors_without_numbers_stay_in_their_order() -> None:
+def test_vectors_without_an_index_keep_their_order() -> None:
     data = [{"embedding": [1.0]}, {"embedding": [0.0]}]
     assert openai().decode(json.dumps({"data": data}).encode()).embeddings == ((1.0,), (0.0,))
 
 
 @pytest.mark.parametrize("indexes", [(0, 0), (1, 2), (-1, 0), (0, 7)])
-def test_numbers_that_leave_the_order_open_are_an_invalid_response(indexes: tuple[int, ...]) -> None:
+def test_ambiguous_indices_are_an_invalid_response(indexes: tuple[int, ...]) -> None:
     data = [{"index": index, "embedding": [1.0]} for index in indexes]
-    with pytest.raises(InvalidResponse, match="not numbered"):
+    with pytest.raises(InvalidResponse, match="each index from 0 on exactly once"):
         openai().decode(json.dumps({"data": data}).encode())
 
 
@@ -163,19 +163,19 @@ WRONG_VECTORS = (
 
 
 @pytest.mark.parametrize("vector", WRONG_VECTORS)
-def test_a_vector_that_is_none_is_an_invalid_response_that_says_where(vector: str) -> None:
+def test_an_invalid_vector_is_an_invalid_response_that_names_its_position(vector: str) -> None:
     with pytest.raises(InvalidResponse, match=r"data\.0\.embedding") as caught:
         openai().decode(f'{{"data": [{{"index": 0, "embedding": {vector}}}]}}'.encode())
     assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", "{}", '{"data": 1}', '{"data": [1]}', '{"error": {"code": "x"}}'])
-def test_a_body_that_is_no_answer_is_an_invalid_response(body: str) -> None:
+def test_an_invalid_body_is_an_invalid_response(body: str) -> None:
     with pytest.raises(InvalidResponse):
         openai().decode(body.encode())
 
 
-def test_a_known_server_is_named_and_gets_its_own_key_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_server_is_named_and_gets_only_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     assert (openai().provider, openai(provider="vllm").provider) == ("openai", "vllm")
     with pytest.raises(ConfigurationError, match="MISTRAL_API_KEY"):
@@ -193,7 +193,7 @@ def test_a_setting_below_one_is_refused(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ollama_is_asked_in_its_own_language_and_understood(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ollama_embeddings_are_encoded_and_decoded(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ReplayServer([Reply.json(OLLAMA_SAMPLE)]) as server:
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         model = OllamaEmbeddingModel("nomic-embed-text", dimensions=2, extra={"truncate": False})
@@ -229,7 +229,7 @@ def test_ollama_may_report_no_usage() -> None:
         '{"error": "no model"}',
     ],
 )
-def test_what_ollama_cannot_have_meant_is_an_invalid_response(body: str) -> None:
+def test_an_impossible_ollama_answer_is_an_invalid_response(body: str) -> None:
     with pytest.raises(InvalidResponse) as caught:
         ollama().decode(body.encode())
     assert (caught.value.provider, caught.value.code) == ("ollama", None)
@@ -243,7 +243,7 @@ def test_what_ollama_cannot_have_meant_is_an_invalid_response(body: str) -> None
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, InvalidRequest), (401, AuthenticationError), (404, InvalidRequest), (429, RateLimited)]
 )
-def test_a_refusal_is_an_error_of_its_class_that_quotes_nothing(
+def test_an_error_answer_raises_its_class_and_quotes_nothing(
     way: str, make: Any, status: int, kind: type[ModelError]
 ) -> None:
     reply = Reply.json({"error": MARKER + " is too long"}, status, {"retry-after": "3600"})
@@ -270,7 +270,7 @@ JSON = st.recursive(
 
 @relaxed
 @given(JSON)
-def test_whatever_a_server_sends_only_invalid_responses_come_out(body: Any) -> None:
+def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     for model in (openai(), ollama()):
         try:
             response = model.decode(json.dumps(body).encode())

@@ -1,4 +1,4 @@
-"""What an embedding model is: what one of one's own gets for nothing, and what no model may answer."""
+"""The embedding model interface: the defaults for a custom model, and answers that no model may return."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Answers(EmbeddingModel):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_only_knows_how_to_block_embeds_both_ways(way: str) -> None:
+def test_a_model_that_implements_only_call_embeds_blocking_and_on_asyncio(way: str) -> None:
     model = Lengths()
     response = own(model, way, "a", "bcd")
     assert response.embeddings == ((1.0, 97.0), (3.0, 98.0))
@@ -69,7 +69,7 @@ def test_a_model_that_only_knows_how_to_block_embeds_both_ways(way: str) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_texts_are_no_call(way: str) -> None:
+def test_without_texts_there_is_no_call(way: str) -> None:
     model = Lengths()
     assert own(model, way) == EmbeddingResponse(())
     assert model.batches == []
@@ -85,7 +85,7 @@ def test_many_texts_are_embedded_in_batches_and_come_back_in_order(way: str) -> 
     assert (response.usage, response.model) == (Usage(input_tokens=8), "lengths-1")
 
 
-def test_a_batch_holds_no_more_bytes_than_a_request_may_hold_tokens() -> None:
+def test_a_batch_never_exceeds_the_maximum_bytes() -> None:
     model = Lengths()
     texts = ["ä" * 75_000, "b" * 150_000, "c", "d" * 400_000, "e"]  # each ä has two bytes
     assert model.embed(texts).embeddings[2] == (1.0, 99.0)
@@ -96,7 +96,7 @@ def test_texts_may_come_from_a_generator() -> None:
     assert len(Lengths().embed(word for word in ("a", "b")).embeddings) == 2
 
 
-def test_what_utf8_cannot_hold_is_replaced() -> None:
+def test_characters_that_utf8_cannot_encode_are_replaced() -> None:
     model = Lengths()
     model.embed(["a\ud800"])
     assert model.batches == [("a?",)]
@@ -113,7 +113,7 @@ def test_what_utf8_cannot_hold_is_replaced() -> None:
         ([MARKER, ""], ValueError, r"texts\[1\] is empty"),
     ],
 )
-def test_what_cannot_be_embedded_is_refused_before_anything_is_asked(
+def test_invalid_texts_are_refused_before_the_first_call(
     way: str, texts: Any, kind: type[Exception], problem: str
 ) -> None:
     model = Lengths()
@@ -126,7 +126,7 @@ def test_what_cannot_be_embedded_is_refused_before_anything_is_asked(
     assert MARKER not in str(caught.value)
 
 
-def test_telemetry_that_is_none_is_refused() -> None:
+def test_telemetry_of_the_wrong_type_is_refused() -> None:
     with pytest.raises(TypeError, match="telemetry must be a TelemetryOptions or None"):
         Lengths().embed(["a"], telemetry=True)  # type: ignore[arg-type]
 
@@ -147,7 +147,7 @@ def test_vectors_that_do_not_fit_the_texts_are_an_invalid_response(way: str, ans
     assert caught.value.provider == "in_process"
 
 
-def test_batches_that_make_up_for_each_other_are_an_invalid_response() -> None:
+def test_batches_with_too_many_and_too_few_vectors_are_an_invalid_response() -> None:
     model = Answers([(1.0,)] * 3, [(1.0,)])
     model.batch_size = 2
     with pytest.raises(InvalidResponse, match="3 embeddings for 2 texts"):
@@ -161,19 +161,19 @@ def test_batches_of_different_lengths_are_an_invalid_response() -> None:
         model.embed(["a", "b"])
 
 
-def test_other_dimensions_than_were_asked_for_are_an_invalid_response() -> None:
+def test_dimensions_other_than_requested_are_an_invalid_response() -> None:
     model = Answers([(1.0, 2.0)])
     model.dimensions = 3
-    with pytest.raises(InvalidResponse, match="3 dimensions were asked for, and they have 2"):
+    with pytest.raises(InvalidResponse, match="3 dimensions were requested, but they have 2"):
         model.embed(["a"])
 
 
-def test_an_answer_that_is_none_is_refused() -> None:
+def test_an_answer_of_the_wrong_type_is_refused() -> None:
     with pytest.raises(TypeError, match="Answers must answer with an EmbeddingResponse, not NoneType"):
         Answers(None).embed(["a"])
 
 
-def test_usage_that_nobody_reports_is_none() -> None:
+def test_usage_that_is_not_reported_is_none() -> None:
     model = Answers([(1.0,)], [(2.0,)])
     model.batch_size = 1
     response = model.embed(["a", "b"])
@@ -192,7 +192,7 @@ def test_a_response_is_immutable_goes_to_json_and_back_and_shows_no_numbers() ->
         response.model = "n"  # type: ignore[misc]
 
 
-def test_vectors_may_be_anything_that_gives_numbers() -> None:
+def test_vectors_may_be_any_iterable_of_numbers() -> None:
     class Row:
         """As rows of numerical libraries are: iterable, and neither list nor tuple."""
 
@@ -204,6 +204,6 @@ def test_vectors_may_be_anything_that_gives_numbers() -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), "x", None])
-def test_a_vector_of_other_than_finite_numbers_is_refused(number: Any) -> None:
+def test_a_vector_with_non_finite_numbers_is_refused(number: Any) -> None:
     with pytest.raises(ValidationError):
         EmbeddingResponse([[1.0, number]])

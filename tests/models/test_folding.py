@@ -1,4 +1,4 @@
-"""Chunks fold to one message: in order, sealed, each call told from the others."""
+"""Chunks fold to one message: parts in order, reasoning with its signature, each call separate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_parts_keep_the_order_in_which_they_began() -> None:
     )
 
 
-def test_a_seal_ends_the_reasoning_before_it() -> None:
+def test_a_reasoning_part_without_text_ends_the_reasoning_before_it() -> None:
     sealed = folded(
         ChatChunk(reasoning="one"),
         ChatChunk(parts=(ReasoningPart("", signature="s1", id="r1"),)),
@@ -72,7 +72,7 @@ def test_an_id_repeated_on_each_piece_is_one_call() -> None:
     assert calls(ToolCallDelta(0, "c", "f", "{"), ToolCallDelta(0, "c", "f", "}")) == [("f", "{}", "c")]
 
 
-def test_two_calls_that_share_an_id_get_one_of_their_own_each() -> None:
+def test_two_calls_that_share_an_id_get_different_ids() -> None:
     (first, second) = calls(ToolCallDelta(0, "0", "f", "{}"), ToolCallDelta(1, "0", "g", "{}"))
     assert first == ("f", "{}", "0")
     assert second[:2] == ("g", "{}")
@@ -89,7 +89,7 @@ def test_pieces_of_two_calls_may_interleave() -> None:
     assert calls(*pieces) == [("f", "{}", "a"), ("g", "[]", "b")]
 
 
-def test_a_piece_without_an_index_belongs_to_the_call_of_its_id_or_to_the_last() -> None:
+def test_a_delta_without_an_index_belongs_to_the_call_of_its_id_or_to_the_last_call() -> None:
     pieces = [
         ToolCallDelta(None, "a", "f", "{"),
         ToolCallDelta(None, None, None, "}"),
@@ -99,35 +99,35 @@ def test_a_piece_without_an_index_belongs_to_the_call_of_its_id_or_to_the_last()
     assert calls(*pieces) == [("f", "{}", "a"), ("g", "{}", "b")]
 
 
-def test_another_id_under_the_same_index_begins_another_call() -> None:
+def test_another_id_at_the_same_index_starts_another_call() -> None:
     assert [call[0] for call in calls(ToolCallDelta(0, "a", "f"), ToolCallDelta(0, "b", "g"))] == ["f", "g"]
 
 
-def test_an_id_that_comes_late_does_not_begin_another_call() -> None:
+def test_an_id_that_arrives_late_does_not_start_another_call() -> None:
     ((name, arguments, call_id),) = calls(ToolCallDelta(0, None, "f", "{"), ToolCallDelta(0, "late", None, "}"))
     assert (name, arguments) == ("f", "{}")
     assert call_id
 
 
-def test_each_piece_comes_back_with_the_call_it_belongs_to() -> None:
+def test_each_delta_is_returned_with_the_identity_of_its_call() -> None:
     fold = ChunkFold()
     fold.add(ChatChunk(tool_calls=(ToolCallDelta(7, "a", "f", "{"),)))
     piece = ChatChunk(tool_calls=(ToolCallDelta(7, None, None, "}"),))
     fold.add(piece)
-    assert fold.told(piece).tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
+    assert fold.with_call_identity(piece).tool_calls == (ToolCallDelta(0, "a", "f", "}"),)
     whole = ChatChunk(parts=(ToolCall("g", "{}"),))
     fold.add(whole)
-    (call,) = fold.told(whole).calls()
+    (call,) = fold.with_call_identity(whole).calls()
     assert call == fold.response().tool_calls[1]
     assert call.id
 
 
-def test_a_chunk_without_calls_comes_back_as_it_is() -> None:
+def test_a_chunk_without_calls_is_returned_unchanged() -> None:
     chunk = ChatChunk(text="a")
-    assert ChunkFold().told(chunk) is chunk
+    assert ChunkFold().with_call_identity(chunk) is chunk
 
 
-def test_of_usage_ids_and_reasons_the_last_word_counts() -> None:
+def test_the_last_usage_id_and_finish_reason_count() -> None:
     response = folded(
         ChatChunk(id="1", model="m", usage=Usage(input_tokens=1), finish_reason="stop"),
         ChatChunk(usage=Usage(input_tokens=2)),
@@ -148,7 +148,7 @@ def test_a_chunk_that_restarts_the_answer_discards_the_chunks_before_it() -> Non
     assert response == ChatResponse(AssistantMessage("whole", tool_calls=[ToolCall("g", "{}", "c")]))
 
 
-def test_memory_is_bounded_by_the_message_and_not_by_the_number_of_chunks() -> None:
+def test_memory_is_limited_by_the_message_and_not_by_the_number_of_chunks() -> None:
     chunks: list[Any] = [ChatChunk(), ChatChunk(usage=Usage(input_tokens=1)), ChatChunk(id="x")]
     chunks.append(ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", ""),)))
     fold = ChunkFold()
@@ -167,7 +167,7 @@ def test_memory_is_bounded_by_the_message_and_not_by_the_number_of_chunks() -> N
 
 @relaxed
 @given(st.lists(st.text(max_size=5), max_size=20), st.lists(st.text(max_size=5), max_size=20))
-def test_text_and_arguments_are_what_was_sent_however_it_was_cut(text: list[str], arguments: list[str]) -> None:
+def test_text_and_arguments_do_not_depend_on_how_they_were_split(text: list[str], arguments: list[str]) -> None:
     chunks = [ChatChunk(text=piece) for piece in text]
     chunks += [ChatChunk(tool_calls=(ToolCallDelta(0, "c", "f", piece),)) for piece in arguments]
     message = folded(*chunks).message

@@ -1,4 +1,4 @@
-"""Bodies and streams that nobody should send: every codec answers them, or says with a `ModelError` why it cannot."""
+"""Malformed bodies and streams: every codec decodes them or raises a `ModelError`."""
 
 from __future__ import annotations
 
@@ -167,8 +167,8 @@ def test_json_nested_without_end_is_an_invalid_response(sample: Sample) -> None:
 
 
 @every_sample
-def test_an_answer_that_never_ends_is_given_up(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing.Answer.__init__, "__defaults__", (100_000,))
+def test_an_answer_above_the_maximum_size_is_refused(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing.ResponseBody.__init__, "__defaults__", (100_000,))
     event = sample.body(Answer(None, [sample.closing.events[0]]), streamed=True)
 
     def endless() -> Iterator[bytes]:
@@ -184,7 +184,7 @@ def test_an_answer_that_never_ends_is_given_up(sample: Sample, monkeypatch: pyte
 
 
 @every_sample
-def test_memory_is_bounded_by_the_answer_and_not_by_the_events_that_say_nothing(sample: Sample) -> None:
+def test_memory_is_limited_by_the_answer_and_not_by_events_without_content(sample: Sample) -> None:
     first, *rest = sample.closing.events
     nothing = {"type": "ping"} if "type" in first else {**first, **_emptied(first)}
     event = sample.body(Answer(None, [nothing]), streamed=True)
@@ -377,13 +377,13 @@ def sweep(sample: Sample, json_values: Sequence[str], in_streams: Sequence[str])
 
 
 @every_sample
-def test_a_telling_value_in_any_place_is_an_answer_that_goes_back_or_an_invalid_response(sample: Sample) -> None:
+def test_a_chosen_odd_value_in_any_place_is_a_resendable_answer_or_an_invalid_response(sample: Sample) -> None:
     sweep(sample, TELLING, IN_STREAMS)
 
 
 @pytest.mark.slow
 @every_sample
-def test_any_value_in_any_place_is_an_answer_that_goes_back_or_an_invalid_response(sample: Sample) -> None:
+def test_any_value_in_any_place_is_a_resendable_answer_or_an_invalid_response(sample: Sample) -> None:
     sweep(sample, ALL_VALUES, ALL_VALUES)
 
 
@@ -453,16 +453,16 @@ def chat_odd(said: dict[str, Any]) -> Answer:
 
 ODD: dict[str, tuple[str, Answer, str]] = {
     "an image type": ("GeminiChatModel", Answer(IMAGE_ODD, [IMAGE_ODD]), "media_type: string_pattern_mismatch"),
-    "a number in a part": ("GeminiChatModel", Answer(GEMINI_ODD, [GEMINI_ODD]), "a part that goes back unread"),
-    "a number in extra_content": ("OpenAIChatModel", chat_odd(CHAT_ODD), "a part that goes back unread"),
-    "a number in content": ("OpenAIChatModel", chat_odd(CHAT_TEXT_ODD), "a part that goes back unread"),
+    "a number in a part": ("GeminiChatModel", Answer(GEMINI_ODD, [GEMINI_ODD]), "an opaque part contains a number"),
+    "a number in extra_content": ("OpenAIChatModel", chat_odd(CHAT_ODD), "an opaque part contains a number"),
+    "a number in content": ("OpenAIChatModel", chat_odd(CHAT_TEXT_ODD), "an opaque part contains a number"),
     "a number in namespace": (
         "OpenAIResponsesModel",
         Answer(
             {"status": "completed", "output": [ITEM_ODD]},
             [{"type": "response.output_item.done", "output_index": 0, "item": ITEM_ODD}],
         ),
-        "a part that goes back unread",
+        "an opaque part contains a number",
     ),
     "a number in caller": (
         "AnthropicChatModel",
@@ -473,14 +473,14 @@ ODD: dict[str, tuple[str, Answer, str]] = {
                 {"type": "content_block_start", "index": 0, "content_block": BLOCK_ODD},
             ],
         ),
-        "a part that goes back unread",
+        "an opaque part contains a number",
     ),
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("what", ODD)
-def test_an_answer_that_could_not_go_back_is_refused_before_its_calls_run(mode: str, what: str) -> None:
+def test_an_answer_that_could_not_be_sent_back_is_refused_before_its_calls_run(mode: str, what: str) -> None:
     kind, answer, cause = ODD[what]
     sample = PROVIDERS[kind]
     body = sample.body(answer, streamed="stream" in mode).replace(b'"@here@"', b"1e400")
@@ -499,7 +499,7 @@ def test_an_answer_that_could_not_go_back_is_refused_before_its_calls_run(mode: 
     assert ran == []
 
 
-def test_the_type_of_a_generated_image_may_be_odd_and_is_then_an_invalid_response() -> None:
+def test_an_invalid_type_of_a_generated_image_is_an_invalid_response() -> None:
     item = {"type": "image_generation_call", "result": "AAAA", "output_format": ""}
     found = ask(SAMPLES[1], json.dumps({"status": "completed", "output": [item]}).encode(), streamed=False)
     assert "media_type: string_pattern_mismatch" in str(found)

@@ -1,4 +1,4 @@
-"""Answers of many items: the number of items, and the memory that reading takes, have limits."""
+"""Large answers: the number of items and the memory for decoding are limited."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_answer_of_more_items_than_the_limit_is_an_invalid_response(place: st
         answered(sample, framed % body, streamed=True)
 
 
-def test_objects_in_objects_are_items() -> None:
+def test_nested_objects_count_as_items() -> None:
     fields = ",".join(f'"{number}": {{}}' for number in range(MANY))
     with pytest.raises(InvalidResponse, match="more than 10000 items"):
         answered(SAMPLES[0], b'{"choices": [{"message": {"content": [{%s}]}}]}' % fields.encode())
@@ -104,7 +104,7 @@ def test_an_answer_of_more_images_than_the_limit_is_an_invalid_response() -> Non
 
 
 @pytest.mark.parametrize("sample", [each for each in SAMPLES if not repr(each).startswith("OpenAI")], ids=repr)
-def test_numbers_and_texts_are_no_items(sample: Sample) -> None:
+def test_numbers_and_texts_do_not_count_as_items(sample: Sample) -> None:
     arguments = {"city": "Oslo", "rows": [0.5] * MANY, "names": ["x"] * MANY}
     form = {
         "AnthropicChatModel": {"content": [{"type": "tool_use", "id": "c", "name": "f", "input": arguments}]},
@@ -164,13 +164,13 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("case", UNREAD)
-def test_fields_that_are_not_read_have_no_items(case: str) -> None:
+def test_items_in_fields_that_are_not_read_do_not_count(case: str) -> None:
     kind, form = UNREAD[case]
     body = json.dumps(form).replace('"@"', json.dumps([{"token": "a", "bytes": [97]}] * MANY))
     assert answered(BY_NAME[kind], body.encode()).message.text == "Hi."
 
 
-def test_text_is_no_item_whatever_is_in_it() -> None:
+def test_brackets_inside_text_do_not_count_as_items() -> None:
     text = "{},[],1," * MANY
     body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
     assert answered(SAMPLES[0], body).message.text == text
@@ -197,9 +197,7 @@ def limit_items(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 
 
 @pytest.mark.parametrize("place", ENDLESS)
-def test_a_stream_that_begins_ever_more_parts_is_an_invalid_response(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_with_too_many_parts_is_an_invalid_response(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_items(monkeypatch, 100)
     kind, event = ENDLESS[place]
     framed = "{}\n" if kind == "OllamaChatModel" else "data: {}\n\n"
@@ -215,7 +213,7 @@ def test_a_stream_that_begins_ever_more_parts_is_an_invalid_response(
             recorded.folded(sample.model_at("http://127.0.0.1", client=client))
 
 
-def test_pieces_of_text_and_of_a_call_are_no_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_text_and_of_a_call_do_not_count_as_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     limit_items(monkeypatch, 2)
     text = {"choices": [{"delta": {"content": "x"}}]}
     call = {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c1", "function": {"arguments": "1"}}]}}]}
@@ -248,7 +246,7 @@ def test_the_error_of_a_stream_with_too_many_parts_names_the_provider(monkeypatc
     ],
     ids=["signature", "thoughts", "text", "input", "field", "input of another block"],
 )
-def test_pieces_are_joined_once(block: dict[str, Any], delta: dict[str, Any]) -> None:
+def test_pieces_are_joined_only_once(block: dict[str, Any], delta: dict[str, Any]) -> None:
     begin = {"type": "content_block_start", "index": 0, "content_block": block}
     ends = [{"type": "content_block_stop", "index": 0}, {"type": "message_stop"}]
     grow = {"type": "content_block_delta", "index": 0, "delta": delta}
@@ -304,7 +302,7 @@ def _slow_down(model: HttpChatModel, clock: Clock) -> None:
     )
 
 
-def test_a_stream_that_expands_is_cut_into_events_slice_by_slice() -> None:
+def test_an_expanding_stream_is_split_into_events_in_slices() -> None:
     body = gzip.compress(b"\n" * 4_000_000)
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -318,7 +316,7 @@ def test_a_stream_that_expands_is_cut_into_events_slice_by_slice() -> None:
     assert peak_of(ask) < 15_000_000
 
 
-def test_of_a_refusal_no_more_is_read_than_an_error_takes() -> None:
+def test_an_error_body_is_read_only_up_to_its_limit() -> None:
     def body() -> Iterator[bytes]:
         yield b'{"error": {"code": "overloaded"}}'
         for _ in range(framing.MOST_REFUSAL_BYTES // 2**16):

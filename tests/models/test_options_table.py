@@ -1,4 +1,4 @@
-"""The table of options in the docs says what is sent."""
+"""The table of options in the docs matches what is sent."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def sent(sample: Sample, options: ChatOptions) -> Any:
         return server.requests[0].json()
 
 
-def test_the_table_holds_every_option_and_every_provider() -> None:
+def test_the_table_contains_every_option_and_every_provider() -> None:
     assert set(table()) == {(option, repr(sample)) for option in VALUES for sample in SAMPLES}
     assert set(VALUES) | {"extra"} == set(ChatOptions.model_fields)
 
 
 @pytest.mark.parametrize("option", VALUES)
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
-def test_an_option_is_sent_where_the_table_says_or_refused(sample: Sample, option: str) -> None:
+def test_an_option_is_sent_or_refused_as_the_table_documents(sample: Sample, option: str) -> None:
     cell = table()[option, repr(sample)]
     options = ChatOptions(**{option: VALUES[option]})
     if cell.startswith("refused"):

@@ -1,4 +1,4 @@
-"""Answers that providers and gateways give rarely: each is the same whole and streamed, in all four modes."""
+"""Rare answers of providers and gateways: each is the same whole and streamed, in all four modes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ SIGNED_CALL = {"id": "c1", "type": "function", "function": FUNCTION, **SIGNED}
     ],
     ids=["with the call", "after the call", "after the call, without an index"],
 )
-def test_the_extra_content_of_a_call_goes_back_with_it(mode: str, deltas: list[Any]) -> None:
+def test_the_extra_content_of_a_call_is_sent_back(mode: str, deltas: list[Any]) -> None:
     asking = chat({"tool_calls": [SIGNED_CALL]}, [{"tool_calls": [each]} for each in deltas], "tool_calls")
     response, (_, second) = run(mode, OpenAIChatModel, [asking, CHAT_END])
     assert response.content == "Done."
@@ -99,7 +99,7 @@ def test_the_extra_content_of_a_call_goes_back_with_it(mode: str, deltas: list[A
 
 
 @every_mode
-def test_an_answer_that_is_a_finish_reason_alone_is_an_empty_answer(mode: str) -> None:
+def test_a_finish_reason_without_a_message_is_an_empty_answer(mode: str) -> None:
     choice = {"choices": [{"index": 0, "finish_reason": "content_filter"}]}
     response, _ = run(mode, OpenAIChatModel, [(choice, [choice, "[DONE]"])])
     assert (response.content, response.finish_reason) == ("", "content_filter")
@@ -131,7 +131,7 @@ def test_a_call_of_a_custom_tool_keeps_its_name_and_input(mode: str) -> None:
 
 @every_mode
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_the_extra_content_of_a_custom_call_goes_back_with_it(mode: str, place: int) -> None:
+def test_the_extra_content_of_a_custom_call_is_sent_back(mode: str, place: int) -> None:
     pieces: list[dict[str, Any]] = [
         {"index": 0, "id": "c1", "custom": {"name": "shell", "input": ""}},
         {"index": 0, "custom": {"input": 'echo "'}},
@@ -185,7 +185,7 @@ def test_a_call_that_is_cut_off_before_its_arguments_is_not_run_whatever_follows
 
 @every_mode
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_reasoning_goes_back_in_the_field_that_is_asked_for(mode: str, field: Any) -> None:
+def test_reasoning_is_sent_back_in_the_configured_field(mode: str, field: Any) -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": FUNCTION}
     asking = chat({field: "Hm.", "tool_calls": [call]}, [{field: "Hm."}, {"tool_calls": [call]}], "tool_calls")
     _, (_, second) = run(mode, OpenAIChatModel, [asking, CHAT_END], reasoning_field=field)
@@ -263,7 +263,7 @@ def done(item: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["arguments at the end", "arguments at the start", "a call at the end", "other ids at the end", "no item.done"],
 )
-def test_a_call_is_run_once_and_with_its_arguments_wherever_the_stream_has_them(
+def test_a_call_runs_once_with_its_arguments_wherever_they_are_in_the_stream(
     mode: str, events: list[Any], items: list[Any], results: list[str]
 ) -> None:
     whole = {"id": "r", "status": "completed", "output": items}
@@ -340,7 +340,7 @@ def test_a_block_that_never_ends_in_an_answer_that_was_not_cut_off_is_an_invalid
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_a_second_message_start_begins_the_answer_again(mode: str) -> None:
+def test_a_second_message_start_restarts_the_answer(mode: str) -> None:
     whole_text = block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Rain."})
     call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}}
     events = [*HALF, *block(1, call), ended("tool_use"), start("b"), *whole_text, ended("end_turn"), STOP]
@@ -351,7 +351,7 @@ def test_a_second_message_start_begins_the_answer_again(mode: str) -> None:
     assert len(requests) == 1
 
 
-def test_a_consumer_sees_where_the_answer_begins_again() -> None:
+def test_a_consumer_sees_where_the_answer_restarts() -> None:
     whole_text = block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Rain."})
     reply = Reply.sse([*HALF, start("b"), *whole_text, ended("end_turn"), STOP])
     shown = ""
@@ -364,7 +364,7 @@ def test_a_consumer_sees_where_the_answer_begins_again() -> None:
 
 
 @every_mode
-def test_blocks_that_share_an_index_are_blocks_of_their_own(mode: str) -> None:
+def test_blocks_that_share_an_index_are_separate_blocks(mode: str) -> None:
     calls = [{"type": "tool_use", "name": "weather", "input": {"city": city}} for city in ("Oslo", "Rome")]
     text = {"type": "text", "text": "Done."}
     asking = (
@@ -377,7 +377,7 @@ def test_blocks_that_share_an_index_are_blocks_of_their_own(mode: str) -> None:
 
 
 @every_mode
-def test_what_else_a_call_is_to_claude_goes_back_with_it(mode: str) -> None:
+def test_the_further_fields_of_a_claude_call_are_sent_back(mode: str) -> None:
     caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
     call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}, "caller": caller}
     direct = {**call, "id": "c2", "caller": {"type": "direct"}}
@@ -495,7 +495,7 @@ NULLS: dict[str, tuple[Any, list[Answer]]] = {
 
 @every_mode
 @pytest.mark.parametrize("case", NULLS)
-def test_null_means_the_same_as_a_field_that_is_not_there(mode: str, case: str) -> None:
+def test_a_null_field_counts_as_missing(mode: str, case: str) -> None:
     def clock() -> str:
         """Get the time."""
         return "noon"
@@ -545,7 +545,7 @@ def test_a_call_without_a_name_is_an_invalid_response(mode: str, case: str) -> N
     "signature",
     ['{"extra_content": {"google": {"thought_signature": "EqEE"}}}', '{"type": "custom", "caller": {"tool_id": "x"}}'],
 )
-def test_what_one_api_keeps_of_a_call_is_not_sent_to_another(kind: Any, signature: str) -> None:
+def test_the_signature_of_a_call_is_not_sent_to_another_api(kind: Any, signature: str) -> None:
     said = AssistantMessage(tool_calls=[ToolCall("f", "{}", "c1", signature=signature)], provider="elsewhere")
     result = ToolMessage([ToolResultPart(call_id="c1", name="f", content="done")])
     request = ChatRequest((UserMessage("Go."), said, result))

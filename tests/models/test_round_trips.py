@@ -1,4 +1,4 @@
-"""Any answer a provider may give: it is the same message whole and streamed, and goes back as it came."""
+"""Any possible answer of a provider decodes to the same message whole and streamed, and is sent back unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from traced_tools.models.gemini.chat import GeminiChatCodec
 from traced_tools.models.ollama.chat import OllamaChatCodec
 from traced_tools.models.openai.chat import OpenAIChatCodec
 from traced_tools.models.openai.responses import OpenAIResponsesCodec
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 
 words = st.text('ab 🌧é"\\\n', max_size=6)
 said = words.map(lambda text: f"{text}.")
@@ -96,7 +96,7 @@ def chat_calls(asked: Sequence[tuple[str, str, list[int]]]) -> tuple[list[Any], 
 @relaxed
 @given(words, words, calls, cuts, st.sampled_from(["reasoning", "reasoning_content"]))
 def test_chat_completions(thoughts: str, text: str, asked: Any, places: list[int], field: str) -> None:
-    codec = OpenAIChatCodec("m", server_of("https://api.deepseek.com", None))
+    codec = OpenAIChatCodec("m", resolve_server("https://api.deepseek.com", None))
     whole, deltas = chat_calls(asked)
     message = {"content": text, field: thoughts, **({"tool_calls": whole} if whole else {})}
     before = [{field: piece} for piece in pieces(thoughts, places)] + [{"content": p} for p in pieces(text, places)]
@@ -120,7 +120,7 @@ mistral_pieces = st.lists(
 @relaxed
 @given(mistral_pieces, calls)
 def test_chat_completions_whose_content_is_a_list(content: list[Any], asked: Any) -> None:
-    codec = OpenAIChatCodec("m", server_of("https://api.mistral.ai/v1", None))
+    codec = OpenAIChatCodec("m", resolve_server("https://api.mistral.ai/v1", None))
     whole, deltas = chat_calls(asked)
     body = {"choices": [{"index": 0, "message": {"content": content, "tool_calls": whole}, "finish_reason": "stop"}]}
     events = chat_events([*({"content": [piece]} for piece in content), *deltas], "stop")

@@ -1,4 +1,4 @@
-"""Nothing of what is said, and no key, is in what a model behind HTTP emits, logs, prints or raises."""
+"""No content and no key is in the telemetry, logs, output or errors of a model behind HTTP."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ENDINGS: list[Callable[[Sample, str], list[Any]]] = [loop, loop_that_fails, refu
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
-def test_no_content_and_no_key_leaves_by_any_ending(
+def test_no_content_and_no_key_leaves_the_process_however_a_call_ends(
     sample: Sample, ending: Callable[[Sample, str], list[Any]], mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -97,7 +97,9 @@ def test_no_content_and_no_key_leaves_by_any_ending(
 
 @pytest.mark.parametrize("kind", [OpenAIEmbeddingModel, OllamaEmbeddingModel])
 @pytest.mark.parametrize("status", [200, 400])
-def test_no_text_and_no_key_of_an_embedding_leaves(kind: Any, status: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_text_and_no_key_of_an_embedding_leaves_the_process(
+    kind: Any, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry()
     body = {"data": [{"index": 0, "embedding": [1.0]}], "embeddings": [[1.0]]} if status == 200 else {"error": MARKER}

@@ -47,7 +47,7 @@ def told(call_id: str) -> dict[str, Any]:
     return {"type": "text", "text": f"Images returned by the tool call {call_id}:"}
 
 
-def test_images_of_a_result_follow_it_as_the_users_and_say_whose_they_are() -> None:
+def test_images_of_a_result_follow_as_user_content_that_names_the_call() -> None:
     assert sent(calls("c1"), ToolMessage([result("c1", DOT, MAP)]))[1:] == [
         said("c1"),
         {"role": "user", "content": [told("c1"), SENT_DOT, SENT_MAP]},
@@ -64,7 +64,7 @@ def test_the_images_of_a_batch_follow_all_its_results_in_their_order() -> None:
     ]
 
 
-def test_results_in_several_messages_are_not_parted_by_images() -> None:
+def test_results_in_several_messages_are_not_separated_by_images() -> None:
     messages = sent(calls("c1", "c2"), ToolMessage([result("c1", DOT)]), ToolMessage([result("c2", MAP)]))
     assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "user"]
     assert messages[-1]["content"] == [told("c1"), SENT_DOT, told("c2"), SENT_MAP]
@@ -80,7 +80,7 @@ def test_without_images_nothing_follows_the_results() -> None:
     assert sent(calls("c1", "c2"), ToolMessage([result("c1"), result("c2")]))[1:] == [said("c1"), said("c2")]
 
 
-def test_what_the_user_says_next_stays_a_message_of_its_own() -> None:
+def test_the_next_user_message_stays_separate() -> None:
     messages = sent(calls("c1"), ToolMessage([result("c1", DOT)]), UserMessage("nice"))
     assert messages[2:] == [
         {"role": "user", "content": [told("c1"), SENT_DOT]},

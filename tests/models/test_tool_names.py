@@ -1,4 +1,4 @@
-"""Tools keep their names, whatever names a provider accepts."""
+"""Tools keep their names, whichever names a provider accepts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_tool_to_call_is_chosen_by_its_wire_name(choice: str | None, sent: s
     assert asked(tools=(FACTORIAL,), choice=choice).request.options.tool_choice == sent
 
 
-def test_the_request_itself_is_left_as_it_is() -> None:
+def test_the_request_itself_is_not_changed() -> None:
     said, done = exchanged("math.factorial")
     request = ChatRequest((said, done), (FACTORIAL,), ChatOptions(tool_choice="math.factorial"))
     assert WireNames(request).request != request
@@ -113,7 +113,7 @@ def test_a_call_in_the_answer_gets_the_tools_own_name() -> None:
     assert (response.message.text, response.id) == ("I call.", "r1")
 
 
-def test_a_name_that_belongs_to_nothing_stays_as_the_model_wrote_it() -> None:
+def test_an_unknown_name_stays_as_the_model_wrote_it() -> None:
     names = asked(tools=(FACTORIAL,))
     response = answer("math_sqrt", "math.factorial")
     assert names.response(response) is response
@@ -125,7 +125,7 @@ def test_a_call_of_a_tool_that_is_no_longer_offered_gets_the_name_it_had() -> No
     assert names.response(answer("math_factorial")).tool_calls[0].name == "math.factorial"
 
 
-def test_a_tool_that_is_offered_comes_before_one_that_was() -> None:
+def test_an_offered_tool_takes_precedence_over_an_earlier_one() -> None:
     names = asked(*exchanged("math/factorial"), tools=(FACTORIAL,))
     assert names.response(answer("math_factorial")).tool_calls[0].name == "math.factorial"
     names = asked(*exchanged("math/factorial"), tools=(ToolDefinition(name="math_factorial"),))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json, to_jsonable_python
 
 from traced_tools.core.checks import expect, expect_each
-from traced_tools.core.images import image_type
+from traced_tools.core.images import detect_image_type
 from traced_tools.core.messages import ImagePart, TextPart, encodable
 
 MOST_ITEMS = 1_000
@@ -167,7 +167,7 @@ def _described(image: ImagePart) -> str:
 
 
 def _content_of_bytes(data: bytes) -> ToolContent:
-    media_type = image_type(data)
+    media_type = detect_image_type(data)
     return ToolContent(_text(data)) if media_type is None else _joined([ImagePart(data=data, media_type=media_type)])
 
 

@@ -1,4 +1,4 @@
-"""What bytes and addresses tell of the image they hold."""
+"""Detects the type of image bytes, and decodes images in `data:` URLs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SIGNATURES = {
 _DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)(;[^,;]*)*;base64,(?P<data>[A-Za-z0-9+/]*={0,2})")
 
 
-def image_type(data: bytes) -> str | None:
-    """Return what image `data` is by how it begins (https://mimesniff.spec.whatwg.org), None if it is none."""
+def detect_image_type(data: bytes) -> str | None:
+    """Return the media type for the first bytes of `data` (https://mimesniff.spec.whatwg.org), None if unknown."""
     return next((kind for kind, start in _SIGNATURES.items() if re.match(start, data, re.DOTALL)), None)
 
 
-def image_in(url: str) -> tuple[str, bytes] | None:
-    """Return media type and bytes of the image that `url` itself holds (RFC 2397), None for any other address."""
+def decode_data_url(url: str) -> tuple[str, bytes] | None:
+    """Return the media type and bytes of an image in a `data:` URL (RFC 2397), None for any other URL."""
     found = _DATA_URL.fullmatch(url)
     if found is not None:
         with suppress(ValueError):

@@ -1,7 +1,8 @@
-"""What is said: messages, their parts, and the usage a provider reports.
+"""Messages, their parts, and token usage.
 
-All of it is immutable, compares by value, and goes to JSON and back (`model_dump_json`, `model_validate_json`; a whole
-conversation with `dump_messages` and `load_messages`). A `repr` shows shape, never content: it ends up in logs.
+All objects are immutable, compare by value, and convert to JSON and back (`model_dump_json`, `model_validate_json`; a
+whole conversation with `dump_messages` and `load_messages`). A `repr` shows the structure but never content, because it
+can end up in logs.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from traced_tools.core.images import image_in, image_type
+from traced_tools.core.images import decode_data_url, detect_image_type
 
 FinishReason = str
-"""`stop`, `length`, `tool_call`, `content_filter` or `error`: the list of the OpenTelemetry GenAI conventions."""
+"""`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions."""
 
 
 class Value(BaseModel):
-    """An immutable value that crosses a boundary."""
+    """The base class of all immutable values, such as messages, options and responses."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -30,23 +31,23 @@ class Value(BaseModel):
         val_json_bytes="base64",
     )
 
-    if TYPE_CHECKING:  # what subclasses with positional arguments call; pydantic's own takes any keyword
+    if TYPE_CHECKING:  # the signature that subclasses with positional arguments call
 
         def __init__(self, **data: Any) -> None:
-            """Take the fields by name."""
+            """Set the fields by name."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy; with an `update`, a validated one."""
+        """Return a copy; if there is an `update`, the copy is validated."""
         return self.replace(**update) if update else super().model_copy(deep=deep)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with `changes`, validated like a new one."""
+        """Return a copy with `changes`, validated like a new object."""
         fields = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self).model_validate({**fields, **changes})
 
 
-def _told_apart(field: str, *tags: str, accepted: str) -> Discriminator:
-    """Return what tells kinds apart by `field`. A tag that is not known counts as none, so that no error quotes it."""
+def _discriminator(field: str, *tags: str, accepted: str) -> Discriminator:
+    """Return the discriminator of a union by `field`. An unknown tag becomes None, so that errors don't quote it."""
 
     def tag(value: Any) -> str | None:
         found = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
@@ -55,15 +56,15 @@ def _told_apart(field: str, *tags: str, accepted: str) -> Discriminator:
     return Discriminator(tag, custom_error_type="unknown_kind", custom_error_message=f"Input should be {accepted}")
 
 
-_LEFT_OUT = Field(exclude_if=lambda value: value is None)
-"""Leaves what is None out of JSON: most parts are sealed by nobody."""
+_OMIT_NONE = Field(exclude_if=lambda value: value is None)
+"""Omits None from JSON, because most parts have no signature."""
 
-Signature = Annotated[str | None, Field(repr=False), _LEFT_OUT]
-"""A provider's seal on a part, in its own words."""
+Signature = Annotated[str | None, Field(repr=False), _OMIT_NONE]
+"""A provider's signature of a part: opaque text that only the provider can verify."""
 
 
 class TextPart(Value):
-    """Text; `signature` is the provider's seal on it, if it set one, and goes back with it."""
+    """Text. If the provider signed it, `signature` is sent back with the text."""
 
     type: Literal["text"] = "text"
     text: str = Field(repr=False)
@@ -74,13 +75,13 @@ class TextPart(Value):
 
 
 class ImagePart(Value):
-    """An image, by address or as bytes.
+    """An image, as a URL or as bytes.
 
     Args:
-        url: its address; one that holds the bytes (`data:`, RFC 2397) is taken apart.
-        data: its bytes.
-        media_type: what they are; by default JPEG, GIF or WebP if they begin like one, else `image/png`.
-        signature: the provider's seal on an image of its own, if it set one; goes back with it.
+        url: the URL of the image; a `data:` URL (RFC 2397) is decoded to bytes.
+        data: the bytes of the image.
+        media_type: the media type of the bytes; by default detected for PNG, JPEG, GIF and WebP, else `image/png`.
+        signature: the provider's signature, if it generated and signed the image; sent back with the image.
     """
 
     type: Literal["image"] = "image"
@@ -91,42 +92,42 @@ class ImagePart(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _taken_apart(cls, fields: Any) -> Any:
+    def _decode_url_and_type(cls, fields: Any) -> Any:
         if not isinstance(fields, dict):
             return fields
         url, data = fields.get("url"), fields.get("data")
-        if isinstance(url, str) and data is None and (found := image_in(url)):
+        if isinstance(url, str) and data is None and (found := decode_data_url(url)):
             return {**fields, "url": None, "media_type": found[0], "data": found[1]}
         if isinstance(data, bytes) and "media_type" not in fields:
-            return {**fields, "media_type": image_type(data) or "image/png"}
+            return {**fields, "media_type": detect_image_type(data) or "image/png"}
         return fields
 
     def model_post_init(self, context: Any) -> None:
-        """Check that there is one image."""
+        """Check that exactly one of `url` and `data` is set."""
         if (self.url is None) == (self.data is None):
             raise ValueError("an ImagePart needs exactly one of url and data")
 
 
 class ReasoningPart(Value):
-    """What a model thought before it answered.
+    """A model's reasoning before its answer.
 
     Args:
-        text: the thoughts, or a summary of them; empty where the provider keeps them to itself.
-        signature: the provider's seal, or the thoughts encrypted; goes back with the part, unread.
-        id: the provider's name for the part, where it has one. Parts that share it are pieces of one thought.
+        text: the reasoning, or a summary of it; empty if the provider doesn't disclose it.
+        signature: the provider's signature or the encrypted reasoning; sent back unchanged with the part.
+        id: the provider's id of the reasoning, if it has one. Parts with the same id are pieces of one reasoning.
     """
 
     type: Literal["reasoning"] = "reasoning"
     text: str = Field(repr=False)
     signature: Signature = None
-    id: Annotated[str | None, _LEFT_OUT] = None
+    id: Annotated[str | None, _OMIT_NONE] = None
 
     def __init__(self, text: str, **data: Any) -> None:
         super().__init__(text=encodable(text), **data)
 
 
 class ProviderPart(Value):
-    """A part that only its provider understands, such as the record of a search it ran; goes back as it came.
+    """An opaque part that only its provider can read, such as the record of a search it ran; sent back unchanged.
 
     Args:
         data: the part as JSON text.
@@ -144,9 +145,9 @@ class ToolCall(Value):
 
     Args:
         name: the tool's name, as the model wrote it.
-        arguments: JSON text as the model wrote it; a mapping is written as JSON for you.
-        id: what ties the result to the call; None where a provider gives none (the loop then makes one).
-        signature: the provider's seal on the call, if it set one; goes back with it.
+        arguments: JSON text as the model wrote it; a mapping is converted to JSON.
+        id: the id that links the result to the call; None if the provider sends none (the loop then generates one).
+        signature: the provider's signature of the call, if it set one; sent back with the call.
     """
 
     type: Literal["tool_call"] = "tool_call"
@@ -165,7 +166,7 @@ class ToolCall(Value):
 
 
 class ToolResultPart(Value):
-    """What a tool answered, as the model reads it: a text, and images beside it."""
+    """A tool's result as the model sees it: a text, and optionally images."""
 
     type: Literal["tool_result"] = "tool_result"
     call_id: str
@@ -177,7 +178,7 @@ class ToolResultPart(Value):
 
 UserPart = Annotated[
     Annotated[TextPart, Tag("text")] | Annotated[ImagePart, Tag("image")],
-    _told_apart("type", "text", "image", accepted="a TextPart or an ImagePart"),
+    _discriminator("type", "text", "image", accepted="a TextPart or an ImagePart"),
 ]
 AssistantPart = Annotated[
     Annotated[TextPart, Tag("text")]
@@ -185,7 +186,7 @@ AssistantPart = Annotated[
     | Annotated[ToolCall, Tag("tool_call")]
     | Annotated[ImagePart, Tag("image")]
     | Annotated[ProviderPart, Tag("provider")],
-    _told_apart(
+    _discriminator(
         "type",
         "text",
         "reasoning",
@@ -198,7 +199,7 @@ AssistantPart = Annotated[
 
 
 class SystemMessage(Value):
-    """Instructions that stand above the conversation."""
+    """Instructions for the whole conversation."""
 
     role: Literal["system"] = "system"
     text: str = Field(repr=False)
@@ -208,34 +209,34 @@ class SystemMessage(Value):
 
 
 class UserMessage(Value):
-    """What the user said: a text, or a sequence of text and image parts."""
+    """A message of the user: a text, or a sequence of text and image parts."""
 
     role: Literal["user"] = "user"
     parts: tuple[UserPart, ...] = Field(repr=False)
 
     def __init__(self, content: str | Sequence[TextPart | ImagePart] = (), **data: Any) -> None:
-        super().__init__(**{"parts": _parts(content), **data})
+        super().__init__(**{"parts": _to_parts(content), **data})
 
     @property
     def text(self) -> str:
         """The text parts, joined."""
-        return _text(self.parts)
+        return _join_text(self.parts)
 
 
 class AssistantMessage(Value):
-    """What the model answered.
+    """An answer of the model.
 
     Args:
-        content: a text, or a sequence of parts in the order the model sent them (which providers want back intact).
-        reasoning: thinking to put before the content.
+        content: a text, or a sequence of parts in the order the model sent them, which providers require back.
+        reasoning: reasoning to put before the content.
         tool_calls: calls to put after the content.
-        provider: who sealed parts of it, as in `gen_ai.provider.name`; to another provider they are not sent. None when
-            nothing is sealed.
+        provider: the provider that signed parts of the message, as in `gen_ai.provider.name`; signed parts aren't sent
+            to another provider. None if nothing is signed.
     """
 
     role: Literal["assistant"] = "assistant"
     parts: tuple[AssistantPart, ...] = Field(repr=False)
-    provider: Annotated[str | None, _LEFT_OUT] = None
+    provider: Annotated[str | None, _OMIT_NONE] = None
 
     def __init__(
         self,
@@ -247,13 +248,13 @@ class AssistantMessage(Value):
     ) -> None:
         if "parts" not in data:
             thoughts = (ReasoningPart(reasoning),) if reasoning else ()
-            data["parts"] = (*thoughts, *_parts(content), *tool_calls)
+            data["parts"] = (*thoughts, *_to_parts(content), *tool_calls)
         super().__init__(**data)
 
     @property
     def text(self) -> str:
         """The text parts, joined."""
-        return _text(self.parts)
+        return _join_text(self.parts)
 
     @property
     def reasoning(self) -> str:
@@ -262,7 +263,7 @@ class AssistantMessage(Value):
 
     @cached_property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls the model asked for, in order."""
+        """The tool calls, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
@@ -287,7 +288,7 @@ _CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
             | Annotated[UserMessage, Tag("user")]
             | Annotated[AssistantMessage, Tag("assistant")]
             | Annotated[ToolMessage, Tag("tool")],
-            _told_apart(
+            _discriminator(
                 "role",
                 "system",
                 "user",
@@ -303,20 +304,20 @@ _CONVERSATION: TypeAdapter[tuple[Message, ...]] = TypeAdapter(
 
 
 def dump_messages(messages: Iterable[Message]) -> str:
-    """Write a conversation as JSON text; `load_messages` reads it back."""
+    """Return a conversation as JSON text, which `load_messages` reads."""
     return _CONVERSATION.dump_json(tuple(messages)).decode()
 
 
 def load_messages(text: str | bytes) -> tuple[Message, ...]:
-    """Read a conversation written by `dump_messages`; raises pydantic's `ValidationError` without quoting the input."""
+    """Read a conversation written by `dump_messages`; a pydantic `ValidationError` does not quote the input."""
     return _CONVERSATION.validate_json(text)
 
 
 class Usage(Value):
-    """Tokens of one model call or, summed, of a run; None where the provider does not say.
+    """Token counts of one model call, or the sums of a run; None if the provider doesn't report a count.
 
-    `input_tokens` include cached ones (`cache_read_tokens`, `cache_write_tokens`), `output_tokens` include
-    `reasoning_tokens`, as the OpenTelemetry GenAI conventions count.
+    As in the OpenTelemetry GenAI conventions, `input_tokens` include cached tokens (`cache_read_tokens`,
+    `cache_write_tokens`), and `output_tokens` include `reasoning_tokens`.
     """
 
     input_tokens: int | None = None
@@ -327,22 +328,25 @@ class Usage(Value):
 
     @property
     def total_tokens(self) -> int | None:
-        """Input and output together."""
+        """The sum of input and output tokens; None if both are unknown."""
         return sum_known(self.input_tokens, self.output_tokens)
 
     def __add__(self, other: Usage) -> Usage:
         if not isinstance(other, Usage):
             return NotImplemented
-        return _sum_of([self, other])
+        return _add_usages([self, other])
 
 
 class UsageSum:
-    """Adds up the usage of model calls; the sum is made when somebody asks for it."""
+    """Adds up the usage of model calls; the sum is computed when it is read."""
 
     __slots__ = ("_counted",)
 
     def __init__(self) -> None:
-        self._counted: tuple[Usage | None, list[Usage]] = None, []  # one object, which another thread reads as a whole
+        self._counted: tuple[Usage | None, list[Usage]] = (
+            None,
+            [],
+        )  # one tuple: threads see a consistent state
 
     def add(self, usage: Usage | None) -> None:
         """Count the usage of a model call, if it reported one."""
@@ -351,44 +355,44 @@ class UsageSum:
 
     @property
     def total(self) -> Usage | None:
-        """The sum so far; None while no call has reported any."""
+        """The sum so far; None if no call has reported usage."""
         total, added = self._counted
         if added:
-            total = _sum_of(added if total is None else [total, *added])
+            total = _add_usages(added if total is None else [total, *added])
             self._counted = total, []
         return total
 
     def peek(self) -> Usage | None:
-        """Return the sum so far and keep nothing, for a thread that is not the one that adds."""
+        """Return the sum so far without storing it; safe in a thread other than the one that adds."""
         total, added = self._counted
         counted = [*added] if total is None else [total, *added]
-        if len(counted) < 2:  # as of each of the many runs that may be nested in one, whose pass asks for all of them
+        if len(counted) < 2:  # fast path: a run reads the sums of all its nested runs, which mostly have one call
             return counted[0] if counted else None
-        return _sum_of(counted)
+        return _add_usages(counted)
 
 
 def encodable(text: str) -> str:
-    """Return `text` with `?` for what UTF-8 cannot hold: lone surrogates, as in names of undecodable files."""
+    """Return `text` with `?` in place of lone surrogates, which UTF-8 can't encode (as in undecodable file names)."""
     if not isinstance(text, str) or text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
 
 
-def _parts(content: Any) -> tuple[Any, ...]:
+def _to_parts(content: Any) -> tuple[Any, ...]:
     if isinstance(content, str):
         return (TextPart(content),) if content else ()
     return tuple(content)
 
 
-def _text(parts: Iterable[object]) -> str:
+def _join_text(parts: Iterable[object]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def sum_known(*counts: int | None) -> int | None:
-    """Add what is known; None when nothing is."""
+    """Return the sum of the counts that aren't None, None if all are."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
-def _sum_of(usages: Sequence[Usage]) -> Usage:
+def _add_usages(usages: Sequence[Usage]) -> Usage:
     return Usage(**{name: sum_known(*[getattr(usage, name) for usage in usages]) for name in Usage.model_fields})

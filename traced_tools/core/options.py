@@ -1,4 +1,4 @@
-"""How a model is asked to answer."""
+"""The options of a model call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traced_tools.core.messages import Value
 
 def _schema(value: object) -> object:
     if isinstance(value, type):
-        raise ValueError("must be a JSON Schema; of a pydantic model that is Model.model_json_schema()")
+        raise ValueError("must be a JSON Schema; for a pydantic model, pass Model.model_json_schema()")
     return value
 
 
@@ -21,19 +21,19 @@ FrozenMapping = Annotated[Mapping[str, Any], AfterValidator(MappingProxyType), P
 
 
 class ChatOptions(Value):
-    """Settings of a model call; what is None is left to the provider.
+    """Options of a model call; for an option that is None, the provider's default applies.
 
     Args:
-        temperature: sampling temperature.
-        top_p: nucleus sampling mass, 0 to 1.
-        max_tokens: the most tokens the answer may have.
+        temperature: the sampling temperature.
+        top_p: the probability mass for nucleus sampling, from 0 to 1.
+        max_tokens: the maximum number of tokens in the answer.
         stop: texts that end the answer.
-        seed: for answers that repeat, where the provider offers it.
-        tool_choice: `auto`, `none`, `required`, or the name of the one tool to call.
-        parallel_tool_calls: whether one answer may ask for several tools.
-        reasoning_effort: how long to think; the words are the provider's.
-        output_schema: a JSON Schema that the answer must fit, for providers that can be held to one.
-        extra: further fields, sent to the provider as they are.
+        seed: the seed for reproducible answers, for providers that support it.
+        tool_choice: `auto`, `none`, `required`, or the name of the tool that must be called.
+        parallel_tool_calls: whether one answer may contain several tool calls.
+        reasoning_effort: the amount of reasoning; the valid values depend on the provider.
+        output_schema: a JSON Schema that the answer must match, for providers that support it.
+        extra: further fields of the request, sent to the provider unchanged.
     """
 
     temperature: float | None = None
@@ -48,7 +48,7 @@ class ChatOptions(Value):
     extra: FrozenMapping = Field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def merged(self, other: ChatOptions | None) -> ChatOptions:
-        """Return these options with those set in `other` on top; `extra` is merged key by key."""
+        """Return these options overridden by those set in `other`; `extra` is merged key by key."""
         if other is None:
             return self
         changes = {name: value for name in other.model_fields_set if (value := getattr(other, name)) is not None}

@@ -1,36 +1,37 @@
-"""Flows, steps and drivers: how a loop is written once and runs four ways.
+"""Flows, steps and drivers: a loop that is written once runs blocking, on asyncio, and streamed in both.
 
-A *flow* is an `async def` that decides and never waits. Whatever has to be waited for, it awaits as a *step*:
+A *flow* is an `async def` that makes decisions and never waits itself. It awaits everything that takes time as a
+*step*:
 
     async def advise(request, call_next):              a flow
-        answer = await CallModel(model, request)       a step: a model is asked
+        answer = await CallModel(model, request)       a step: call a model
         await perform(store.save, answer)              a step: any other blocking or async function
         return answer
 
-Awaiting a step suspends the flow and hands the step itself to whoever drives the flow. The *driver* performs the step
-its own way and resumes the flow with the result, or throws the error in where the flow awaits:
+Awaiting a step suspends the flow and passes the step to the flow's *driver*. The driver performs the step in its own
+way and resumes the flow with the result, or throws the step's error into the flow:
 
-    driver      performs a step by    gives chunks    used by
+    driver      performs a step by    yields chunks   used by
     call        step.run()            no              spec.call()
     acall       await step.arun()     no              await spec.acall()
-    Stream      step.stream()         as they come    for chunk in spec.stream()
-    AsyncStream step.astream()        as they come    async for chunk in spec.astream()
+    Stream      step.stream()         yes             for chunk in spec.stream()
+    AsyncStream step.astream()        yes             async for chunk in spec.astream()
 
-and a user may take the steps one by one (`Execution`). Nothing else in the package knows how it is being run.
+A user can also perform the steps one by one (`Execution`). No other code in the package depends on the driver.
 
-*Context.* An `Execution` has one `contextvars.Context`, copied when it is made. The flow is resumed inside it and each
-step is performed inside it, coroutines and chunks included (`inside` drives them there, whichever task pulls). So what
-a flow makes current, such as a span, is current for the model and the tools and never for the consumer, who sees a
-chunk only between two steps.
+*Context.* An `Execution` has one `contextvars.Context`, copied from its caller. The flow and all its steps run in
+it, including coroutines and streams (see `drive_in_context`). So a span that a flow makes current is current for the
+model and the tools, but not for the consumer, which runs only between two steps.
 
-*Awaiting something else.* What is not a step came from an asyncio library; under asyncio it is handed to the event
-loop. In a blocking run there is no loop to hand it to: `NeedsEventLoop` is thrown in at that line.
+*Awaiting something else.* An awaitable that isn't a step belongs to an asyncio library. On asyncio it is passed to the
+event loop. In a blocking run there is no event loop, so `NeedsEventLoop` is raised at the `await`.
 
-*StopIteration.* In some kinds of coroutine it, or `StopAsyncIteration`, would look like a normal end. So in all modes a
-flow gets, and raises, a `RuntimeError` with the original as its cause, as Python itself does in most of them.
+*StopIteration.* In some kinds of coroutines, `StopIteration` or `StopAsyncIteration` would look like a normal end. In
+all modes, a flow therefore receives and raises a `RuntimeError` with the original as its cause, as Python itself does
+for most coroutines.
 
-*Leaving early.* A consumer that goes away has `Abandoned` thrown into the flow, whose `finally` blocks run and whose
-last steps are still performed; when nothing can be performed any more (garbage collection) they get `Abandoned` too.
+*Leaving early.* If the consumer stops, `Abandoned` is thrown into the flow. Its `finally` blocks run, and steps they
+await are still performed. If no step can be performed anymore (garbage collection), these steps raise `Abandoned`.
 """
 
 from __future__ import annotations
@@ -54,41 +55,41 @@ Flow = Coroutine[Any, Any, T]
 
 
 class Step(Generic[T]):
-    """Something a flow waits for. Awaiting it hands it to the driver. Subclasses say how it is performed."""
+    """An operation that a flow awaits, which passes it to the driver. Subclasses implement how it is performed."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Step[T], T, T]:
         if isinstance(sys.exception(), GeneratorExit) and is_finalizing():
-            raise GeneratorExit  # the collector closes the coroutine, which must not await any more
+            raise GeneratorExit  # the garbage collector is closing the coroutine, which must not await anymore
         return (yield self)
 
     def run(self) -> T:
         """Perform the step, blocking."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to run it")
+        raise NotImplementedError(f"{type(self).__name__} does not implement run()")
 
     async def arun(self) -> T:
         """Perform the step on asyncio."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to run it on asyncio")
+        raise NotImplementedError(f"{type(self).__name__} does not implement arun()")
 
 
 class StreamingStep(Step[T], Generic[T, C]):
-    """A step that can also be performed piece by piece; `result` is there when the last chunk has been given."""
+    """A step that can also be performed in chunks; `result` is set after the last chunk."""
 
     __slots__ = ()
     result: T
 
     def stream(self) -> Iterator[C]:
-        """Perform the step, blocking, and give the chunks."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to stream it")
+        """Perform the step, blocking, and yield the chunks."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement stream()")
 
     def astream(self) -> AsyncIterator[C]:
-        """Perform the step on asyncio and give the chunks."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to stream it on asyncio")
+        """Perform the step on asyncio and yield the chunks."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement astream()")
 
 
-class Foreign(Step[Any]):
-    """Something a flow awaited that is no step: it belongs to an asyncio library."""
+class ForeignAwaitable(Step[Any]):
+    """Wraps an awaitable of an asyncio library that a flow awaited directly."""
 
     __slots__ = ("_awaited",)
 
@@ -99,15 +100,15 @@ class Foreign(Step[Any]):
         raise _needs_event_loop(self._awaited)
 
     async def arun(self) -> Any:
-        return await _to_event_loop(self._awaited)
+        return await _yield_to_event_loop(self._awaited)
 
 
 class Execution(Generic[T]):
-    """A flow under way: its context, the step it waits for, and in the end its result.
+    """A flow with its context, the step it awaits, and finally its result.
 
     Args:
-        flow: the flow, or better a function that makes it when the execution starts: the context is then that of the
-            code that starts the execution, not of the code that creates it.
+        flow: the flow, or preferably a function that creates it. With a function, the context is copied when the
+            execution starts, not when it is created.
     """
 
     __slots__ = ("__weakref__", "_flow", "_make", "_running", "context", "finished", "result", "started", "step")
@@ -125,19 +126,19 @@ class Execution(Generic[T]):
 
     @property
     def returned(self) -> bool:
-        """Whether the flow has returned; False for one that raised or was abandoned, too."""
+        """Whether the flow has returned; False if it raised an error or was abandoned."""
         return hasattr(self, "result")
 
     def resume(self, value: Any = None) -> None:
-        """Send `value` to the flow and let it run to its next step or its end."""
+        """Send `value` to the flow and run it to its next step or its end."""
         self._advance(self._flow.send, value)
 
     def fail(self, error: BaseException) -> None:
-        """Throw `error` into the flow where it waits."""
-        self._advance(self._flow.throw, _passable(error))
+        """Throw `error` into the flow at its current `await`."""
+        self._advance(self._flow.throw, _without_stop_iteration(error))
 
     def start(self) -> None:
-        """Let the flow run to its first step, unless it has begun already."""
+        """Run the flow to its first step, unless it has already started."""
         if not self.started:
             if self._make is not None:
                 self._flow, self.context = self._make(), copy_context()
@@ -147,33 +148,33 @@ class Execution(Generic[T]):
         self.started = self._running = True
         try:
             step = self.context.run(action, value)
-            self.step = step if isinstance(step, Step) else Foreign(step)
+            self.step = step if isinstance(step, Step) else ForeignAwaitable(step)
         except StopIteration as done:
             self.finished, self.step, self.result = True, None, done.value
         except BaseException as error:
             if isinstance(error, RuntimeError) and str(error).startswith("cannot enter context"):
-                raise  # another thread performs the step: the flow has not been touched
+                raise  # another thread is performing the step, and the flow did not run
             self.finished, self.step = True, None
             if isinstance(error, Exception) and not is_debugging():
                 shorten_traceback(error)
             if isinstance(error, RuntimeError):
-                _explain(error)
+                _raise_if_no_event_loop(error)
             if isinstance(error, StopAsyncIteration):
-                raise _passable(error) from error
+                raise _without_stop_iteration(error) from error
             raise
         finally:
             self._running = False
 
     def discard(self) -> None:
-        """End the flow without performing anything any more."""
+        """End the flow without performing further steps."""
         if not self.started and self._make is not None:
             self.started = self.finished = True
             return
-        for _ in range(100):  # a flow that awaits in each of many nested `finally` blocks is thrown out of each
+        for _ in range(100):  # a flow can await in each of many nested `finally` blocks
             if self.finished or self._running:
                 return
             try:
-                if _is_torn(self._flow):
+                if _has_closed_inner_coroutine(self._flow):
                     self._close()
                 else:
                     self.fail(Abandoned())
@@ -181,10 +182,10 @@ class Execution(Generic[T]):
                 return
 
     def _close(self) -> None:
-        """Close a flow of which the garbage collector has closed an inner part, through which nothing can be thrown."""
+        """Close a flow whose inner coroutine was closed by the garbage collector, so that nothing can be thrown in."""
         self._running = True
         try:
-            with suppress(RuntimeError):  # it awaits something in a `finally` block, and can be thrown out of that
+            with suppress(RuntimeError):  # raised if the flow awaits in a `finally` block; `discard` then tries again
                 self.context.run(self._flow.close)
         finally:
             self._running = False
@@ -196,8 +197,8 @@ class Execution(Generic[T]):
                 self.discard()
 
 
-def _is_torn(flow: Any) -> bool:
-    """Whether a coroutine awaits one that has been closed; the collector closes those of a cycle in any order."""
+def _has_closed_inner_coroutine(flow: Any) -> bool:
+    """Whether a coroutine awaits a closed one. The garbage collector closes the coroutines of a cycle in any order."""
     while isinstance(inner := getattr(flow, "cr_await", None), types.CoroutineType):
         if inner.cr_frame is None:
             return True
@@ -223,7 +224,7 @@ def drive(execution: Execution[T]) -> T:
 
 
 def advance(execution: Execution[Any]) -> None:
-    """Perform the step a flow waits for, blocking, and resume the flow."""
+    """Perform the step that the flow awaits, blocking, and resume the flow."""
     assert execution.step is not None
     try:
         result = execution.context.run(execution.step.run)
@@ -235,8 +236,8 @@ def advance(execution: Execution[Any]) -> None:
     fail_afterwards(execution, failure)
 
 
-def performed(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[], None]:
-    """Perform the step a flow waits for, blocking; return what resumes the flow with its result or its error."""
+def perform_step(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[], None]:
+    """Perform `step`, blocking; return a function that resumes the flow with its result or error."""
     try:
         result = step()
     except BaseException as error:
@@ -247,14 +248,15 @@ def performed(execution: Execution[Any], step: Callable[[], Any]) -> Callable[[]
 
 
 def fail_afterwards(execution: Execution[Any], failure: BaseException) -> None:
-    """Throw a step's error into the flow, after the driver's `except` and not from inside it.
+    """Throw a step's error into the flow. Call this after the driver's `except` block, not inside it.
 
-    Whatever the flow raises later would else carry the error as its context, and with it texts that must not travel.
+    Inside the block, the step's error would become the `__context__` of every error that the flow raises, together with
+    texts that must not leave the process.
     """
     try:
         execution.fail(failure)
     finally:
-        del failure  # or the traceback of the error would hold the error
+        del failure  # breaks the reference cycle between the error and this frame in its traceback
 
 
 async def acall(flow: Flow[T]) -> T:
@@ -275,11 +277,11 @@ async def adrive(execution: Execution[T]) -> T:
 
 
 async def aadvance(execution: Execution[Any]) -> None:
-    """Perform the step a flow waits for on asyncio, and resume the flow."""
+    """Perform the step that the flow awaits on asyncio, and resume the flow."""
     assert execution.step is not None
     try:
-        result = await inside(execution, execution.step.arun())
-    except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
+        result = await drive_in_context(execution, execution.step.arun())
+    except GeneratorExit:  # the task's event loop has ended, so no step can be performed anymore
         execution.discard()
         raise
     except BaseException as error:
@@ -290,12 +292,12 @@ async def aadvance(execution: Execution[Any]) -> None:
     fail_afterwards(execution, failure)
 
 
-async def aperformed(execution: Execution[Any]) -> Callable[[], None]:
-    """Perform the step a flow waits for on asyncio; return what resumes the flow with its result or its error."""
+async def aperform_step(execution: Execution[Any]) -> Callable[[], None]:
+    """Perform the step that the flow awaits on asyncio; return a function that resumes it with the result or error."""
     assert execution.step is not None
     try:
-        result = await inside(execution, execution.step.arun())
-    except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
+        result = await drive_in_context(execution, execution.step.arun())
+    except GeneratorExit:  # the task's event loop has ended, so no step can be performed anymore
         execution.discard()
         raise
     except BaseException as error:
@@ -306,21 +308,21 @@ async def aperformed(execution: Execution[Any]) -> Callable[[], None]:
 
 
 @types.coroutine
-def inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
-    """Drive `awaitable` inside the execution's context; what it yields goes to the event loop of the current task."""
+def drive_in_context(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
+    """Run `awaitable` in the execution's context; futures it yields go to the event loop of the current task."""
     run = execution.context.run
     steps: Any = awaitable.__await__()
     resume, value = steps.send, None
     try:
         while True:
-            waits_for = run(resume, value)
+            yielded = run(resume, value)
             try:
-                resume, value = steps.send, (yield waits_for)
+                resume, value = steps.send, (yield yielded)
             except GeneratorExit:
-                with suppress(RuntimeError):  # an async generator within another cannot be closed while it waits
+                with suppress(RuntimeError):  # a nested async generator cannot be closed while it awaits
                     run(steps.close)
                 raise
-            except BaseException as error:  # thrown in after this block, for the reason `fail_afterwards` gives
+            except BaseException as error:  # thrown in after this block, for the reason stated in `fail_afterwards`
                 resume, value = steps.throw, error
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
@@ -329,45 +331,45 @@ def inside(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any,
 
 
 @types.coroutine
-def _to_event_loop(awaited: Any) -> Generator[Any, Any, Any]:
+def _yield_to_event_loop(awaited: Any) -> Generator[Any, Any, Any]:
     return (yield awaited)
 
 
 def _needs_event_loop(awaited: object, where: str = "") -> NeedsEventLoop:
     what = "" if awaited is None else f" ({type(awaited).__name__})"
     return NeedsEventLoop(
-        f"a blocking run cannot await what only an event loop can finish{what}{where}: "
+        f"a blocking run cannot await an asyncio awaitable{what}{where}: "
         "run it with .acall() or .astream(), or wrap the call in `await perform(function, ...)`"
     )
 
 
-def _explain(error: RuntimeError) -> None:
-    """Raise `NeedsEventLoop` for an asyncio function that looked for a loop before it awaited one."""
+def _raise_if_no_event_loop(error: RuntimeError) -> None:
+    """Raise `NeedsEventLoop` if an asyncio function looked for a running event loop and found none."""
     if str(error) == "no running event loop":
         frames = traceback.walk_tb(error.__traceback__)
         frame, line = [each for each in frames if not each[0].f_globals.get("__name__", "").startswith("asyncio.")][-1]
         raise _needs_event_loop(None, f" at {frame.f_code.co_filename}:{line}") from error
 
 
-_CONVERTED = frozenset(
+_CONVERTED_MESSAGES = frozenset(
     f"{kind} raised {error.__name__}"
     for kind in ("generator", "coroutine", "async generator")
     for error in (StopIteration, StopAsyncIteration)
 )
 
 
-def _passable(error: BaseException) -> BaseException:
-    """Return `error`, or the `RuntimeError` that Python makes of one that would end an iteration."""
+def _without_stop_iteration(error: BaseException) -> BaseException:
+    """Return `error`, or the `RuntimeError` into which Python turns a `StopIteration` or `StopAsyncIteration`."""
     if not isinstance(error, StopIteration | StopAsyncIteration):
         return error
     kind = StopIteration if isinstance(error, StopIteration) else StopAsyncIteration
-    passable = RuntimeError(f"coroutine raised {kind.__name__}")
-    passable.__cause__ = error
-    return passable
+    converted = RuntimeError(f"coroutine raised {kind.__name__}")
+    converted.__cause__ = error
+    return converted
 
 
-def as_raised(error: Exception) -> Exception:
-    """Return the `StopIteration` or `StopAsyncIteration` that a `RuntimeError` stands for; else `error` itself."""
+def unwrap_stop_iteration(error: Exception) -> Exception:
+    """Return the `StopIteration` or `StopAsyncIteration` that was converted to the `RuntimeError`, else `error`."""
     if type(error) is RuntimeError and isinstance(cause := error.__cause__, StopIteration | StopAsyncIteration):
-        return cause if str(error) in _CONVERTED else error
+        return cause if str(error) in _CONVERTED_MESSAGES else error
     return error

@@ -1,4 +1,4 @@
-"""The steps any flow may await: a call of any function, and several flows side by side."""
+"""Steps for any flow: a call of a function, a pause, and several flows in parallel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar, overload
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, performed
+from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, perform_step
 from traced_tools.flow.workers import (
     awaiting_together,
     cancelled_from_inside,
@@ -25,14 +25,14 @@ from traced_tools.flow.workers import (
 )
 
 GIVE_UP_WITHIN = 1.0
-"""Seconds that an interrupted batch waits for its flows to end, such as for the clean-up of an advisor."""
+"""The seconds that interrupted `ParallelFlows` wait for their flows to end, for example for an advisor's clean-up."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 class Call(Step[T]):
-    """Any input or output that is not a model call: a blocking or an async function and its arguments."""
+    """Calls a blocking or an async function; used for all I/O except model calls."""
 
     __slots__ = ("_arguments", "_function", "_keywords")
 
@@ -43,11 +43,11 @@ class Call(Step[T]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function belongs on the event loop and not in a thread."""
+        """Whether the function runs on the event loop instead of in a thread."""
         return is_async(self._function)
 
     def begin(self) -> Any:
-        """Call the function; an async one gives what is to be awaited."""
+        """Call the function; an async function returns an awaitable."""
         return self._function(*self._arguments, **self._keywords)
 
     def run(self) -> T:
@@ -73,7 +73,7 @@ class Call(Step[T]):
 
 
 class Pause(Step[None]):
-    """Wait for some seconds."""
+    """Waits for a number of seconds."""
 
     __slots__ = ("_seconds",)
 
@@ -96,24 +96,24 @@ def perform(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> S
 
 
 def perform(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Step[Any]:
-    """Return a step that calls a function: what a flow awaits to do input and output.
+    """Return a step that calls `function`, with which a flow does input and output.
 
-    A blocking function runs in place in a blocking run and in a worker thread under asyncio; an async function runs on
-    the event loop, in a blocking run on one in a background thread.
+    In a blocking run, a blocking function runs in the calling thread, and an async function on an event loop in a
+    background thread. On asyncio, a blocking function runs in a worker thread, and an async function on the event loop.
     """
     if not callable(function):
         raise TypeError(f"perform needs a function and its arguments, not {type(function).__name__}")
     return Call(function, *args, **kwargs)
 
 
-class Batch(Step[list[T]]):
-    """Several flows side by side, each in a copy of the context; their results come in order.
+class ParallelFlows(Step[list[T]]):
+    """Runs several flows in parallel, each in a copy of the context, and returns their results in order.
 
-    A flow that raises does not disturb its siblings: all run to their end, then the first error in order is raised.
+    If a flow raises an error, the others still run to their end. Then the first error in order is raised.
 
     Args:
-        flows: what to run.
-        limit: how many may run at once.
+        flows: the flows to run.
+        limit: the maximum number of flows that run at once.
     """
 
     __slots__ = ("_flows", "_limit")
@@ -123,49 +123,52 @@ class Batch(Step[list[T]]):
         self._limit = limit
 
     def waves(self) -> Sequence[Sequence[Flow[T]]]:
-        """Return the flows in groups that run one after the other; asked once, when the step is performed."""
+        """Return the flows in groups that run one after the other. Called once, when the step is performed."""
         return [self._flows]
 
     def cancel(self) -> None:
-        """Tell the flows that nobody waits any more; called when a blocking run is interrupted."""
+        """Called when a blocking run is interrupted, so that the flows can stop early."""
 
     def run(self) -> list[T]:
         waves = self.waves()
-        if (only := _only(waves)) is not None:
+        if (only := _single_flow(waves)) is not None:
             return [drive(Execution(only))]
-        with awaiting_together(self.cancel):  # around the making, too: an execution keeps the context it is made in
+        with awaiting_together(self.cancel):  # also around the creation: an execution copies the context
             executions = [[Execution(flow) for flow in wave] for wave in waves]
-            beside = [[_Beside(each) for each in wave] for wave in executions]
+            parallel = [[_ParallelFlow(each) for each in wave] for wave in executions]
             try:
-                outcomes = [run_all([each.drive for each in wave], self._limit) for wave in beside]
-            except BaseException:  # this thread was interrupted and no longer waits for the other flows
-                _give_up(list(chain.from_iterable(beside)))
+                outcomes = [run_all([each.drive for each in wave], self._limit) for wave in parallel]
+            except BaseException:  # this thread was interrupted and stops waiting for the other flows
+                _abandon(list(chain.from_iterable(parallel)))
                 raise
             finally:
-                self._close_unbegun(executions)
-        return _results(outcomes)
+                self._discard_unstarted(executions)
+        return _collect_results(outcomes)
 
     async def arun(self) -> list[T]:
         waves = self.waves()
-        if (only := _only(waves)) is not None:
+        if (only := _single_flow(waves)) is not None:
             return [await adrive(Execution(only))]
         executions = [[Execution(flow) for flow in wave] for wave in waves]
         try:
-            outcomes = [await self._side_by_side(wave) for wave in executions]
+            outcomes = [await self._run_wave(wave) for wave in executions]
         finally:
-            self._close_unbegun(executions)
-        return _results(outcomes)
+            self._discard_unstarted(executions)
+        return _collect_results(outcomes)
 
-    def _close_unbegun(self, waves: Iterable[Iterable[Execution[Any]]]) -> None:
+    def _discard_unstarted(self, waves: Iterable[Iterable[Execution[Any]]]) -> None:
         for place, execution in enumerate(chain.from_iterable(waves)):
             if not execution.started:
                 execution.discard()
-                self.left_out(place)
+                self.on_flow_skipped(place)
 
-    def left_out(self, place: int) -> None:
-        """Take note that the flow at `place`, from 0 over all waves, was never begun: the batch ended before."""
+    def on_flow_skipped(self, place: int) -> None:
+        """Called for each flow that never started because the step ended early.
 
-    async def _side_by_side(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
+        `place` is the flow's index, from 0 across all waves.
+        """
+
+    async def _run_wave(self, wave: Sequence[Execution[T]]) -> Sequence[T | BaseException]:
         gate = asyncio.Semaphore(self._limit)
 
         async def one(execution: Execution[T]) -> T:
@@ -175,81 +178,81 @@ class Batch(Step[list[T]]):
         tasks = [asyncio.ensure_future(one(execution)) for execution in wave]
         try:
             return await asyncio.gather(*tasks, return_exceptions=True)
-        except GeneratorExit:  # closed and not cancelled, so that nobody has told them
+        except GeneratorExit:  # this coroutine was closed, not cancelled, so `gather` has not cancelled the tasks
             for task in tasks:
                 task.cancel()
             raise
 
 
-class _Beside:
-    """Drives a flow beside others, blocking, until the thread that waits for all of them gives it up.
+class _ParallelFlow:
+    """Drives one of several parallel flows, blocking, until the waiting thread abandons them.
 
-    A function that runs in another thread cannot be stopped. When its flow is given up, the flow ends in a third
-    thread, and what the function returns or raises later is dropped.
+    A function that runs in another thread can't be stopped. If its flow is abandoned, the flow ends in a third thread,
+    and the result or error of the function is dropped.
     """
 
-    __slots__ = ("_begun", "_execution", "_turn", "given_up")
+    __slots__ = ("_execution", "_lock", "_started", "abandoned")
 
     def __init__(self, execution: Execution[Any]) -> None:
         self._execution = execution
-        self._begun = False
-        self.given_up = False
-        self._turn = threading.Lock()  # held while the flow itself runs, but not while its step is performed
+        self._started = False
+        self.abandoned = False
+        self._lock = threading.Lock()  # held while the flow runs, but not while a step is performed
 
     def drive(self) -> Any:
-        """Run the flow and return its result; raises `Abandoned` when it has been given up."""
+        """Run the flow and return its result; raises `Abandoned` if the flow has been abandoned."""
         execution = self._execution
-        go_on: Callable[[], None] = execution.start
-        self._begun = True  # set before `given_up` is read, so that this thread or the one that gives up ends the flow
+        resume: Callable[[], None] = execution.start
+        self._started = True  # before `abandoned` is read, so that this thread or the abandoning one ends the flow
         while True:
-            with self._turn:
-                if self.given_up:
+            with self._lock:
+                if self.abandoned:
                     self._end()
                     raise Abandoned
-                go_on()
+                resume()
                 if execution.finished:
                     return execution.result
                 assert execution.step is not None
-                step = partial(execution.context.run, execution.step.run)  # whoever ends the flow replaces both
-            go_on = performed(execution, step)
+                step = partial(execution.context.run, execution.step.run)  # `_end` replaces both
+            resume = perform_step(execution, step)
 
     @property
     def is_open(self) -> bool:
-        """Whether a thread drives the flow and has not finished it."""
-        return self._begun and not self._execution.finished
+        """Whether a thread has started to drive the flow and the flow has not finished."""
+        return self._started and not self._execution.finished
 
     def end(self, deadline: float) -> None:
-        """End the flow now. If it reaches no step before `deadline` (monotonic), its own thread ends it."""
-        if self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        """End the flow. If it doesn't reach a step before `deadline` (by `time.monotonic`), its own thread ends it."""
+        if self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
                 self._end()
             finally:
-                self._turn.release()
+                self._lock.release()
 
     def _end(self) -> None:
         execution = self._execution
         if execution.started and not execution.finished:
-            execution.context = execution.context.copy()  # a thread that performs a step is still inside the other one
-            with suppress(Exception, Abandoned):  # the interrupt is the error to raise
+            execution.context = execution.context.copy()  # a thread that performs a step still uses the original
+            with suppress(Exception, Abandoned):  # the interrupt is the error that is raised
                 execution.fail(Abandoned())
                 while not execution.finished:
                     advance(execution)
 
 
-def _give_up(flows: Sequence[_Beside]) -> None:
-    """End `flows` side by side, and wait at most `GIVE_UP_WITHIN` seconds for all of them together."""
+def _abandon(flows: Sequence[_ParallelFlow]) -> None:
+    """End `flows` in parallel, and wait at most `GIVE_UP_WITHIN` seconds for all of them together."""
     for each in flows:
-        each.given_up = True
+        each.abandoned = True
     deadline = time.monotonic() + GIVE_UP_WITHIN
     run_within([partial(each.end, deadline) for each in flows if each.is_open], GIVE_UP_WITHIN)
 
 
-def _only(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:
-    """Return the flow of a batch that has one and no more, which needs none of the care for several."""
+def _single_flow(waves: Sequence[Sequence[Flow[T]]]) -> Flow[T] | None:
+    """Return the flow if there is only one, which runs without threads or tasks; else None."""
     return waves[0][0] if len(waves) == 1 and len(waves[0]) == 1 else None
 
 
-def _results(outcomes: Iterable[Iterable[T | BaseException]]) -> list[T]:
+def _collect_results(outcomes: Iterable[Iterable[T | BaseException]]) -> list[T]:
     """Return the results, or raise the first error among them."""
     results = []
     for outcome in chain.from_iterable(outcomes):

@@ -1,4 +1,4 @@
-"""The two drivers that give chunks as they arrive; no queue and no task stands between the model and the consumer."""
+"""The two drivers that yield chunks as they arrive, without a queue or task between the model and the consumer."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.flow import Execution, Flow, StreamingStep, aadvance, advance, fail_afterwards, inside
+from traced_tools.flow.flow import Execution, Flow, StreamingStep, aadvance, advance, drive_in_context, fail_afterwards
 
 C = TypeVar("C")
 
 _END: Any = object()
 
 
-class _Alone:
-    """Lets one caller in at a time; entered for each chunk, so it is no generator."""
+class _SingleConsumer:
+    """Allows one caller at a time. Entered for each chunk, so it is a class and not a slower generator."""
 
     __slots__ = ("_busy",)
 
@@ -23,48 +23,48 @@ class _Alone:
 
     def __enter__(self) -> None:
         if self._busy:
-            raise RuntimeError("somebody else waits for this stream: let them have their chunk, or cancel them, first")
+            raise RuntimeError("another thread or task waits for this stream: let it get its chunk or cancel it")
         self._busy = True
 
     def __exit__(self, *_: object) -> None:
         self._busy = False
 
 
-class _Streaming:
-    """A flow under way whose steps give chunks."""
+class _ChunkDriver:
+    """The common part of both drivers: a flow whose steps can yield chunks."""
 
     _chunks: Any = None
 
     def __init__(self, flow: Flow[Any] | Callable[[], Flow[Any]]) -> None:
         self._execution = Execution(flow)
-        self._alone = _Alone()
+        self._single_consumer = _SingleConsumer()
 
     @property
     def returned(self) -> bool:
-        """Whether the flow has returned, so that there is a result."""
+        """Whether the flow has returned, so that `result` is set."""
         return self._execution.returned
 
     @property
     def result(self) -> Any:
-        """What the flow returned; there when the last chunk has been given."""
+        """The flow's result; set after the last chunk."""
         return self._execution.result
 
-    def _ended(self, step: StreamingStep[Any, Any]) -> Any:
-        """Give the flow what the chunks of `step` amount to."""
+    def _finish_step(self, step: StreamingStep[Any, Any]) -> Any:
+        """Resume the flow with the result of `step`, all of whose chunks have been yielded."""
         self._chunks = None
-        if not hasattr(step, "result"):  # somebody, such as an event loop that ended, closed the chunks behind our back
-            return self._failed(RuntimeError("the model's stream was closed before its end"))
+        if not hasattr(step, "result"):  # other code, such as an event loop that ended, closed the stream
+            return self._fail_step(RuntimeError("the model's stream was closed before its end"))
         self._execution.resume(step.result)
         return _END
 
-    def _failed(self, failure: BaseException) -> Any:
-        """Throw into the flow what the stream of its step raised."""
+    def _fail_step(self, failure: BaseException) -> Any:
+        """Throw into the flow the error that the stream of its step raised."""
         self._chunks = None
         fail_afterwards(self._execution, failure)
         return _END
 
-    def _leave(self, reason: BaseException) -> None:
-        """Throw `reason` into the flow; what it then still waits for is left to perform."""
+    def _stop_flow(self, reason: BaseException) -> None:
+        """Throw `reason` into the flow. The caller performs the steps that the flow then awaits."""
         execution = self._execution
         if execution.finished or not execution.started:
             execution.discard()
@@ -72,15 +72,15 @@ class _Streaming:
             execution.fail(reason)
 
 
-class Stream(_Streaming, Generic[C]):
-    """Runs a flow, blocking, and gives the chunks of its streaming steps as they come."""
+class Stream(_ChunkDriver, Generic[C]):
+    """Runs a flow, blocking, and yields the chunks of its streaming steps as they arrive."""
 
     def __iter__(self) -> Iterator[C]:
         return self
 
     def __next__(self) -> C:
         execution = self._execution
-        with self._alone:
+        with self._single_consumer:
             execution.start()
             while not execution.finished:
                 if not isinstance(execution.step, StreamingStep):
@@ -98,12 +98,12 @@ class Stream(_Streaming, Generic[C]):
         except BaseException as error:
             failure = error
         else:
-            return chunk if chunk is not _END else self._ended(step)  # type: ignore[no-any-return]
-        return self._failed(failure)  # type: ignore[no-any-return]
+            return chunk if chunk is not _END else self._finish_step(step)  # type: ignore[no-any-return]
+        return self._fail_step(failure)  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        with self._alone:
+        """Stop early: close the model's stream and let the flow clean up and end its spans."""
+        with self._single_consumer:
             chunks, self._chunks = self._chunks, None
             reason: BaseException = Abandoned()
             try:
@@ -112,22 +112,22 @@ class Stream(_Streaming, Generic[C]):
             except BaseException as error:
                 reason = error
             try:
-                self._leave(reason)
+                self._stop_flow(reason)
                 while not self._execution.finished:
                     advance(self._execution)
             except Abandoned:
                 pass
 
 
-class AsyncStream(_Streaming, Generic[C]):
-    """Runs a flow on asyncio and gives the chunks of its streaming steps as they come; any task may pull."""
+class AsyncStream(_ChunkDriver, Generic[C]):
+    """Runs a flow on asyncio and yields the chunks of its streaming steps as they arrive. Any task may iterate."""
 
     def __aiter__(self) -> AsyncIterator[C]:
         return self
 
     async def __anext__(self) -> C:
         execution = self._execution
-        with self._alone:
+        with self._single_consumer:
             execution.start()
             while not execution.finished:
                 if not isinstance(execution.step, StreamingStep):
@@ -142,31 +142,31 @@ class AsyncStream(_Streaming, Generic[C]):
         try:
             if self._chunks is None:
                 self._chunks = aiter(execution.context.run(step.astream))
-            chunk: C = await inside(execution, self._chunks.__anext__())
+            chunk: C = await drive_in_context(execution, self._chunks.__anext__())
         except StopAsyncIteration:
             chunk = _END
-        except GeneratorExit:  # the task's event loop is gone: nothing can be performed any more
+        except GeneratorExit:  # the task's event loop has ended, so no step can be performed anymore
             self._chunks = None
             execution.discard()
             raise
         except BaseException as error:
             failure = error
         if failure is not None:
-            return self._failed(failure)  # type: ignore[no-any-return]
-        return chunk if chunk is not _END else self._ended(step)
+            return self._fail_step(failure)  # type: ignore[no-any-return]
+        return chunk if chunk is not _END else self._finish_step(step)
 
     async def aclose(self) -> None:
-        """Leave the stream: close the model's stream, let the flow clean up, end its spans."""
-        with self._alone:
+        """Stop early: close the model's stream and let the flow clean up and end its spans."""
+        with self._single_consumer:
             chunks, self._chunks = self._chunks, None
             reason: BaseException = Abandoned()
             try:
                 if chunks is not None and hasattr(chunks, "aclose"):
-                    await inside(self._execution, chunks.aclose())
+                    await drive_in_context(self._execution, chunks.aclose())
             except BaseException as error:
                 reason = error
             try:
-                self._leave(reason)
+                self._stop_flow(reason)
                 while not self._execution.finished:
                     await aadvance(self._execution)
             except Abandoned:

@@ -1,4 +1,4 @@
-"""Chat and embedding models: what they are, and the providers."""
+"""Chat and embedding models: their interfaces, and an implementation for each provider."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from traced_tools.models.embedding import EmbeddingModel as EmbeddingModel
     from traced_tools.models.embedding import EmbeddingResponse as EmbeddingResponse
     from traced_tools.models.gemini.chat import GeminiChatModel as GeminiChatModel
-    from traced_tools.models.http.options import RetryPolicy as RetryPolicy
     from traced_tools.models.http.options import Timeouts as Timeouts
+    from traced_tools.models.http.retries import RetryPolicy as RetryPolicy
     from traced_tools.models.ollama.chat import OllamaChatModel as OllamaChatModel
     from traced_tools.models.ollama.embedding import OllamaEmbeddingModel as OllamaEmbeddingModel
     from traced_tools.models.openai.chat import OpenAIChatModel as OpenAIChatModel
@@ -31,7 +31,7 @@ _EXPORTS = {
     "ChatRequest": "traced_tools.models.base",
     "ChatResponse": "traced_tools.models.base",
     "ToolCallDelta": "traced_tools.models.base",
-    "RetryPolicy": "traced_tools.models.http.options",
+    "RetryPolicy": "traced_tools.models.http.retries",
     "Timeouts": "traced_tools.models.http.options",
     "EmbeddingModel": "traced_tools.models.embedding",
     "EmbeddingResponse": "traced_tools.models.embedding",

@@ -1,4 +1,4 @@
-"""What a model is: a request in, an answer out, whole or in chunks."""
+"""The chat model interface: a `ChatRequest` goes in, a `ChatResponse` or a stream of `ChatChunk`s comes out."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ from traced_tools.errors import InvalidResponse
 from traced_tools.flow.workers import in_thread
 
 MADE_UP_ID = "ttcall_"
-"""How the id of a call begins whose provider gave none."""
+"""The prefix of a call id that this package generated because the provider sent none."""
 
 
-CUT_OFF = ("length", "content_filter")
-"""The finish reasons of an answer that may end in the middle of a part."""
+CUT_OFF_REASONS = ("length", "content_filter")
+"""The finish reasons of an answer that can end in the middle of a part."""
 
 
 def is_made_up(call_id: str) -> bool:
-    """Return whether no provider gave this id; it is then not sent to a provider that knows no ids."""
+    """Return whether this package generated `call_id`. Providers without call ids are not sent such an id."""
     return call_id.startswith(MADE_UP_ID)
 
 
-class CallIds:
-    """The ids of one answer's calls: the provider's, or made up where it gives none or the same one again."""
+class CallIdAssigner:
+    """Assigns the call ids of one answer: the provider's id, or a generated one if that is missing or repeated."""
 
     __slots__ = ("_taken",)
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
-    def of(self, given: str | None) -> str:
-        """Return the id of the next call."""
-        found = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not given or given in self._taken else given
-        self._taken.add(found)
-        return found
+    def assign(self, given: str | None) -> str:
+        """Return the id of the next call; `given` is the provider's id, if it sent one."""
+        call_id = f"{MADE_UP_ID}{uuid.uuid4().hex}" if not given or given in self._taken else given
+        self._taken.add(call_id)
+        return call_id
 
 
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a model is asked: the conversation, the tools it may call, the options."""
+    """A request to a model: the conversation, the tools the model may call, the options."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolDefinition, ...] = ()
@@ -71,14 +71,14 @@ class ChatRequest:
 
 
 class ChatResponse(Value):
-    """What a model answered.
+    """A model's answer.
 
     Args:
-        message: the answer.
-        usage: tokens, when the provider says.
-        finish_reason: `stop`, `length`, `tool_call`, `content_filter` or `error`; None when the provider gives none.
+        message: the answer's message.
+        usage: tokens, if the provider reports them.
+        finish_reason: `stop`, `length`, `tool_call`, `content_filter` or `error`; None if the provider reports none.
         id: the provider's id of the answer.
-        model: the model that answered, which may be a version of the one that was asked.
+        model: the model that answered, which can be a specific version of the requested model.
     """
 
     message: AssistantMessage = Field(repr=False)
@@ -95,46 +95,54 @@ class ChatResponse(Value):
         """The calls the model asked for, in order."""
         return self.message.tool_calls
 
-    def sealed_by(self, provider: str) -> Self:
-        """Return this response with `provider` on its message, if it holds what only that provider can read."""
+    def attributed_to(self, provider: str) -> Self:
+        """Return this response with `provider` on its message if a part of the message is signed by a provider.
+
+        A message that already names its provider stays as it is.
+        """
         message = self.message
-        if message.provider is not None or not any(map(_is_sealed, message.parts)):
+        if message.provider is not None or not any(map(_is_signed, message.parts)):
             return self
         return self.replace(message=message.replace(provider=provider))
 
-    def without_cut_call(self) -> Self:
+    def without_cut_off_call(self) -> Self:
         """Return this response without a last call that was cut off before its arguments.
 
-        It would look like one that has none, and be run with defaults that nobody chose. One cut off later is no JSON.
+        Such a call looks like a call without arguments and would run with default values. A call that was cut off
+        inside its arguments stays: its arguments are invalid JSON, so it does not run.
         """
-        if self.finish_reason not in CUT_OFF:
+        if self.finish_reason not in CUT_OFF_REASONS:
             return self
         parts = self.message.parts
-        # what only the provider understands may follow the calls, wherever the model was when it was cut off
+        # opaque provider parts can follow the calls even if the answer was cut off in the last call
         last = next((part for part in reversed(parts) if not isinstance(part, ProviderPart)), None)
         if not isinstance(last, ToolCall) or last.arguments.strip() not in ("", "{}"):
             return self
         return self.replace(message=self.message.replace(parts=tuple(part for part in parts if part is not last)))
 
-    def check_names(self, provider: str) -> None:
-        """Raise `InvalidResponse`, with `provider` on it, if a call has no name."""
+    def check_call_names(self, provider: str) -> None:
+        """Raise an `InvalidResponse` that names `provider` if a call has no name."""
         if "" in {call.name for call in self.tool_calls}:
-            raise InvalidResponse("the answer holds a tool call without a name", provider=provider)
+            raise InvalidResponse("the answer contains a tool call without a name", provider=provider)
 
     def with_call_ids(self) -> Self:
-        """Return this response with an id of its own for each call, made up where it has none, so that results fit."""
+        """Return this response with a unique id on each call; missing and repeated ids are replaced by generated ones.
+
+        Results are matched to calls by these ids.
+        """
         calls = self.tool_calls
         ids = {call.id for call in calls}
         if len(ids) == len(calls) and all(ids):
             return self
-        known = CallIds()
+        assigner = CallIdAssigner()
         parts = tuple(
-            part.replace(id=known.of(part.id)) if isinstance(part, ToolCall) else part for part in self.message.parts
+            part.replace(id=assigner.assign(part.id)) if isinstance(part, ToolCall) else part
+            for part in self.message.parts
         )
         return self.replace(message=self.message.replace(parts=parts))
 
 
-def _is_sealed(part: AssistantPart) -> bool:
+def _is_signed(part: AssistantPart) -> bool:
     if isinstance(part, ReasoningPart) and part.id is not None:
         return True
     return isinstance(part, ProviderPart) or part.signature is not None
@@ -143,14 +151,14 @@ def _is_sealed(part: AssistantPart) -> bool:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of a tool call, of which each but `arguments` need be told only once.
+    """A piece of a streamed tool call. Every field except `arguments` needs to be set on one piece of a call only.
 
     Args:
-        index: which of the answer's calls it belongs to; None for the one that came before.
-        id: the call's id; another one than the call's so far begins another call.
+        index: the position of the call this piece belongs to; None for the call of the piece before.
+        id: the call's id; an id that differs from the id of the call at `index` starts a new call.
         name: the tool's name, as the model wrote it.
-        arguments: JSON text; the pieces of a call join to its arguments.
-        signature: the provider's seal on the call, if it set one.
+        arguments: JSON text; concatenating the pieces of a call yields its arguments.
+        signature: the provider's signature of the call, if it set one.
     """
 
     index: int | None = None
@@ -163,20 +171,22 @@ class ToolCallDelta:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ChatChunk:
-    """A piece of a streamed answer. Of what it holds, the reasoning comes first and the whole parts last.
+    """A piece of a streamed answer. Within a chunk, reasoning comes first, then text, calls and whole parts.
+
+    Of `usage`, `finish_reason`, `id` and `model`, the last value in a stream counts.
 
     Args:
-        text: goes on with the text before it.
-        reasoning: goes on with the reasoning before it.
+        text: appended to the text before it.
+        reasoning: appended to the reasoning before it.
         tool_calls: pieces of calls.
-        parts: parts that came in one piece. A `ReasoningPart` without text is the end of the reasoning before it, with
-            its signature and id.
-        usage: tokens so far, when the provider says; the last word counts, as it does of what follows.
+        parts: parts that arrived whole. A `ReasoningPart` without text ends the reasoning before it and holds its
+            signature and id.
+        usage: tokens so far, if the provider reports them.
         finish_reason: why the model stopped.
         id: the provider's id of the answer.
         model: the model that answers.
-        restarts: whether the provider starts its answer again with this chunk. The response then holds nothing of the
-            chunks before it; a consumer that has shown them clears them.
+        restarts: whether the provider starts its answer again with this chunk. The response then contains nothing of
+            the chunks before it; a consumer that has displayed them clears them.
     """
 
     text: str = ""
@@ -191,7 +201,7 @@ class ChatChunk:
 
     @classmethod
     def whole(cls, response: ChatResponse) -> Self:
-        """Return a chunk that holds a complete answer."""
+        """Return one chunk that holds all of `response`."""
         return cls(
             parts=response.message.parts,
             usage=response.usage,
@@ -202,23 +212,23 @@ class ChatChunk:
 
     @property
     def visible_text(self) -> str:
-        """The text that arrived, in a piece or as a part."""
+        """The text in this chunk: its piece of text and its whole text parts."""
         if not self.parts:
             return self.text
         return self.text + "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def has_calls(self) -> bool:
-        """Whether it holds a piece of a tool call."""
+        """Whether this chunk holds a tool call or a piece of one."""
         return bool(self.tool_calls) or any(isinstance(part, ToolCall) for part in self.parts)
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """Return the tool calls this chunk holds a piece of; arguments are the piece that arrived."""
+        """Return the tool calls in this chunk; the arguments of a streamed call are only the piece in this chunk."""
         begun = tuple(ToolCall(delta.name or "", delta.arguments, delta.id) for delta in self.tool_calls)
         return begun + tuple(part for part in self.parts if isinstance(part, ToolCall))
 
     def with_calls(self, tool_calls: tuple[ToolCallDelta, ...], parts: tuple[AssistantPart, ...]) -> ChatChunk:
-        """Return this chunk with these pieces of calls and these parts; `replace` would take twice the time."""
+        """Return this chunk with other `tool_calls` and `parts`; `dataclasses.replace` takes twice as long."""
         return ChatChunk(
             self.text,
             self.reasoning,
@@ -232,7 +242,7 @@ class ChatChunk:
         )
 
     def without_calls(self) -> Self:
-        """Return this chunk without any piece of a tool call."""
+        """Return this chunk without tool calls and without a finish reason."""
         parts = tuple(part for part in self.parts if not isinstance(part, ToolCall))
         return replace(self, tool_calls=(), parts=parts, finish_reason=None)
 
@@ -241,9 +251,9 @@ class ChatChunk:
 
 
 class ChatModel(ABC):
-    """A chat model. Subclasses set `model` and `provider` and implement `call`; the rest has defaults.
+    """A chat model. Subclasses set `model` and `provider` and implement `call`; the other methods have defaults.
 
-    `call` must be safe to run in several threads at once. A model that speaks HTTP also sets `server_address` and
+    `call` must be safe to run in several threads at once. A model behind HTTP also sets `server_address` and
     `server_port`, which makes its spans CLIENT spans.
     """
 
@@ -254,16 +264,16 @@ class ChatModel(ABC):
 
     @abstractmethod
     def call(self, request: ChatRequest) -> ChatResponse:
-        """Answer `request`, blocking; raises `ModelError` when there is no answer."""
+        """Answer `request`, blocking; raises `ModelError` if there is no answer."""
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
-        """Answer `request` on asyncio; by default `call` in a worker thread."""
+        """Answer `request` on asyncio; by default, run `call` in a worker thread."""
         return await in_thread(partial(self.call, request))
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
-        """Answer `request` in chunks; by default the whole answer as one."""
+        """Answer `request` in chunks; by default, yield the whole answer as one chunk."""
         yield ChatChunk.whole(self.call(request))
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
-        """Answer `request` in chunks on asyncio; by default the whole answer as one."""
+        """Answer `request` in chunks on asyncio; by default, yield the whole answer as one chunk."""
         yield ChatChunk.whole(await self.acall(request))

@@ -1,4 +1,4 @@
-"""What a provider's language is: pure functions between our requests and answers and its bodies and events."""
+"""The codec interface: pure functions that translate between this package's types and a provider's JSON."""
 
 from __future__ import annotations
 
@@ -16,37 +16,40 @@ class ChunkDecoder(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the provider has said its last word; what goes wrong on the connection after it costs nothing."""
+        """Whether the answer is complete. A connection error after that does not fail the call."""
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
-        """Return the chunks an event's data stands for, none for one that says nothing.
+        """Decode the data of one event; an event without content yields no chunk.
 
         Raises:
-            InvalidResponse: if the event cannot be understood.
-            ValueError: if a value in it cannot become a part of a message; the model raises `InvalidResponse` for it.
+            InvalidResponse: if the event cannot be decoded.
+            ValueError: if a value in it cannot become a part of a message. The model turns it into `InvalidResponse`.
         """
 
     def end(self) -> None:
-        """Take note that no event follows; raises `InvalidResponse` if the answer is not complete."""
+        """Called after the last event; raises `InvalidResponse` if the answer is incomplete."""
 
 
 class Codec(Protocol):
-    """One provider's language, without any input or output.
+    """Encodes requests to one provider and decodes its answers, without network access.
+
+    The codecs of all providers have the same steps in the same order: `encode` writes a request with functions named
+    `_encode_...`, and `decode` and the chunk decoder read an answer with functions named `_decode_...`.
 
     Attributes:
-        framing: how a streamed answer is cut into events.
+        framing: splits the body of a streamed answer into events.
     """
 
     framing: Framing
 
     def path(self, *, stream: bool) -> str:
-        """Return where to send a request, from the address of the API on."""
+        """Return the path of the endpoint, relative to the base address of the API."""
 
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
-        """Return the JSON body that asks `request`; raises `ConfigurationError` for what the provider does not have."""
+        """Return the JSON body for `request`; raises `ConfigurationError` for an option the provider lacks."""
 
     def decode(self, body: bytes) -> ChatResponse:
-        """Return the answer a whole body stands for; raises as `ChunkDecoder.chunks`."""
+        """Decode the body of an answer that is not streamed; raises the same errors as `ChunkDecoder.chunks`."""
 
     def decoder(self) -> ChunkDecoder:
         """Return a decoder for one streamed answer."""

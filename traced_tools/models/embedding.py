@@ -1,4 +1,4 @@
-"""What an embedding model is: texts in, one vector each out."""
+"""The embedding model interface: it turns each text into a vector."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from traced_tools.observe.model_calls import embeddings_scope
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, telemetry_here
 
 _MOST_BYTES = 300_000
-"""OpenAI takes so many tokens in one request; a token is at least a byte, so no text need be counted in tokens."""
+"""The maximum bytes of text in one request. OpenAI's limit is this number of tokens, and a token is at least a byte."""
 
 
 class EmbeddingResponse(Value):
-    """What a model answered.
+    """An embedding model's answer.
 
     Args:
         embeddings: one vector of finite numbers for each text, in the order of the texts.
-        usage: tokens, when the provider says.
-        model: the model that answered, which may be a version of the one that was asked.
+        usage: tokens, if the provider reports them.
+        model: the model that answered, which can be a specific version of the requested model.
     """
 
     embeddings: tuple[tuple[FiniteFloat, ...], ...] = Field(repr=False)
@@ -40,14 +40,14 @@ class EmbeddingResponse(Value):
 
 
 class EmbeddingModel(ABC):
-    """An embedding model. Subclasses set `model` and `provider` and implement `call`; the rest has defaults.
+    """An embedding model. Subclasses set `model` and `provider` and implement `call`; the other methods have defaults.
 
-    `call` must be safe to run in several threads at once. A model that speaks HTTP also sets `server_address` and
+    `call` must be safe to run in several threads at once. A model behind HTTP also sets `server_address` and
     `server_port`, which makes its spans CLIENT spans.
 
     Attributes:
-        dimensions: how long each vector is to be; None for as long as the model makes them.
-        batch_size: the most texts that `call` is given at once.
+        dimensions: the requested length of each vector; None for the model's default.
+        batch_size: the maximum number of texts in one `call`.
     """
 
     model: str
@@ -59,41 +59,42 @@ class EmbeddingModel(ABC):
 
     @abstractmethod
     def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
-        """Embed one batch of texts, blocking; raises `ModelError` when there is no answer."""
+        """Embed one batch of texts, blocking; raises `ModelError` if there is no answer."""
 
     async def acall(self, texts: tuple[str, ...]) -> EmbeddingResponse:
-        """Embed one batch of texts on asyncio; by default `call` in a worker thread."""
+        """Embed one batch of texts on asyncio; by default, run `call` in a worker thread."""
         return await in_thread(partial(self.call, texts))
 
     def embed(self, texts: Iterable[str], *, telemetry: TelemetryOptions | None = None) -> EmbeddingResponse:
-        """Embed `texts`, blocking, in as many calls as it takes, and say so in one span.
+        """Embed `texts`, blocking, in as many calls as necessary, and emit one span for all of them.
 
-        A call is given at most `batch_size` texts and 300,000 bytes of them, unless a single text is longer. No texts
-        are no call: the answer holds no embeddings.
+        A call gets at most `batch_size` texts and 300,000 bytes of text, unless a single text is longer. Without texts
+        there is no call, and the response has no embeddings.
 
         Args:
-            texts: what to embed; none may be empty.
-            telemetry: what to emit, and where to; by default as the run this happens in, else to the global providers.
+            texts: the texts to embed; none may be empty.
+            telemetry: what to emit, and where to; by default the telemetry of the current run, else the global
+                providers.
 
         Raises:
-            TypeError: for one str in place of several, and for what is no text.
-            ValueError: for an empty text.
-            InvalidResponse: when the vectors are not one for each text, all of the length that was asked for.
-            ModelError: when there is no answer.
+            TypeError: if `texts` is a single str, or contains an item that isn't a str.
+            ValueError: if a text is empty.
+            InvalidResponse: if the model doesn't return one vector for each text, all of the same, requested length.
+            ModelError: if there is no answer.
         """
-        return call(self._embedded(_checked(texts), telemetry_here(telemetry)))
+        return call(self._embed_batches(_check_texts(texts), telemetry_here(telemetry)))
 
     async def aembed(self, texts: Iterable[str], *, telemetry: TelemetryOptions | None = None) -> EmbeddingResponse:
-        """Embed `texts` on asyncio; as `embed`."""
-        return await acall(self._embedded(_checked(texts), telemetry_here(telemetry)))
+        """Embed `texts` on asyncio; see `embed`."""
+        return await acall(self._embed_batches(_check_texts(texts), telemetry_here(telemetry)))
 
-    async def _embedded(self, texts: tuple[str, ...], telemetry: RunTelemetry) -> EmbeddingResponse:
+    async def _embed_batches(self, texts: tuple[str, ...], telemetry: RunTelemetry) -> EmbeddingResponse:
         """Embed `texts`, as a flow."""
         if not texts:
             return EmbeddingResponse(())
         with embeddings_scope(telemetry, self) as scope:
-            answers = [await _Embed(self, batch) for batch in _batches(texts, self.batch_size)]
-            response = _joined(answers)
+            answers = [await _EmbedBatch(self, batch) for batch in _split_batches(texts, self.batch_size)]
+            response = _join_responses(answers)
             self._check_lengths(response)
             scope.answered(response)
         return response
@@ -103,12 +104,12 @@ class EmbeddingModel(ABC):
         if len(found) > 1 or 0 in found:
             raise InvalidResponse("the embeddings are empty or not all of one length", provider=self.provider)
         if self.dimensions is not None and found != {self.dimensions}:
-            problem = f"embeddings of {self.dimensions} dimensions were asked for, and they have {found.pop()}"
+            problem = f"embeddings of {self.dimensions} dimensions were requested, but they have {found.pop()}"
             raise InvalidResponse(problem, provider=self.provider)
 
 
-class _Embed(Step[EmbeddingResponse]):
-    """Have `model` embed one batch of texts."""
+class _EmbedBatch(Step[EmbeddingResponse]):
+    """Call `model` with one batch of texts."""
 
     __slots__ = ("_model", "_texts")
 
@@ -117,12 +118,12 @@ class _Embed(Step[EmbeddingResponse]):
         self._texts = texts
 
     def run(self) -> EmbeddingResponse:
-        return self._accepted(self._model.call(self._texts))
+        return self._check_response(self._model.call(self._texts))
 
     async def arun(self) -> EmbeddingResponse:
-        return self._accepted(await self._model.acall(self._texts))
+        return self._check_response(await self._model.acall(self._texts))
 
-    def _accepted(self, response: Any) -> EmbeddingResponse:
+    def _check_response(self, response: Any) -> EmbeddingResponse:
         if not isinstance(response, EmbeddingResponse):
             name = type(self._model).__name__
             raise TypeError(f"{name} must answer with an EmbeddingResponse, not {type(response).__name__}")
@@ -133,8 +134,8 @@ class _Embed(Step[EmbeddingResponse]):
         return response
 
 
-def _checked(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return `texts` as they can be sent."""
+def _check_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return `texts` with `?` in place of what UTF-8 cannot encode; raises `TypeError` or `ValueError`."""
     if isinstance(texts, str):
         raise TypeError("texts must be a sequence of str, not one str: pass [text] to embed a single text")
     expect("texts", texts, Iterable, "a sequence of str")
@@ -146,12 +147,12 @@ def _checked(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(encodable, texts))
 
 
-def _batches(texts: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
+def _split_batches(texts: Iterable[str], batch_size: int) -> Iterator[tuple[str, ...]]:
     batch: list[str] = []
     size = 0
     for text in texts:
         added = len(text.encode())
-        if len(batch) == most or (batch and size + added > _MOST_BYTES):
+        if len(batch) == batch_size or (batch and size + added > _MOST_BYTES):
             yield tuple(batch)
             batch, size = [], 0
         batch.append(text)
@@ -159,8 +160,8 @@ def _batches(texts: Iterable[str], most: int) -> Iterator[tuple[str, ...]]:
     yield tuple(batch)
 
 
-def _joined(answers: list[EmbeddingResponse]) -> EmbeddingResponse:
-    """Return one answer for all batches."""
+def _join_responses(answers: list[EmbeddingResponse]) -> EmbeddingResponse:
+    """Return one response for all batches."""
     if len(answers) == 1:
         return answers[0]
     usage = UsageSum()

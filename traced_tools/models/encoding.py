@@ -1,4 +1,4 @@
-"""What several providers' codecs need to write a request."""
+"""Helpers that the codecs of several providers use to encode a request."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from traced_tools.errors import ConfigurationError, ToolDefinitionError
 from traced_tools.tools.unwrapping import unwrap_arguments
 
 Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""What makes of a JSON Schema one that a provider reads; raises `ToolDefinitionError` for one it cannot."""
+"""Converts a JSON Schema to the dialect a provider accepts; raises `ToolDefinitionError` if that is impossible."""
 
 
-def own(message: AssistantMessage, provider: str) -> bool:
-    """Return whether what is sealed in `message` may go to `provider`: it said it, or nobody is named."""
+def may_send_signed_parts(message: AssistantMessage, provider: str) -> bool:
+    """Return whether signed parts of `message` may go to `provider`: `message.provider` is the same or not set."""
     return message.provider in (None, provider)
 
 
-def arguments_object(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of `call` as an object, for providers that take nothing else.
+def parse_arguments(call: ToolCall) -> dict[str, Any]:
+    """Return the arguments of `call` as an object, for providers that accept only objects.
 
-    They are taken out of what they are wrapped in, as for the tool. Arguments that are no JSON object stand in one as
-    text, so that the model sees its own mistake.
+    Wrappers such as a code fence are removed first, as they are for the tool. Arguments that aren't a JSON object
+    become the text of the field `invalid_arguments`, so that the model sees its mistake.
     """
     text, _ = unwrap_arguments(call.arguments)
     try:
-        found = json.loads(text)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # numbers and text that JSON cannot hold
+        arguments = json.loads(text)
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()  # fails on NaN and on lone surrogates
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"invalid_arguments": call.arguments}
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"invalid_arguments": call.arguments}
 
 
-def fields_of(signature: str | None) -> dict[str, Any]:
-    """Return the fields that the signature of a call holds, none for a signature that is not a JSON object."""
-    if not signature or not signature.startswith("{"):  # most calls have none, and most others are base64
+def signature_fields(signature: str | None) -> dict[str, Any]:
+    """Return the fields in a call's signature; an empty dict for a signature that isn't a JSON object."""
+    if not signature or not signature.startswith("{"):  # most calls have no signature, most others have base64
         return {}
     try:
         fields: dict[str, Any] = json.loads(signature)
@@ -47,8 +47,8 @@ def fields_of(signature: str | None) -> dict[str, Any]:
     return fields
 
 
-def tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
-    """Return the input schema of a tool in `dialect`; raises `ToolDefinitionError` that names the tool."""
+def convert_tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
+    """Return the input schema of a tool in `dialect`; raises a `ToolDefinitionError` that names the tool."""
     try:
         return dialect(definition.input_schema)
     except ToolDefinitionError as error:
@@ -56,8 +56,8 @@ def tool_schema(definition: ToolDefinition, dialect: Dialect) -> dict[str, Any]:
     raise ToolDefinitionError(f"the tool {definition.name} cannot be sent: {problem}")
 
 
-def output_schema(schema: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """Return the schema of an answer in `dialect`; raises `ConfigurationError` that names the option."""
+def convert_output_schema(schema: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Return the schema of an answer in `dialect`; raises a `ConfigurationError` that names the option."""
     try:
         return dialect(schema)
     except ToolDefinitionError as error:
@@ -65,22 +65,22 @@ def output_schema(schema: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]
     raise ConfigurationError(f"output_schema cannot be sent: {problem}")
 
 
-def base64_of(image: ImagePart) -> str:
+def encode_image(image: ImagePart) -> str:
     """Return the bytes of `image` as base64 text."""
     return base64.b64encode(image.data or b"").decode()
 
 
-def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are set: what is None is left to the provider."""
+def drop_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that aren't None; for the others, the provider's default applies."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `body` with `extra` on top: it adds to what is an object or a list in both, and replaces the rest."""
-    return {**body, **{name: _joined(body.get(name), value) for name, value in extra.items()}}
+def merge_extra(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `body` with `extra` merged in: objects and lists are extended, any other value is replaced."""
+    return {**body, **{name: _merge_field(body.get(name), value) for name, value in extra.items()}}
 
 
-def _joined(known: object, added: object) -> object:
+def _merge_field(known: object, added: object) -> object:
     if isinstance(known, Mapping) and isinstance(added, Mapping):
         return {**known, **added}
     if isinstance(known, list) and isinstance(added, list | tuple):

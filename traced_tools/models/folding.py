@@ -1,4 +1,9 @@
-"""The one place where a streamed answer's chunks become a message."""
+"""The one place where the chunks of a streamed answer become a message.
+
+All pieces of text, of reasoning and of a call's arguments are joined here. Provider decoders only yield the pieces. The
+exception is Gemini's `partial_calls`: its pieces are values at JSON paths, so they become JSON text only when the call
+is complete.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from typing import TypeVar
 
 from traced_tools.core.messages import AssistantMessage, AssistantPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.errors import InvalidResponse
-from traced_tools.models.base import CallIds, ChatChunk, ChatResponse, ToolCallDelta
+from traced_tools.models.base import CallIdAssigner, ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.wire import MOST_ITEMS
 
 
@@ -24,14 +29,15 @@ class _OpenText:
 class _OpenReasoning:
     text: StringIO = field(default_factory=StringIO)
 
-    def part(self, seal: ReasoningPart | None = None) -> ReasoningPart:
+    def part(self, end: ReasoningPart | None = None) -> ReasoningPart:
+        """Return the joined text with the signature and id of `end`, the part without text that ended it."""
         text = self.text.getvalue()
-        return ReasoningPart(text) if seal is None else seal.replace(text=text)
+        return ReasoningPart(text) if end is None else end.replace(text=text)
 
 
 @dataclass(slots=True)
 class _OpenCall:
-    place: int
+    index: int
     id: str
     given_id: str | None = None
     name: str = ""
@@ -44,9 +50,9 @@ class _OpenCall:
         self.arguments.write(delta.arguments)
         self.signature = delta.signature or self.signature
 
-    def told(self, delta: ToolCallDelta) -> ToolCallDelta:
-        """Return a piece with what is known of the whole call."""
-        return ToolCallDelta(self.place, self.id, self.name, delta.arguments)
+    def with_identity(self, delta: ToolCallDelta) -> ToolCallDelta:
+        """Return `delta` with the call's index, id and name."""
+        return ToolCallDelta(self.index, self.id, self.name, delta.arguments)
 
     def part(self) -> ToolCall:
         return ToolCall(self.name, self.arguments.getvalue() or "{}", self.id, signature=self.signature)
@@ -56,14 +62,14 @@ T = TypeVar("T", _OpenText, _OpenReasoning)
 
 
 class ChunkFold:
-    """Folds chunks into the response they amount to; holds the message so far and nothing else.
+    """Folds chunks into a response. It stores the message so far, not the chunks.
 
-    Parts keep the order in which they began. Pieces of text join the text before them, as pieces of reasoning do; a
-    whole `ReasoningPart` without text is the seal that ends the reasoning before it. A chunk that restarts the answer
-    discards all chunks before it.
+    Parts keep the order in which they began. Pieces of text are appended to the text before them, and pieces of
+    reasoning to the reasoning before them. A whole `ReasoningPart` without text ends the reasoning before it and adds
+    its signature and id. A chunk that restarts the answer discards all chunks before it.
 
     Args:
-        provider: for errors.
+        provider: the provider's name, for error messages.
     """
 
     def __init__(self, provider: str | None = None) -> None:
@@ -73,78 +79,79 @@ class ChunkFold:
     def _restart(self) -> None:
         self._parts: list[AssistantPart | _OpenText | _OpenReasoning | _OpenCall] = []
         self._calls: dict[int | None, _OpenCall] = {}
-        self._begun = 0
-        self._touched: list[_OpenCall] = []
-        self._added: tuple[AssistantPart, ...] = ()
-        self._ids = CallIds()
+        self._call_count = 0
+        self._last_calls: list[_OpenCall] = []
+        self._last_parts: tuple[AssistantPart, ...] = ()
+        self._ids = CallIdAssigner()
         self._usage: Usage | None = None
         self._finish_reason: str | None = None
         self._id: str | None = None
         self._model: str | None = None
 
     def add(self, chunk: ChatChunk) -> None:
-        """Take in the next chunk; of usage, ids and reasons the last word counts.
+        """Add the next chunk. Of usage, finish reason, id and model, the last value counts.
 
         Raises:
-            InvalidResponse: for more than `MOST_ITEMS` parts; pieces that join the text before them are no parts.
+            InvalidResponse: if the answer has more than `MOST_ITEMS` parts. Joined pieces count as one part.
         """
         if chunk.restarts:
             self._restart()
         if chunk.reasoning:
-            self._open(_OpenReasoning).text.write(chunk.reasoning)
+            self._open_part(_OpenReasoning).text.write(chunk.reasoning)
         if chunk.text:
-            self._open(_OpenText).text.write(chunk.text)
+            self._open_part(_OpenText).text.write(chunk.text)
         self._usage = chunk.usage or self._usage
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
         if chunk.tool_calls or chunk.parts:
-            self._touched = [self._add_piece(delta) for delta in chunk.tool_calls]
-            self._added = tuple([self._add_whole(part) for part in chunk.parts])
+            self._last_calls = [self._add_delta(delta) for delta in chunk.tool_calls]
+            self._last_parts = tuple([self._add_part(part) for part in chunk.parts])
 
-    def told(self, chunk: ChatChunk) -> ChatChunk:
-        """Return the chunk that was added last with the place, id and name of its call on each piece of one."""
+    def with_call_identity(self, chunk: ChatChunk) -> ChatChunk:
+        """Return `chunk`, which must be the last added one, with index, id and name on each piece of a call."""
         if not chunk.tool_calls and not chunk.parts:
             return chunk
-        pieces = [call.told(delta) for call, delta in zip(self._touched, chunk.tool_calls, strict=True)]
-        return chunk.with_calls(tuple(pieces), self._added)
+        pieces = [call.with_identity(delta) for call, delta in zip(self._last_calls, chunk.tool_calls, strict=True)]
+        return chunk.with_calls(tuple(pieces), self._last_parts)
 
-    def _open(self, kind: type[T]) -> T:
+    def _open_part(self, kind: type[T]) -> T:
         last = self._parts[-1] if self._parts else None
         if isinstance(last, kind):
             return last
         opened = kind()
-        self._begin(opened)
+        self._append_part(opened)
         return opened
 
-    def _begin(self, part: AssistantPart | _OpenText | _OpenReasoning | _OpenCall) -> None:
+    def _append_part(self, part: AssistantPart | _OpenText | _OpenReasoning | _OpenCall) -> None:
         if len(self._parts) >= MOST_ITEMS:
             raise InvalidResponse(f"the answer has more than {MOST_ITEMS} parts", provider=self._provider)
         self._parts.append(part)
 
-    def _add_piece(self, delta: ToolCallDelta) -> _OpenCall:
-        """Add to the call of the delta's index, or to the last; another id than that call's begins another call."""
+    def _add_delta(self, delta: ToolCallDelta) -> _OpenCall:
+        """Add `delta` to the call at its index, or to the last call. If the id differs, start a new call instead."""
         call = self._calls.get(delta.index)
         if call is None or (delta.id and call.given_id and delta.id != call.given_id):
-            call = self._calls[delta.index] = self._calls[None] = _OpenCall(self._begun, self._ids.of(delta.id))
-            self._begun += 1
-            self._begin(call)
+            call = _OpenCall(self._call_count, self._ids.assign(delta.id))
+            self._calls[delta.index] = self._calls[None] = call
+            self._call_count += 1
+            self._append_part(call)
         call.add(delta)
         return call
 
-    def _add_whole(self, part: AssistantPart) -> AssistantPart:
+    def _add_part(self, part: AssistantPart) -> AssistantPart:
         if isinstance(part, ToolCall):
-            call_id = self._ids.of(part.id)
+            call_id = self._ids.assign(part.id)
             part = part if call_id == part.id else part.replace(id=call_id)
         last = self._parts[-1] if self._parts else None
         if isinstance(last, _OpenReasoning) and isinstance(part, ReasoningPart) and not part.text:
             self._parts[-1] = last.part(part)
         else:
-            self._begin(part)
+            self._append_part(part)
         return part
 
     def response(self) -> ChatResponse:
-        """Return what the chunks so far amount to."""
+        """Return the response that the chunks so far add up to."""
         parts = [part.part() if isinstance(part, _OPEN) else part for part in self._parts]
         return ChatResponse(
             AssistantMessage(parts),

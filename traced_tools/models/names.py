@@ -1,4 +1,4 @@
-"""What tools are called in one request to a provider, and the way back to their names."""
+"""Tool names on the wire: replaces names that a provider would refuse, and restores them in the answer."""
 
 from __future__ import annotations
 
@@ -16,47 +16,49 @@ N = TypeVar("N", ToolCall, ToolResultPart, ToolDefinition)
 
 
 class WireNames:
-    """The request as it is sent, with names that providers accept, and answers with the tools' own names again.
+    """Replaces tool names in one request by names that all providers accept, and restores them in its answer.
 
-    A name in an answer that belongs to no tool and no call of the request stays as it is.
+    A name in the answer that belongs to no tool or call of the request isn't changed.
 
     Args:
         request: the request, with the tools' own names.
 
     Attributes:
-        request: the request to send; the same object where all names are accepted.
+        request: the request to send; the same object if all names are accepted.
     """
 
-    __slots__ = ("_own", "request")
+    __slots__ = ("_own_names", "request")
 
     def __init__(self, request: ChatRequest) -> None:
-        names = list(_names(request))
+        names = list(_tool_names(request))
         sent = [wire_name(name) for name in names]
-        # tools come last in the list, so a tool's name counts before that of a call to one no longer offered
-        self._own = {} if sent == names else dict(zip(sent, names, strict=True))
-        self.request = _sent(request) if self._own else request
+        # tools come last in the list: an offered tool wins over an earlier call whose name maps to the same wire name
+        self._own_names = {} if sent == names else dict(zip(sent, names, strict=True))
+        self.request = _with_wire_names(request) if self._own_names else request
 
     def response(self, response: ChatResponse) -> ChatResponse:
-        """Return the answer with the tools' own names."""
-        if not any(call.name in self._own for call in response.tool_calls):
+        """Return `response` with the tools' own names."""
+        if not any(call.name in self._own_names for call in response.tool_calls):
             return response
-        return response.replace(message=response.message.replace(parts=self._parts(response.message.parts)))
+        return response.replace(message=response.message.replace(parts=self._restore_names(response.message.parts)))
 
     def chunk(self, chunk: ChatChunk) -> ChatChunk:
-        """Return a piece of the answer with the tools' own names."""
-        if not self._own or not (chunk.tool_calls or chunk.parts):
+        """Return `chunk` with the tools' own names."""
+        if not self._own_names or not (chunk.tool_calls or chunk.parts):
             return chunk
-        begun = tuple(replace(delta, name=self._own.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
-        return chunk.with_calls(begun, self._parts(chunk.parts))
+        own = self._own_names
+        deltas = tuple(replace(delta, name=own.get(delta.name or "", delta.name)) for delta in chunk.tool_calls)
+        return chunk.with_calls(deltas, self._restore_names(chunk.parts))
 
-    def _parts(self, parts: tuple[AssistantPart, ...]) -> tuple[AssistantPart, ...]:
+    def _restore_names(self, parts: tuple[AssistantPart, ...]) -> tuple[AssistantPart, ...]:
+        own = self._own_names
         return tuple(
-            _named(part, self._own.get(part.name, part.name)) if isinstance(part, ToolCall) else part for part in parts
+            _replace_name(part, own.get(part.name, part.name)) if isinstance(part, ToolCall) else part for part in parts
         )
 
 
-def _names(request: ChatRequest) -> Iterator[str]:
-    """Give every tool name in a request."""
+def _tool_names(request: ChatRequest) -> Iterator[str]:
+    """Yield every tool name in a request: of calls, of results, of `tool_choice` and of tools."""
     for message in request.messages:
         if isinstance(message, AssistantMessage):
             yield from [call.name for call in message.tool_calls]
@@ -67,28 +69,29 @@ def _names(request: ChatRequest) -> Iterator[str]:
     yield from [definition.name for definition in request.tools]
 
 
-def _sent(request: ChatRequest) -> ChatRequest:
+def _with_wire_names(request: ChatRequest) -> ChatRequest:
     options = request.options
-    if options.tool_choice is not None:  # `auto` and its like are accepted names, which stay as they are
+    if options.tool_choice is not None:  # `auto`, `none` and `required` are valid wire names and don't change
         options = options.replace(tool_choice=wire_name(options.tool_choice))
-    return ChatRequest(tuple(map(_sent_message, request.messages)), tuple(map(_sent_tool, request.tools)), options)
+    messages = tuple(map(_message_with_wire_names, request.messages))
+    return ChatRequest(messages, tuple(map(_tool_with_wire_name, request.tools)), options)
 
 
-def _sent_message(message: Message) -> Message:
+def _message_with_wire_names(message: Message) -> Message:
     if isinstance(message, AssistantMessage) and message.tool_calls:
-        parts = (_renamed(part) if isinstance(part, ToolCall) else part for part in message.parts)
+        parts = (_with_wire_name(part) if isinstance(part, ToolCall) else part for part in message.parts)
         return message.replace(parts=tuple(parts))
     if isinstance(message, ToolMessage):
-        return message.replace(results=tuple(_renamed(result) for result in message.results))
+        return message.replace(results=tuple(_with_wire_name(result) for result in message.results))
     return message
 
 
-def _renamed(item: N) -> N:
-    return _named(item, wire_name(item.name))
+def _with_wire_name(item: N) -> N:
+    return _replace_name(item, wire_name(item.name))
 
 
-def _named(item: N, name: str) -> N:
+def _replace_name(item: N, name: str) -> N:
     return item if item.name == name else item.replace(name=name)
 
 
-_sent_tool = IdentityCache[ToolDefinition, ToolDefinition](_renamed)
+_tool_with_wire_name = IdentityCache[ToolDefinition, ToolDefinition](_with_wire_name)

@@ -1,4 +1,4 @@
-"""The step that asks a model."""
+"""The step that calls a chat model."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from traced_tools.models.folding import ChunkFold
 C = TypeVar("C")
 
 
-class ChunkClock(Protocol):
-    """Told of each chunk when it arrives."""
+class ChunkTimer(Protocol):
+    """Measures when the chunks of a streamed answer arrive."""
 
     def streaming(self) -> None:
-        """Take note that chunks are asked for."""
+        """Called before the first chunk is requested."""
 
     def chunk(self) -> None:
-        """Take note of a chunk."""
+        """Called when a chunk arrives."""
 
 
 class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
-    """Ask `model` the `request`; the flow gets the whole answer however it is performed.
+    """Send `request` to `model`. The flow gets the whole answer, streamed or not.
 
     Args:
-        model: the model to ask.
-        request: what to ask.
-        clock: told of each chunk of a streamed answer.
-        deliver: turns a chunk into what the consumer sees, None to keep it from them.
-        observe: told of each chunk, with the call on each piece of one; None when nobody watches.
+        model: the model to call.
+        request: the request to send.
+        clock: notified of each chunk of a streamed answer.
+        deliver: converts a chunk to the consumer's type; returns None to withhold the chunk.
+        observe: called with each chunk, in which each piece of a call has its index, id and name; None if there are no
+            listeners.
     """
 
     __slots__ = ("_clock", "_deliver", "_fold", "_observe", "model", "request", "result")
@@ -39,7 +40,7 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         self,
         model: ChatModel,
         request: ChatRequest,
-        clock: ChunkClock,
+        clock: ChunkTimer,
         deliver: Callable[[ChatChunk], C | None],
         observe: Callable[[ChatChunk], None] | None = None,
     ) -> None:
@@ -50,57 +51,62 @@ class CallModel(StreamingStep[ChatResponse, C], Generic[C]):
         self._observe = observe
 
     def run(self) -> ChatResponse:
-        """Ask, blocking, for the whole answer."""
-        return self.accepted(self.model.call(self.request))
+        """Get the whole answer, blocking."""
+        return self.normalize_response(self.model.call(self.request))
 
     async def arun(self) -> ChatResponse:
-        """Ask on asyncio for the whole answer."""
-        return self.accepted(await self.model.acall(self.request))
+        """Get the whole answer on asyncio."""
+        return self.normalize_response(await self.model.acall(self.request))
 
     def stream(self) -> Iterator[C]:
-        """Ask, blocking, and give what the consumer sees of each chunk."""
+        """Stream the answer, blocking, and yield what `deliver` returns for each chunk."""
         self._fold = ChunkFold(self.model.provider)
         self._clock.streaming()
         chunks = self.model.stream(self.request)
         try:
             for chunk in chunks:
-                if (visible := self._received(chunk)) is not None:
+                if (visible := self._receive(chunk)) is not None:
                     yield visible
         finally:
             if hasattr(chunks, "close"):
                 chunks.close()
-        self.result = self.accepted(self._fold.response())
+        self.result = self.normalize_response(self._fold.response())
 
     async def astream(self) -> AsyncIterator[C]:
-        """Ask on asyncio and give what the consumer sees of each chunk."""
+        """Stream the answer on asyncio and yield what `deliver` returns for each chunk."""
         self._fold = ChunkFold(self.model.provider)
         self._clock.streaming()
         chunks = self.model.astream(self.request)
         try:
             async for chunk in chunks:
-                if (visible := self._received(chunk)) is not None:
+                if (visible := self._receive(chunk)) is not None:
                     yield visible
         finally:
             if hasattr(chunks, "aclose"):
                 await chunks.aclose()
-        self.result = self.accepted(self._fold.response())
+        self.result = self.normalize_response(self._fold.response())
 
-    def _received(self, chunk: Any) -> C | None:
+    def _receive(self, chunk: Any) -> C | None:
         if not isinstance(chunk, ChatChunk):
             raise TypeError(f"{type(self.model).__name__} must stream ChatChunk objects, not {type(chunk).__name__}")
         self._clock.chunk()
         self._fold.add(chunk)
         if self._observe is not None:
-            self._observe(self._fold.told(chunk))
+            self._observe(self._fold.with_call_identity(chunk))
         return self._deliver(chunk)
 
-    def accepted(self, response: Any) -> ChatResponse:
-        """Return the answer with who sealed it, and whole calls with ids; raises `TypeError` or `InvalidResponse`."""
+    def normalize_response(self, response: Any) -> ChatResponse:
+        """Return the answer with its provider and an id on each call, and without a call that was cut off.
+
+        Raises:
+            TypeError: if the model returned something other than a `ChatResponse`.
+            InvalidResponse: if a call has no name.
+        """
         if not isinstance(response, ChatResponse):
             name = type(self.model).__name__
             raise TypeError(f"{name} must answer with a ChatResponse, not {type(response).__name__}")
-        answer = response.sealed_by(self.model.provider).without_cut_call()  # a call that was cut off may have no name
-        answer.check_names(self.model.provider)
+        answer = response.attributed_to(self.model.provider).without_cut_off_call()
+        answer.check_call_names(self.model.provider)  # only now: a call that was cut off may have no name
         return answer.with_call_ids()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Reading what a provider sent: bodies as pydantic models, and errors that say where it is wrong and quote nothing."""
+"""Parses provider JSON into pydantic models; errors name the wrong field and never quote its value."""
 
 from __future__ import annotations
 
@@ -18,115 +18,115 @@ from traced_tools.models.base import ChatChunk, ToolCallDelta
 D = TypeVar("D", str, bytes)
 R = TypeVar("R")
 W = TypeVar("W", bound="Body")
-Said = tuple[str, str, tuple[AssistantPart, ...]]
-"""What is said at once: a piece of text, a piece of reasoning, and parts that are whole."""
-_NOTHING: Said = ("", "", ())
+ChunkContent = tuple[str, str, tuple[AssistantPart, ...]]
+"""The content of one chunk: a piece of text, a piece of reasoning, and whole parts."""
+_NO_CONTENT: ChunkContent = ("", "", ())
 
 MOST_ITEMS: Final = 10_000
-"""The most items of a body or an event, and the most parts of the message it becomes.
+"""The maximum number of JSON objects and arrays in a body or event, and of parts in the message decoded from it.
 
-An item is a JSON object or array. A decoded item can take hundreds of times the memory of its JSON text.
+A decoded object or array can take hundreds of times the memory of its JSON text.
 """
-_Places = Mapping[str, Any]
-_ALL_COUNT: Final[_Places] = {}
-_MESSAGE: Final[_Places] = {"content": {"logprobs": None}}
-_UNCOUNTED: Final[_Places] = {
+_FieldPlaces = Mapping[str, Any]
+_COUNT_ALL: Final[_FieldPlaces] = {}
+_MESSAGE_ITEM: Final[_FieldPlaces] = {"content": {"logprobs": None}}
+_UNCOUNTED: Final[_FieldPlaces] = {
     "tools": None,
     "logprobs": None,
     "prompt_logprobs": None,
     "choices": {"logprobs": None},
     "candidates": {"logprobsResult": None},
-    "item": _MESSAGE,
-    "output": _MESSAGE,
-    "response": {"tools": None, "output": _MESSAGE},
+    "item": _MESSAGE_ITEM,
+    "output": _MESSAGE_ITEM,
+    "response": {"tools": None, "output": _MESSAGE_ITEM},
 }
-"""The places (None) of fields that no codec reads: values for each token, and schemas of tools, which OpenAI repeats.
+"""The places (None) of fields whose items don't count, because no codec reads them.
 
-A field of the same name anywhere else may be kept, so it counts. An item of the Responses API other than a message is
-kept whole.
+These fields hold the log probabilities of tokens, and the tool schemas that OpenAI repeats in its answer. In any other
+place, a field of the same name counts, because it may be retained. So does everything in an item of the Responses API
+that isn't a message.
 """
 
 FAIL_FAST: Final[Any] = Field(fail_fast=True)
-"""Stops at the first element that is wrong: otherwise, an array of wrong elements becomes as many errors."""
+"""Stops validation at the first invalid element; otherwise pydantic builds one error for each element."""
 
 
 class Wire(BaseModel):
-    """A part of a body, as far as we read it; everything else in it is ignored."""
+    """A JSON object in a provider's answer. Declares the fields that this package reads and ignores all others."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
 
 class Body(Wire):
-    """A whole body, or an event of a stream.
+    """A whole body, or one event of a stream.
 
-    A non-empty `error` means that there is no answer, whatever the HTTP status and the other fields say.
+    A non-empty `error` means that there is no answer, regardless of the HTTP status and the other fields.
     """
 
     error: Any = None
 
 
-class Unreadable(ValueError):
-    """What a provider sent cannot be read; the text gives the reason and quotes nothing."""
+class UnreadableValue(ValueError):
+    """A value in an answer cannot be decoded; the message gives the reason and quotes nothing."""
 
 
-def understood(decode: Callable[[D], R], data: D, provider: str) -> R:
-    """Return what `decode` returns for `data`; raises `InvalidResponse` if a message type rejects a value in it.
-
-    The `body` of an error is `data`.
-    """
+def decode_answer(decode: Callable[[D], R], data: D, provider: str) -> R:
+    """Return `decode(data)`; raises `InvalidResponse`, with `data` as its `body`, if `decode` fails."""
     try:
         return decode(data)
     except InvalidResponse as error:
         error.body = data
         raise
     except ValidationError as error:
-        problem = _problem(error)
-    except Unreadable as error:
+        problem = _describe(error)
+    except UnreadableValue as error:
         problem = str(error)
     except (ValueError, RecursionError) as error:
         problem = type(error).__name__
     raise InvalidResponse(f"the answer cannot be understood: {problem}", provider=provider, body=data)
 
 
-def read(kind: type[W], body: str | bytes, what: str, provider: str, *, count_items: bool = True) -> W:
-    """Return `body` as `kind`.
+def parse_body(kind: type[W], body: str | bytes, what: str, provider: str, *, count_items: bool = True) -> W:
+    """Parse `body` into a `kind`.
 
     Args:
-        kind: what to return.
+        kind: the class to return an instance of.
         body: JSON text.
-        what: names the body in errors.
-        provider: for errors.
-        count_items: refuse more than `MOST_ITEMS` items; False for vectors.
+        what: the description of the body in error messages, such as "the answer".
+        provider: the provider's name, for error messages.
+        count_items: whether to refuse more than `MOST_ITEMS` objects and arrays; False for embedding vectors.
 
     Raises:
-        InvalidResponse: says what is wrong and where, and quotes nothing.
+        InvalidResponse: if the JSON is invalid, a field is wrong, or the body is an error object. The message names
+            the field and quotes nothing.
     """
     if len(body) > MOST_ITEMS and count_items and _has_too_many_items(body):
         raise InvalidResponse(f"{what} has more than {MOST_ITEMS} items", provider=provider)
     try:
         found = kind.model_validate_json(body)
     except ValidationError as error:
-        problem = _problem(error)
+        problem = _describe(error)
     else:
         if not found.error:
             return found
-        raise InvalidResponse(f"{what} is an error object", provider=provider, code=code_of(found.error))
+        raise InvalidResponse(f"{what} is an error object", provider=provider, code=error_code(found.error))
     raise InvalidResponse(f"{what} cannot be understood: {problem}", provider=provider)
 
 
-class Characters:
-    """Mends characters that were cut in half, as servers in JavaScript do that cut a text by its length.
+class SurrogateRepair:
+    r"""Rejoins surrogate pairs that a server split between two strings.
 
-    JSON may write a character beyond U+FFFF as two escapes (RFC 8259, 7), and no parser takes one without the other. So
-    a half at the end of a text waits for one at the beginning of another, in the next event.
+    JSON can write a character beyond U+FFFF as a pair of `\u` escapes (RFC 8259, section 7), and parsers reject half
+    a pair. Servers written in JavaScript split pairs if they cut a text by its length. So a first half at the end of a
+    string is held back until a second half starts a string in the next event.
     """
 
     def __init__(self) -> None:
         self._half = ""
 
-    def whole(self, data: str) -> str:
-        """Return JSON text without half characters: they are joined, or left out where the other half is not there."""
-        if "\\" not in data or ("\\ud" not in data and "\\uD" not in data):  # the first is by far the fastest to see
+    def repair(self, data: str) -> str:
+        """Return JSON text without half pairs: halves are joined, and a half without its counterpart is removed."""
+        if "\\" not in data or ("\\ud" not in data and "\\uD" not in data):  # the first check is by far the fastest
             return data
         half, self._half = self._half, ""
         return _ESCAPE.sub(lambda escape: self._mended(escape, half), data)
@@ -151,20 +151,20 @@ _ESCAPE = re.compile(
     | \\.""",
     re.VERBOSE | re.DOTALL,
 )
-"""Escapes in JSON text: both halves of a character, one at the end of a string, one at its beginning, any other."""
+"""Escapes in JSON text: a pair, a first half at the end of a string, a second half at the start of one, any other."""
 
 
-def whole_characters(body: bytes) -> bytes:
-    """Return a whole body in JSON without half characters."""
+def repair_surrogates(body: bytes) -> bytes:
+    """Return a whole JSON body without half surrogate pairs."""
     if b"\\u" not in body:
         return body
-    return Characters().whole(body.decode("latin-1")).encode("latin-1")  # whatever it holds: escapes are ASCII
+    return SurrogateRepair().repair(body.decode("latin-1")).encode("latin-1")  # latin-1 keeps all bytes
 
 
-def code_of(error: object) -> object:
-    """Return the short code of an error object, whichever provider's: `status` (Google), `code` or `type`.
+def error_code(error: object) -> object:
+    """Return the short code in a provider's error object: its `status` (Google), `code`, `type` or `error_type`.
 
-    A name counts before a number: many servers repeat the HTTP status as the code.
+    A name is preferred to a number, because many servers repeat the HTTP status as the code.
     """
     if not isinstance(error, Mapping):
         return None
@@ -172,53 +172,53 @@ def code_of(error: object) -> object:
     return next((code for code in codes if not str(code).isdigit()), codes[0] if codes else None)
 
 
-def as_chunks(
-    said: Sequence[Said],
+def build_chunks(
+    contents: Sequence[ChunkContent],
     calls: tuple[ToolCallDelta, ...] = (),
     usage: Usage | None = None,
     finish_reason: str | None = None,
     id: str | None = None,
     model: str | None = None,
 ) -> list[ChatChunk]:
-    """Return the chunks of an event, one for each thing it says; the last holds whatever else it tells."""
-    *before, (text, reasoning, parts) = said or (_NOTHING,)
+    """Return the chunks of one event: one for each content, of which the last also gets all other values."""
+    *before, (text, reasoning, parts) = contents or (_NO_CONTENT,)
     chunks = [ChatChunk(text, reasoning, (), parts) for text, reasoning, parts in before]
     chunks.append(ChatChunk(text, reasoning, calls, parts, usage, finish_reason, id, model))
     return chunks
 
 
-def written(value: object) -> str:
+def to_json(value: object) -> str:
     """Return a decoded JSON value as JSON text."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def as_it_came(value: object) -> str:
-    """Return a decoded JSON value as JSON text that can be sent back; raises `Unreadable` for a value that cannot."""
+def to_sendable_json(value: object) -> str:
+    """Return a decoded JSON value as JSON text to send back; raises `UnreadableValue` if JSON cannot express it."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         pass
-    raise Unreadable("a part that goes back unread has a number that is not finite or too long")
+    raise UnreadableValue("an opaque part contains a number that is not finite or has too many digits")
 
 
 def _has_too_many_items(body: str | bytes) -> bool:
-    """Return whether `body` has more than `MOST_ITEMS` items."""
+    """Return whether `body` has more than `MOST_ITEMS` objects and arrays, apart from those in `_UNCOUNTED`."""
     text = body if isinstance(body, bytes) else body.encode("utf-8", "replace")
-    if text.count(b"{") + text.count(b"[") <= MOST_ITEMS:  # there cannot be as many
+    if text.count(b"{") + text.count(b"[") <= MOST_ITEMS:  # cheap upper bound
         return False
     try:
-        unseen: list[tuple[Any, _Places]] = [(from_json(text), _UNCOUNTED)]
+        unseen: list[tuple[Any, _FieldPlaces]] = [(from_json(text), _UNCOUNTED)]
     except ValueError:
-        return False  # what is wrong is found when the body is read
+        return False  # invalid JSON is reported when the body is parsed
     items = 0
     while unseen:
         value, uncounted = unseen.pop()
         is_object = isinstance(value, dict)
-        if uncounted is _MESSAGE and is_object and value.get("type") != "message":
-            uncounted = _ALL_COUNT
+        if uncounted is _MESSAGE_ITEM and is_object and value.get("type") != "message":
+            uncounted = _COUNT_ALL
         for name, each in value.items() if is_object else zip(repeat(None), value, strict=False):
             if isinstance(each, dict | list):
-                inside = uncounted if name is None else uncounted.get(name, _ALL_COUNT)
+                inside = uncounted if name is None else uncounted.get(name, _COUNT_ALL)
                 if inside is not None:
                     items += 1
                     if items > MOST_ITEMS:
@@ -227,7 +227,7 @@ def _has_too_many_items(body: str | bytes) -> bool:
     return False
 
 
-def _problem(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(place) for place in first["loc"])
     return f"{where}: {first['type']}" if where else str(first["type"])

@@ -27,7 +27,7 @@ from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.flow.attempt import Attempt
-from traced_tools.flow.flow import Flow, as_raised
+from traced_tools.flow.flow import Flow, unwrap_stop_iteration
 from traced_tools.flow.steps import Pause
 from traced_tools.observe.call_events import CallWatch
 from traced_tools.observe.content import may_capture
@@ -419,7 +419,7 @@ class ToolExecution:
                 ran = await self._run_once(tool, bound.value, context, scope)
                 failure = ran.failure
         except Exception as error:
-            failure = as_raised(error)
+            failure = unwrap_stop_iteration(error)
         except BaseException:
             self.cancel()
             raise

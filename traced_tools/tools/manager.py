@@ -29,7 +29,7 @@ from traced_tools.core.tool_naming import wire_name
 from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.flow import Flow, acall, call
-from traced_tools.flow.steps import Batch, perform
+from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.flow.workers import Using, WorkerPool
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.dispatch import Watchers
@@ -64,7 +64,7 @@ class Answer(Protocol):
         """What the model said."""
 
 
-class ExecuteTools(Batch[ToolResult]):
+class ExecuteTools(ParallelFlows[ToolResult]):
     """Run the tools of one answer side by side; the flow gets their results in call order.
 
     Attributes:
@@ -203,7 +203,7 @@ class ExecuteTools(Batch[ToolResult]):
             most_characters=self._most_characters,
         )
 
-    def left_out(self, place: int) -> None:
+    def on_flow_skipped(self, place: int) -> None:
         """Have a call that nobody came to leave a span all the same."""
         self._under_way[place].leave_out()
 

@@ -19,7 +19,7 @@ from traced_tools.models import (
     OpenAIEmbeddingModel,
     OpenAIResponsesModel,
 )
-from traced_tools.models.http.options import RetryPolicy
+from traced_tools.models.http.retries import RetryPolicy
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from traced_tools import (
     ModelTimeout,
     RateLimited,
 )
-from traced_tools.models.http.options import RetryPolicy
+from traced_tools.models.http.retries import RetryPolicy
 
 FINE = {"match": {}, "response": {"content": "fine"}}
 

@@ -1,4 +1,4 @@
-"""The answers of the Messages API: whole ones, streams and refusals, and loops over them."""
+"""Answers of the Messages API: whole, streamed, and errors, and loops over them."""
 
 from __future__ import annotations
 
@@ -142,33 +142,33 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("blocks", "parts"), BLOCKS)
-def test_whole_or_streamed_an_answer_is_the_same_message(blocks: list[Any], parts: tuple[Any, ...]) -> None:
+def test_an_answer_decodes_to_the_same_message_whole_and_streamed(blocks: list[Any], parts: tuple[Any, ...]) -> None:
     whole = decoded(*blocks, usage={"output_tokens": 3})
     assert whole.message.parts == parts
     assert (whole.id, whole.model, whole.finish_reason) == ("msg_1", "m-1", "stop")
     assert folded(*streamed(*blocks, output_tokens=3)) == whole
 
 
-def test_a_block_that_is_whole_when_it_begins_is_taken_as_it_is() -> None:
+def test_a_block_that_is_complete_at_its_start_is_decoded_unchanged() -> None:
     blocks = [text("a"), THOUGHT, CALL, SEARCH]
     events = [event for index, block in enumerate(blocks) for event in (begun(block, index), ended(index))]
     assert folded(START, *events, *closing()) == decoded(*blocks)
 
 
-def test_calls_whose_pieces_alternate_stay_apart() -> None:
+def test_calls_with_interleaved_pieces_are_kept_separate() -> None:
     calls = [begun({**CALL, "id": each, "input": {}}, index) for index, each in enumerate(("a", "b"))]
     grown = [delta(index, type="input_json_delta", partial_json=each) for each in ('{"n"', ": 1}") for index in (0, 1)]
     response = folded(START, *calls, *grown, ended(0), ended(1), *closing("tool_use"))
     assert response.tool_calls == (ToolCall("weather", '{"n": 1}', "a"), ToolCall("weather", '{"n": 1}', "b"))
 
 
-def test_the_input_of_a_block_of_the_providers_that_is_cut_off_is_left_out() -> None:
+def test_the_truncated_input_of_an_opaque_block_is_omitted() -> None:
     cut = delta(type="input_json_delta", partial_json='{"query": "Os')
     response = folded(START, begun({**SEARCH, "input": {}}), cut, ended(), *closing("max_tokens"))
     assert response.message.parts == (ProviderPart(json.dumps({**SEARCH, "input": {}})),)
 
 
-def test_events_and_deltas_that_are_not_known_are_ignored() -> None:
+def test_unknown_events_and_deltas_are_ignored() -> None:
     events = [
         {"type": "notice", "message": "soon", "index": "none", "delta": []},
         {"type": "ping"},
@@ -180,7 +180,7 @@ def test_events_and_deltas_that_are_not_known_are_ignored() -> None:
     assert folded(START, *events, *closing()).message.parts == (TextPart("a"),)
 
 
-def test_what_says_nothing_is_no_chunk() -> None:
+def test_an_event_without_content_yields_no_chunk() -> None:
     decoder = CODEC.decoder()
     silent = [{"type": "ping"}, begun(text("")), delta(type="text_delta", text=""), ended()]
     assert [list(decoder.chunks(json.dumps(event))) for event in silent] == [[], [], [], []]
@@ -224,7 +224,7 @@ def test_later_counts_of_a_stream_replace_earlier_ones() -> None:
     assert folded(first, *closing(**last)).usage == Usage(input_tokens=1591, output_tokens=175)
 
 
-def test_usage_that_nobody_gives_is_none() -> None:
+def test_usage_that_is_not_reported_is_none() -> None:
     assert decoded(text("a")).usage is folded(*streamed(text("a"))).usage is None
 
 
@@ -243,7 +243,7 @@ def test_usage_that_nobody_gives_is_none() -> None:
         (json.dumps({"type": "error", "error": {"type": "api_error", "message": SECRET}}), "error object .*api_error"),
     ],
 )
-def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
+def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -259,14 +259,14 @@ OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": 
         ([begun(text(""))], "ended before the answer did"),
         ([begun(text("")), delta(text=SECRET), ended(), closing()[0]], "ended before the answer did"),
         ([begun(text(SECRET)), STOP], "ended before the answer did"),
-        ([delta(text=SECRET)], "belongs to no block"),
-        ([begun(text("")), ended(), ended()], "belongs to no block"),
+        ([delta(text=SECRET)], "refers to a block that is not open"),
+        ([begun(text("")), ended(), ended()], "refers to a block that is not open"),
         ([begun(text("")), delta(text=[SECRET])], "delta.text"),
         ([begun(text("a")), OVERLOADED], "error object .*overloaded_error"),
         ([], "ended before the answer did"),
     ],
 )
-def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
+def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         folded(START, *events)
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -282,7 +282,7 @@ JSON = st.recursive(
 
 
 @given(JSON, JSON)
-def test_whatever_a_server_sends_only_model_errors_come_out(body: Any, block: Any) -> None:
+def test_any_server_answer_raises_only_model_errors(body: Any, block: Any) -> None:
     events = [{"type": "content_block_start", "index": 0, "content_block": block}, delta(text="a"), ended(), body]
     for attempt in (lambda: CODEC.decode(json.dumps(body).encode()), lambda: folded(body), lambda: folded(*events)):
         try:
@@ -295,7 +295,7 @@ def test_whatever_a_server_sends_only_model_errors_come_out(body: Any, block: An
     ("status", "kind", "error_class", "retryable"),
     [(529, "overloaded_error", ModelError, True), (429, "rate_limit_error", RateLimited, True)],
 )
-def test_a_refusal_tells_its_code_and_request_id_and_no_more(
+def test_an_error_answer_exposes_only_its_code_and_request_id(
     status: int, kind: str, error_class: type[ModelError], retryable: bool
 ) -> None:
     body = {"type": "error", "error": {"type": kind, "message": SECRET}, "request_id": "req_1"}
@@ -323,7 +323,7 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def test_a_loop_sends_thoughts_and_calls_back_and_the_result_after_them(mode: str) -> None:
+def test_a_loop_sends_reasoning_and_calls_back_followed_by_the_results(mode: str) -> None:
     blocks = [THOUGHT, text("Let me see."), CALL]
     with ReplayServer([reply(mode, *blocks, reason="tool_use"), reply(mode, text("It is sunny."))]) as server:
         model = model_at(server.url)
@@ -358,7 +358,7 @@ def test_a_run_at_its_limit_concludes_although_tools_were_called(mode: str) -> N
     assert (last["tools"][0]["name"], last["tool_choice"]) == ("weather", {"type": "none"})
 
 
-def test_a_request_goes_to_messages_with_key_version_and_further_headers() -> None:
+def test_a_request_is_posted_to_messages_with_key_version_and_extra_headers() -> None:
     with ReplayServer([Reply.json(answer(text("a")))]) as server:
         with model_at(f"{server.url}/", api_key=SECRET, headers={"anthropic-beta": "compact-2026-01-12"}) as model:
             model.call(recorded.REQUEST)

@@ -1,4 +1,4 @@
-"""The recorded traffic of Anthropic's API goes through the model, and whole recorded loops through the client."""
+"""Recorded traffic of Anthropic's API runs through the model, and whole recorded loops through the client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ask(exchange: Exchange) -> ChatResponse:
 
 
 @pytest.mark.parametrize("case", wire_cases("anthropic--json", "anthropic--sse"))
-def test_every_recorded_exchange_decodes_to_the_calls_it_holds(case: str) -> None:
+def test_every_recorded_exchange_decodes_to_its_calls(case: str) -> None:
     for exchange in exchanges(case):
         response = ask(exchange)
         recorded.check_answer(response, exchange)
@@ -61,7 +61,7 @@ def test_every_recorded_exchange_decodes_to_the_calls_it_holds(case: str) -> Non
 
 
 @pytest.mark.parametrize("case", wire_cases("anthropic--err"))
-def test_a_recorded_refusal_is_an_invalid_request_with_its_code_and_request_id(case: str) -> None:
+def test_a_recorded_error_answer_raises_invalid_request_with_its_code_and_request_id(case: str) -> None:
     for exchange in exchanges(case):
         with pytest.raises(InvalidRequest) as caught:
             ask(exchange)
@@ -71,7 +71,7 @@ def test_a_recorded_refusal_is_an_invalid_request_with_its_code_and_request_id(c
 
 
 @pytest.mark.parametrize("case", wire_cases("anthropic--json-one-think", "anthropic--sse-none-think"))
-def test_thoughts_come_with_the_seal_that_takes_them_back(case: str) -> None:
+def test_reasoning_is_decoded_with_its_signature(case: str) -> None:
     message = ask(exchanges(case)[0]).message
     thought, said, *_ = message.parts
     assert isinstance(thought, ReasoningPart) and thought.text and isinstance(said, TextPart)
@@ -82,7 +82,7 @@ def test_thoughts_come_with_the_seal_that_takes_them_back(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", wire_cases("anthropic--sse-one--00"))
-def test_a_search_that_the_provider_ran_stands_in_its_place_with_its_input(case: str) -> None:
+def test_a_provider_search_keeps_its_position_and_input(case: str) -> None:
     message = ask(exchanges(case)[0]).message
     assert [type(part) for part in message.parts] == [TextPart, ProviderPart, ProviderPart, TextPart, ToolCall]
     searched = message.parts[1]
@@ -91,7 +91,7 @@ def test_a_search_that_the_provider_ran_stands_in_its_place_with_its_input(case:
 
 
 @pytest.mark.parametrize("case", wire_cases("anthropic--sse-one--00"))
-def test_the_last_count_of_a_stream_counts(case: str) -> None:
+def test_the_last_usage_of_a_stream_counts(case: str) -> None:
     usage = ask(exchanges(case)[0]).usage
     assert usage is not None and (usage.input_tokens, usage.output_tokens) == (1591, 175)
 
@@ -171,7 +171,7 @@ def _tool(tool: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("colour", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", wire_cases("anthropic--json", "anthropic--sse-one", "anthropic--sse-par"))
-def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: str, colour: str) -> None:
+def test_a_recorded_loop_runs_through_the_client_and_sends_the_recorded_requests(case: str, colour: str) -> None:
     for loop in recorded.loops(exchanges(case), is_first):
         mode = recorded.mode_of(loop, colour)
         closing = Reply.sse(CLOSING_STREAM) if loop[0].streamed else CLOSING

@@ -1,4 +1,4 @@
-"""What the Messages API is sent: turns of blocks, options, tools."""
+"""Requests to the Messages API: turns of blocks, options, tools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def result(call_id: str = "c1", content: str = "sunny", **fields: Any) -> ToolRe
     return ToolResultPart(call_id=call_id, name="weather", content=content, **fields)
 
 
-def test_each_message_becomes_blocks_of_a_turn_and_instructions_stand_beside_them() -> None:
+def test_each_message_becomes_blocks_of_a_turn_and_system_messages_a_separate_field() -> None:
     body = encoded(
         SystemMessage("be brief"),
         UserMessage("hi"),
@@ -68,7 +68,7 @@ def test_each_message_becomes_blocks_of_a_turn_and_instructions_stand_beside_the
     ]
 
 
-def test_messages_of_one_role_are_one_turn_that_begins_with_the_results() -> None:
+def test_messages_of_one_role_are_joined_in_one_turn_with_results_first() -> None:
     called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
     said = turns(
         UserMessage("a"),
@@ -100,13 +100,13 @@ def test_blank_texts_are_not_sent_because_the_api_refuses_them() -> None:
         (result(content="", is_error=True), {"content": [text("the tool failed")], "is_error": True}),
     ],
 )
-def test_a_result_says_whether_it_failed_and_may_be_empty(part: ToolResultPart, block: dict[str, Any]) -> None:
+def test_a_result_has_an_error_flag_and_may_be_empty(part: ToolResultPart, block: dict[str, Any]) -> None:
     called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1")])
     (sent,) = turns(called, ToolMessage([part]))[1]["content"]
     assert sent == {"type": "tool_result", "tool_use_id": "c1", **block}
 
 
-def test_images_are_sent_by_address_or_as_data_in_results_too() -> None:
+def test_images_are_sent_as_url_or_data_also_in_results() -> None:
     images = (ImagePart(url="https://example.org/a.png"), ImagePart(data=b"\x01", media_type="image/gif"))
     sent = [
         {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
@@ -118,7 +118,7 @@ def test_images_are_sent_by_address_or_as_data_in_results_too() -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"city": ', "[1]", '"Oslo"', '{"a": 1e999}', r'{"a": "\ud800"}', "[" * 10_000])
-def test_arguments_that_are_no_object_stand_in_one_so_that_the_model_sees_them(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_wrapped_in_one(arguments: str) -> None:
     (block,) = turns(AssistantMessage(tool_calls=[ToolCall("weather", arguments, "c1")]))[0]["content"]
     assert block["input"] == {"invalid_arguments": arguments}
 
@@ -128,13 +128,13 @@ def test_a_call_without_arguments_has_an_empty_object() -> None:
     assert block["input"] == {}
 
 
-def test_ids_of_other_providers_are_sent_in_letters_that_are_accepted() -> None:
+def test_call_ids_of_other_providers_are_sent_with_accepted_characters_only() -> None:
     call_id = "functions.weather:0|fc_1"
     said = turns(AssistantMessage(tool_calls=[ToolCall("weather", "{}", call_id)]), ToolMessage([result(call_id)]))
     assert said[0]["content"][0]["id"] == said[1]["content"][0]["tool_use_id"] == "functions_weather_0_fc_1"
 
 
-def test_an_id_that_another_provider_gave_in_each_answer_is_sent_once_for_each_call() -> None:
+def test_a_call_id_that_another_provider_repeats_is_made_unique_per_call() -> None:
     def batch(*call_ids: str) -> list[Any]:
         calls = [ToolCall("weather", "{}", each) for each in call_ids]
         return [AssistantMessage(tool_calls=calls), ToolMessage([result(each) for each in call_ids])]
@@ -146,7 +146,7 @@ def test_an_id_that_another_provider_gave_in_each_answer_is_sent_once_for_each_c
     assert asked == answered == ["0", "a_b", "a_b_2", "0_2", "0_2_2", "0_3", "_"]
 
 
-def test_a_result_that_is_an_error_is_a_text_and_its_images_are_the_users() -> None:
+def test_an_error_result_has_only_text_and_its_images_follow_as_user_content() -> None:
     called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
     dot = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AQ=="}}
     failed = result("c1", is_error=True, images=(ImagePart(data=b"\x01"),))
@@ -170,18 +170,18 @@ SEALED = [
 
 
 @pytest.mark.parametrize("provider", [None, "anthropic"])
-def test_what_is_sealed_goes_back_as_it_came_and_where_it_stood(provider: str | None) -> None:
+def test_signed_parts_are_sent_back_unchanged_and_in_the_same_position(provider: str | None) -> None:
     silent = {"type": "thinking", "thinking": "", "signature": "sealed too"}
     said = turns(AssistantMessage(SEALED, provider=provider))[0]["content"]
     assert said == [THOUGHT, REDACTED, text("a"), SEARCH, silent, CALL]
 
 
-def test_what_another_provider_sealed_is_not_sent_nor_are_thoughts_without_a_seal() -> None:
+def test_parts_signed_by_another_provider_and_unsigned_reasoning_are_not_sent() -> None:
     assert turns(AssistantMessage(SEALED, provider="openai"))[0]["content"] == [text("a"), CALL]
     assert turns(AssistantMessage("a", reasoning="hm"))[0]["content"] == [text("a")]
 
 
-def test_options_that_are_set_are_sent_and_no_others() -> None:
+def test_only_options_that_are_set_are_sent() -> None:
     assert set(encoded(UserMessage("hi"))) == {"model", "max_tokens", "messages"}
     body = encoded(
         UserMessage("hi"),
@@ -205,7 +205,7 @@ def test_options_that_are_set_are_sent_and_no_others() -> None:
     }
 
 
-def test_a_seed_is_refused_because_there_is_none() -> None:
+def test_a_seed_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="anthropic has no option seed"):
         encoded(UserMessage("hi"), seed=0)
 
@@ -232,7 +232,7 @@ ONE = {"disable_parallel_tool_use": True}
         ("weather", False, {"type": "tool", "name": "weather", **ONE}),
     ],
 )
-def test_the_tool_choice_says_too_whether_calls_may_be_parallel(choice: Any, parallel: Any, sent: Any) -> None:
+def test_the_tool_choice_includes_whether_calls_may_be_parallel(choice: Any, parallel: Any, sent: Any) -> None:
     body = encoded(UserMessage("hi"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=parallel)
     schema = {"type": "object", "properties": {}}
     assert body["tools"] == [{"name": "weather", "description": "Get it.", "input_schema": schema}]
@@ -240,14 +240,14 @@ def test_the_tool_choice_says_too_whether_calls_may_be_parallel(choice: Any, par
     assert "tool_choice" not in encoded(UserMessage("hi"), tool_choice=choice, parallel_tool_calls=parallel)
 
 
-def test_tools_are_made_once_and_extra_adds_tools_that_the_provider_runs() -> None:
+def test_tools_are_encoded_once_and_extra_adds_provider_tools() -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
     first, second = (encoded(UserMessage("hi"), tools=(WEATHER,), extra={"tools": [search]})["tools"] for _ in range(2))
     assert first == second == [*encoded(UserMessage("hi"), tools=(WEATHER,))["tools"], search]
     assert first[0] is second[0]
 
 
-def test_tools_that_were_called_stay_known_and_forbidden_when_none_are_offered() -> None:
+def test_called_tools_are_declared_but_forbidden_if_no_tools_are_offered() -> None:
     called = AssistantMessage(tool_calls=[ToolCall("weather", "{}", "c1"), ToolCall("weather", "{}", "c2")])
     body = encoded(UserMessage("hi"), called, ToolMessage([result("c1"), result("c2")]), tool_choice="required")
     assert body["tools"] == [{"name": "weather", "input_schema": {"type": "object"}}]

@@ -1,4 +1,4 @@
-"""The dialect of JSON Schema in which Claude is told what an answer must fit."""
+"""The subset of JSON Schema that Anthropic's structured outputs accept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from traced_tools import ConfigurationError
-from traced_tools.models.anthropic.schema import closed
+from traced_tools.models.anthropic.schema import to_structured_output_schema
 
 
 class Line(BaseModel):
@@ -23,8 +23,8 @@ class Order(BaseModel):
     note: str | None = None
 
 
-def test_objects_are_closed_wherever_they_stand_and_what_is_optional_stays_so() -> None:
-    made = closed(Order.model_json_schema())
+def test_all_objects_disallow_additional_properties_and_optional_fields_stay_optional() -> None:
+    made = to_structured_output_schema(Order.model_json_schema())
     line = made["$defs"]["Line"]
     assert made["additionalProperties"] is line["additionalProperties"] is False
     assert (made["required"], line["required"]) == (["lines"], ["name", "price"])
@@ -32,8 +32,8 @@ def test_objects_are_closed_wherever_they_stand_and_what_is_optional_stays_so() 
     assert line["description"] == "A line of an order."
 
 
-def test_constraints_that_are_refused_are_told_in_the_description() -> None:
-    made = closed(Order.model_json_schema())
+def test_unsupported_constraints_are_written_into_the_description() -> None:
+    made = to_structured_output_schema(Order.model_json_schema())
     name, price = made["$defs"]["Line"]["properties"].values()
     assert name == {"type": "string", "title": "Name", "description": 'What it is. {"minLength": 1}'}
     assert price == {"type": "number", "title": "Price", "description": '{"exclusiveMinimum": 0}'}
@@ -51,18 +51,18 @@ def test_constraints_that_are_refused_are_told_in_the_description() -> None:
         ({"$schema": "https://json-schema.org/draft/2020-12/schema", "const": 1}, {"const": 1}),
     ],
 )
-def test_what_is_accepted_is_kept(schema: dict[str, Any], made: dict[str, Any]) -> None:
-    assert closed(schema) == made
+def test_supported_keywords_are_kept(schema: dict[str, Any], made: dict[str, Any]) -> None:
+    assert to_structured_output_schema(schema) == made
 
 
 @pytest.mark.parametrize("free", [True, {"type": "integer"}])
-def test_free_keys_cannot_be_said(free: Any) -> None:
+def test_additional_properties_are_refused(free: Any) -> None:
     schema = {"type": "object", "properties": {"counts": {"type": "object", "additionalProperties": free}}}
-    with pytest.raises(ConfigurationError, match="free keys"):
-        closed(schema)
+    with pytest.raises(ConfigurationError, match="additional properties"):
+        to_structured_output_schema(schema)
 
 
 def test_a_schema_is_not_changed() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
-    closed(schema)
+    to_structured_output_schema(schema)
     assert schema == {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}

@@ -1,4 +1,4 @@
-"""What Gemini answers: parts and their seals, finish reasons, usage, and what is refused."""
+"""Answers of Gemini: parts and their signatures, finish reasons, usage, and errors."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_signed_part_is_not_joined_with_another() -> None:
     assert parts_of(*map(event, pieces), event(**END)) == expected
 
 
-def test_a_signed_thought_is_not_joined_with_another() -> None:
+def test_signed_reasoning_is_not_joined_with_other_reasoning() -> None:
     sealed = text("", "s2", thought=True)
     events = (
         event(text("a", thought=True)),
@@ -123,7 +123,7 @@ def test_a_signed_thought_is_not_joined_with_another() -> None:
     assert json.loads(seal.data) == sealed
 
 
-def test_a_part_with_nothing_in_it_but_a_signature_keeps_it() -> None:
+def test_a_part_that_has_only_a_signature_keeps_it() -> None:
     assert parts_of(event(text("a"), {"thoughtSignature": "s"}, {}, **END)) == (
         TextPart("a"),
         TextPart("", signature="s"),
@@ -135,7 +135,7 @@ def test_a_call_without_arguments_and_one_with_null_have_none() -> None:
     assert parts_of(event(*calls, **END)) == (ToolCall("now"), ToolCall("now", id="c2"))
 
 
-def test_an_image_is_one_and_keeps_its_seal() -> None:
+def test_an_image_keeps_its_signature() -> None:
     signed = {**IMAGE, "thoughtSignature": "s"}
     assert parts_of(event(IMAGE, signed, **END)) == (
         ImagePart(data=b"\x01", media_type="image/webp"),
@@ -144,13 +144,13 @@ def test_an_image_is_one_and_keeps_its_seal() -> None:
 
 
 @pytest.mark.parametrize("part", [CODE, OUTCOME, SOUND, SKETCH, {"toolCall": {"id": "t"}, "anything": [None, 1.5]}])
-def test_a_part_that_only_gemini_understands_is_kept_as_it_came(part: dict[str, Any]) -> None:
+def test_an_opaque_part_is_kept_unchanged(part: dict[str, Any]) -> None:
     (kept,) = parts_of(event(part, **END))
     assert isinstance(kept, ProviderPart)
     assert json.loads(kept.data) == part
 
 
-def test_of_several_candidates_the_first_is_read_wherever_it_stands() -> None:
+def test_only_the_candidate_with_index_0_is_read() -> None:
     second = {"content": {"parts": [text("no")]}, "index": 1, **END}
     events = [{"candidates": [second]}, {"candidates": [second, event(text("yes"), **END)["candidates"][0]]}]
     assert parts_of(*events) == (TextPart("yes"),)
@@ -174,7 +174,7 @@ def test_of_several_candidates_the_first_is_read_wherever_it_stands() -> None:
         ("A_REASON_OF_TOMORROW", "error"),
     ],
 )
-def test_a_finish_reason_is_told_in_our_terms(reason: str, expected: str) -> None:
+def test_finish_reasons_are_mapped(reason: str, expected: str) -> None:
     for answer in (event(text("x"), finishReason=reason), {"candidates": [{"finishReason": reason}]}):
         assert decoded(answer).finish_reason == folded(answer).finish_reason == expected
 
@@ -182,7 +182,7 @@ def test_a_finish_reason_is_told_in_our_terms(reason: str, expected: str) -> Non
 @pytest.mark.parametrize(
     ("reason", "expected"), [("STOP", "tool_call"), ("MAX_TOKENS", "length"), ("MALFORMED_FUNCTION_CALL", "error")]
 )
-def test_stopping_to_have_calls_run_is_told_from_stopping(reason: str, expected: str) -> None:
+def test_stopping_with_calls_is_the_finish_reason_tool_call(reason: str, expected: str) -> None:
     answer = (event(CALL), event(text(""), finishReason=reason))
     assert decoded(*answer).finish_reason == folded(*answer).finish_reason == expected
 
@@ -194,18 +194,18 @@ def test_a_prompt_that_is_blocked_is_an_answer_without_parts() -> None:
         assert response.usage == Usage(input_tokens=4)
 
 
-def test_usage_counts_thoughts_and_what_googles_own_tools_read() -> None:
+def test_usage_includes_reasoning_tokens_and_tokens_read_by_googles_tools() -> None:
     response = decoded({**event(text("x"), **END), "usageMetadata": COUNTS})
     assert response.usage == Usage(input_tokens=13, output_tokens=7, cache_read_tokens=4, reasoning_tokens=2)
     assert response.usage.total_tokens == COUNTS["totalTokenCount"]
 
 
-def test_usage_that_is_not_said_is_not_known() -> None:
+def test_missing_usage_is_none() -> None:
     assert decoded(event(text("x"), **END)).usage is None
     assert decoded({**event(text("x"), **END), "usageMetadata": {}}).usage == Usage()
 
 
-def test_of_a_streams_usage_the_last_counts() -> None:
+def test_the_last_usage_of_a_stream_counts() -> None:
     events = [{**event(text("x")), "usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": n}} for n in (1, 2)]
     assert folded(*events, event(**END)).usage == Usage(input_tokens=4, output_tokens=2)
 
@@ -230,7 +230,7 @@ def test_of_a_streams_usage_the_last_counts() -> None:
         (json.dumps([event(text("x")), {"error": {"message": SECRET, "code": 503}}]), "error object .*503"),
     ],
 )
-def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
+def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -248,7 +248,7 @@ def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(bod
         ([], "ended before the answer did"),
     ],
 )
-def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
+def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         folded(*events)
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -273,7 +273,7 @@ EXHAUSTED = refusal(429, "RESOURCE_EXHAUSTED", {"@type": "google.rpc.RetryInfo",
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_refusal_says_what_google_says_but_for_its_words(
+def test_an_error_answer_has_googles_code_but_not_its_message(
     body: Any, status: int, kind: type[ModelError], code: str, wait: float | None, streamed: bool
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -321,20 +321,20 @@ def pieces_of(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @relaxed
 @given(st.dictionaries(st.text("a.'\"\\[", max_size=3), VALUES, max_size=3))
-def test_arguments_in_pieces_are_the_arguments(arguments: dict[str, Any]) -> None:
+def test_arguments_that_arrive_in_pieces_are_assembled(arguments: dict[str, Any]) -> None:
     pieces = [call(piece) for piece in pieces_of(arguments, "$")]
     (found,) = parts_of(*map(event, [call(name="f", id="c1"), *pieces, call(more=False)]), event(**END))
     assert (found.name, found.id, json.loads(found.arguments)) == ("f", "c1", arguments)
 
 
-def test_two_calls_in_pieces_are_two_and_text_beside_them_stays() -> None:
+def test_two_calls_in_pieces_stay_separate_and_text_between_them_is_kept() -> None:
     first = [call(("$.a.b[0]", {"numberValue": 1}), name="f"), call(('$.a["b"][1]', {"boolValue": True}), more=False)]
     second = [call(name="g"), call(("$.c", {"nullValue": None})), call(more=False)]
     parts = parts_of(event(text("hm"), *first), *map(event, second), event(call(more=False)), event(**END))
     assert parts == (TextPart("hm"), ToolCall("f", {"a": {"b": [1, True]}}), ToolCall("g", {"c": None}))
 
 
-def test_pieces_of_a_text_that_do_not_say_whether_it_goes_on_are_joined() -> None:
+def test_pieces_of_a_text_without_will_continue_are_joined() -> None:
     pieces = [call(("$.a", {"stringValue": piece}), name="f") for piece in ("b", "c")]
     assert parts_of(*map(event, pieces), event(**END)) == (ToolCall("f", {"a": "bc"}),)
 
@@ -363,7 +363,7 @@ def test_a_call_that_comes_in_pieces_ends_with_the_answer_at_the_latest() -> Non
 
 
 @pytest.mark.parametrize("reason", ["MAX_TOKENS", "SAFETY"])
-def test_a_call_in_pieces_that_is_cut_off_is_no_call(reason: str) -> None:
+def test_a_call_in_pieces_that_is_cut_off_is_dropped(reason: str) -> None:
     begun = event(text("hm"), call(("$.a", {"stringValue": "b"}), name="f"))
     assert parts_of(begun, event(finishReason=reason)) == (TextPart("hm"),)
 
@@ -381,9 +381,9 @@ def test_a_call_in_pieces_that_is_cut_off_is_no_call(reason: str) -> None:
         [call(*(("$.a", {"stringValue": "x", "willContinue": more}) for more in (True, None, True)), name="f")],
     ],
 )
-def test_pieces_that_do_not_fit_together_are_an_invalid_response(pieces: list[Any]) -> None:
+def test_contradictory_pieces_raise_invalid_response(pieces: list[Any]) -> None:
     for attempt in (decoded, folded):
-        with pytest.raises(InvalidResponse, match="pieces of a call in the answer do not fit together") as caught:
+        with pytest.raises(InvalidResponse, match="pieces of a call in the answer contradict each other") as caught:
             attempt(*map(event, pieces), event(**END))
         assert caught.value.__context__ is None
 
@@ -403,7 +403,7 @@ PARTS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_s
 
 @relaxed
 @given(JSON | PARTS.map(lambda parts: event(*parts, **END)))
-def test_whatever_a_server_sends_is_a_model_error_or_can_be_sent_back(body: Any) -> None:
+def test_any_server_answer_raises_a_model_error_or_can_be_sent_back(body: Any) -> None:
     for attempt in (lambda: decoded(body), lambda: folded(body)):
         try:
             message = attempt().message
@@ -420,7 +420,7 @@ def model_at(url: str, **http: Any) -> GeminiChatModel:
     return GeminiChatModel("m", base_url=url, retries=0, **http)
 
 
-def test_a_loop_returns_results_by_name_and_order_and_each_seal(mode: str) -> None:
+def test_a_loop_returns_results_by_name_and_order_and_each_signature(mode: str) -> None:
     """Two calls of one name and without ids, the first one signed; the answer that follows is signed at its end."""
 
     def weather(city: str) -> str:

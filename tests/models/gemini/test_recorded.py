@@ -1,4 +1,4 @@
-"""The recorded traffic of Gemini goes through the model, and whole recorded loops through the client."""
+"""Recorded traffic of Gemini runs through the model, and whole recorded loops through the client."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def events_of(stream: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("case", wire_cases("gemini--json", "gemini--sse"))
-def test_every_recorded_exchange_decodes_to_the_calls_it_holds(case: str) -> None:
+def test_every_recorded_exchange_decodes_to_its_calls(case: str) -> None:
     for exchange in exchanges(case):
         response = ask(exchange)
         recorded.check_answer(response, exchange)
@@ -75,7 +75,7 @@ def test_every_recorded_token_is_counted(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", wire_cases("gemini--json", "gemini--sse"))
-def test_every_recorded_signature_is_kept_on_a_part_of_its_own(case: str) -> None:
+def test_every_recorded_signature_is_kept_on_a_separate_part(case: str) -> None:
     for exchange in exchanges(case):
         message = ask(exchange).message
         sealed = [part for part in message.parts if getattr(part, "signature", None)]
@@ -113,9 +113,9 @@ def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("case", wire_cases("gemini--err"))
-def test_a_recorded_refusal_is_an_invalid_request_with_its_code(case: str, streamed: bool) -> None:
+def test_a_recorded_error_answer_raises_invalid_request_with_its_code(case: str, streamed: bool) -> None:
     for exchange in exchanges(case):
-        with pytest.raises(InvalidRequest, match="are base_url and the model's name right") as caught:
+        with pytest.raises(InvalidRequest, match="check base_url and the model's name") as caught:
             recorded.ask(model_at, exchange.reply(), streamed=streamed)
         assert (caught.value.status_code, caught.value.code, caught.value.request_id) == (404, "NOT_FOUND", None)
         assert "this-model" not in str(caught.value) + repr(caught.value)
@@ -230,7 +230,7 @@ def is_made_up(field: str, value: Any) -> bool:
 
 @pytest.mark.parametrize("colour", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", wire_cases("gemini--json", "gemini--sse"))
-def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: str, colour: str) -> None:
+def test_a_recorded_loop_runs_through_the_client_and_sends_the_recorded_requests(case: str, colour: str) -> None:
     for loop in recorded.loops(exchanges(case), is_first):
         mode = recorded.mode_of(loop, colour)
         closing = Reply.sse([WORDS]) if loop[0].streamed else Reply.json(WORDS)
@@ -245,7 +245,7 @@ def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: s
 
 
 @pytest.mark.parametrize("case", wire_cases("gemini--json-par", "gemini--sse-par"))
-def test_parallel_calls_without_ids_get_ids_that_gemini_is_not_told(case: str) -> None:
+def test_generated_ids_of_parallel_calls_are_not_sent_to_gemini(case: str) -> None:
     called = exchanges(case)[0]
     assert b'"id"' not in called.body
     calls: tuple[ToolCall, ...] = ask(called).tool_calls

@@ -1,4 +1,4 @@
-"""What Gemini is sent: turns, tools, options, and where."""
+"""Requests to Gemini: turns, tools, options, address and key."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def responses(*results: ToolResultPart, calls: AssistantMessage) -> list[dict[st
 # Turns.
 
 
-def test_each_message_becomes_what_the_api_reads() -> None:
+def test_each_message_is_encoded_in_the_format_of_the_api() -> None:
     body = encoded(
         SystemMessage("be brief"),
         UserMessage("hi"),
@@ -105,7 +105,7 @@ def test_each_message_becomes_what_the_api_reads() -> None:
     }
 
 
-def test_each_signature_goes_back_in_the_part_it_came_with() -> None:
+def test_each_signature_is_sent_back_in_its_part() -> None:
     code = {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": "s6"}
     assert parts_of(
         answer(
@@ -132,7 +132,7 @@ def test_each_signature_goes_back_in_the_part_it_came_with() -> None:
     ]
 
 
-def test_what_another_provider_sealed_is_not_sent_and_its_first_call_says_that_it_is_not_signed() -> None:
+def test_parts_signed_by_another_provider_are_not_sent_and_its_first_call_gets_a_placeholder_signature() -> None:
     calls = answer(
         ReasoningPart("hm", signature="theirs"),
         ProviderPart("{}"),
@@ -153,7 +153,7 @@ def test_what_another_provider_sealed_is_not_sent_and_its_first_call_says_that_i
     assert ["id" in each for each in responses(result("their-1"), result("their-2"), calls=calls)] == [False, False]
 
 
-def test_an_answer_that_nobody_is_named_for_keeps_its_seals() -> None:
+def test_an_answer_without_a_provider_keeps_its_signatures() -> None:
     signed, not_signed = ToolCall("weather", signature="s1"), ToolCall("weather")
     call = {"name": "weather", "args": {}}
     assert parts_of(answer(ReasoningPart("hm", signature="s0"), signed, provider=None)) == [
@@ -163,7 +163,7 @@ def test_an_answer_that_nobody_is_named_for_keeps_its_seals() -> None:
     assert parts_of(answer(not_signed, provider=None)) == [{"functionCall": call, "thoughtSignature": NOT_SIGNED}]
 
 
-def test_a_turn_with_nothing_in_it_is_left_out() -> None:
+def test_an_empty_turn_is_omitted() -> None:
     said = turns(UserMessage("hi"), answer(), answer(TextPart("")), ToolMessage([]), UserMessage(), UserMessage("so?"))
     assert said == [("user", [{"text": "hi"}]), ("user", [{"text": "so?"}])]
 
@@ -171,7 +171,7 @@ def test_a_turn_with_nothing_in_it_is_left_out() -> None:
 # Results.
 
 
-def test_an_id_goes_back_only_if_gemini_gave_it() -> None:
+def test_a_call_id_is_sent_only_if_gemini_assigned_it() -> None:
     made_up = f"{MADE_UP_ID}1"
     calls = answer(ToolCall("weather", id="c1"), ToolCall("weather", id=made_up))
     assert [part["functionCall"].get("id") for part in parts_of(calls)] == ["c1", None]
@@ -194,17 +194,17 @@ def test_a_result_is_sent_as_text_whatever_the_text_looks_like(text: str) -> Non
     assert said["response"] == {"output": text}
 
 
-def test_a_result_that_is_an_error_says_so() -> None:
+def test_an_error_result_is_marked_as_one() -> None:
     (said,) = responses(result("c1", "no route", is_error=True), calls=answer(ToolCall("weather", id="c1")))
     assert said["response"] == {"error": "no route"}
 
 
-def test_arguments_that_are_no_object_are_sent_as_text_for_the_model_to_see() -> None:
+def test_arguments_that_are_not_an_object_are_sent_as_text_in_one() -> None:
     call = ToolCall("weather", '{"city": ', signature="s")
     assert parts_of(answer(call))[0]["functionCall"]["args"] == {"invalid_arguments": '{"city": '}
 
 
-def test_images_are_sent_as_bytes_or_by_address() -> None:
+def test_images_are_sent_as_bytes_or_url() -> None:
     typed = ImagePart(url="https://example.org/b", media_type="image/jpeg")
     parts = [TextPart("what is it?"), DOT, MAP, typed]
     ((_, sent),) = turns(UserMessage(parts))
@@ -222,7 +222,7 @@ def test_images_of_a_result_are_part_of_it() -> None:
     assert [each.get("parts") for each in said] == [[SENT_DOT, SENT_MAP], None]
 
 
-def test_images_of_results_follow_as_the_users_where_a_result_cannot_hold_any() -> None:
+def test_images_of_results_follow_as_user_content_for_models_that_refuse_them_in_results() -> None:
     calls = answer(ToolCall("weather", id="c1"), ToolCall("weather", id="c2"))
     batch = ToolMessage([result("c1", images=(DOT,)), result("c2", images=(MAP,))])
     (_, (_, results), after, last) = turns(calls, batch, UserMessage("nice"), codec=OLDER)
@@ -244,7 +244,7 @@ def test_a_conversation_is_sent_the_same_after_it_was_stored() -> None:
 # Tools and options.
 
 
-def test_a_tool_is_sent_without_references_which_gemini_takes_only_in_places() -> None:
+def test_the_schema_of_a_tool_is_sent_without_references() -> None:
     leaf = {"type": "object", "properties": {"name": {"type": "string"}}}
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -270,7 +270,7 @@ def test_a_tool_is_sent_without_references_which_gemini_takes_only_in_places() -
     assert first["functionDeclarations"][0] is second["functionDeclarations"][0]
 
 
-def test_a_schema_that_cannot_be_sent_is_an_error_that_says_whose_it_is() -> None:
+def test_an_unsupported_schema_raises_an_error_that_names_its_owner() -> None:
     schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}}}
     with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: "):
         encoded(UserMessage("hi"), tools=(ToolDefinition(name="plant", input_schema=schema),))
@@ -278,7 +278,7 @@ def test_a_schema_that_cannot_be_sent_is_an_error_that_says_whose_it_is() -> Non
         encoded(UserMessage("hi"), output_schema=schema)
 
 
-def test_options_that_are_set_are_sent_and_no_others() -> None:
+def test_only_options_that_are_set_are_sent() -> None:
     assert set(encoded(UserMessage("hi"))) == {"contents"}
     body = encoded(
         UserMessage("hi"),
@@ -316,11 +316,11 @@ def test_a_tool_choice_is_a_mode_of_calling(choice: str, sent: dict[str, Any]) -
     assert body["toolConfig"] == {"functionCallingConfig": sent}
 
 
-def test_without_tools_nothing_is_said_of_calling_them() -> None:
+def test_without_tools_no_tool_choice_is_sent() -> None:
     assert set(encoded(UserMessage("hi"), tool_choice="required", parallel_tool_calls=False)) == {"contents"}
 
 
-def test_an_option_that_gemini_does_not_have_is_refused_and_named() -> None:
+def test_an_unsupported_option_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match=r"gcp\.gemini .* parallel_tool_calls"):
         encoded(UserMessage("hi"), tools=(WEATHER,), parallel_tool_calls=False)
 
@@ -374,7 +374,7 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_the_environment_names_server_and_key_as_it_does_to_googles_own_clients(
+def test_server_and_key_come_from_the_same_variables_as_in_googles_clients(
     empty_environment: pytest.MonkeyPatch,
 ) -> None:
     body = {"candidates": [{"content": {"parts": [{"text": "ok"}]}, "finishReason": "STOP"}]}

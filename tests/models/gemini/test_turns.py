@@ -1,4 +1,4 @@
-"""Which turns Gemini is sent where a conversation does not go back and forth as it wants."""
+"""The turns sent to Gemini for conversations that don't alternate as it requires."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from tests.models.gemini.test_requests import DOT, NOT_SIGNED, SENT_DOT, answer,
 from traced_tools import SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
 
 
-def test_a_text_with_nothing_in_it_is_left_out_because_gemini_refuses_it() -> None:
+def test_an_empty_text_is_omitted_because_gemini_refuses_it() -> None:
     body = encoded(SystemMessage(""), UserMessage([TextPart(""), DOT]))
     assert body == {"contents": [{"role": "user", "parts": [SENT_DOT]}]}
 
 
-def test_answers_without_a_word_of_the_users_between_them_are_one_turn() -> None:
+def test_consecutive_answers_are_one_turn() -> None:
     said = turns(
         answer(TextPart("a")), SystemMessage("be kind"), UserMessage(""), answer(ToolCall("weather", signature="s"))
     )
@@ -20,12 +20,12 @@ def test_answers_without_a_word_of_the_users_between_them_are_one_turn() -> None
     ]
 
 
-def test_a_batch_whose_results_are_parted_by_instructions_is_one_turn() -> None:
+def test_results_separated_by_a_system_message_are_one_turn() -> None:
     calls = answer(ToolCall("weather", id="c1"), ToolCall("weather", id="c2"))
     said = turns(calls, ToolMessage([result("c1")]), SystemMessage("be kind"), ToolMessage([result("c2")]))
     assert [(role, len(parts)) for role, parts in said] == [("model", 2), ("user", 2)]
 
 
-def test_a_call_of_an_older_model_says_to_a_newer_one_that_it_is_not_signed() -> None:
+def test_an_unsigned_call_of_an_older_model_gets_a_placeholder_signature_for_a_newer_one() -> None:
     older = answer(TextPart("a", signature="s"), ToolCall("weather"), provider="gcp.gemini")
     assert parts_of(older)[1]["thoughtSignature"] == NOT_SIGNED

@@ -1,4 +1,4 @@
-"""Connections end with what they belong to: an event loop, a process, a stream."""
+"""Connections end with the event loop, process or stream they belong to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_connections_end_with_the_event_loop_they_belong_to() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_opens_connections_of_its_own() -> None:
+def test_a_forked_child_opens_its_own_connections() -> None:
     with ReplayServer(lambda request: Reply.json(FINE)) as server:
         model = OpenAIChatModel("m", base_url=server.url, retries=0, timeout=10)
         with model:
@@ -66,7 +66,7 @@ def test_a_redirect_is_an_error_with_a_hint_and_not_followed(stream: bool) -> No
     assert caught.value.status_code == 302
 
 
-def test_an_error_of_the_connection_holds_neither_request_nor_key() -> None:
+def test_a_connection_error_contains_neither_request_nor_key() -> None:
     with ReplayServer([]) as gone:
         url = gone.url
     with OpenAIChatModel("m", base_url=url, api_key="sk-secret", retries=0) as model:
@@ -77,7 +77,7 @@ def test_an_error_of_the_connection_holds_neither_request_nor_key() -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-\u00e9", "sk-\x00", "sk-a\nb"])
-def test_a_key_that_no_header_can_hold_is_refused_without_quoting_it(key: str) -> None:
+def test_a_key_with_invalid_characters_is_refused_without_quoting_it(key: str) -> None:
     with pytest.raises(ValueError, match="API key") as caught:
         OpenAIChatModel("m", api_key=key)
     assert key not in str(caught.value)

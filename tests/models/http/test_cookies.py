@@ -1,4 +1,4 @@
-"""Cookies: those that a provider sets are ignored, and those of a client that the caller passes stay the caller's."""
+"""Cookies set by a provider are ignored; cookies of the caller's client are not affected."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_cookie_of_an_answer_is_not_sent_back(mode: str) -> None:
 
 
 @each_mode
-def test_the_cookies_of_a_client_of_ones_own_are_sent_and_stay_as_they_are(mode: str) -> None:
+def test_the_cookies_of_a_custom_client_are_sent_and_not_changed(mode: str) -> None:
     body = FINE_STREAM if "stream" in mode else FINE
     http, client = own_client(mode)
     with ReplayServer([answer(body), answer(body)]) as server:
@@ -62,7 +62,7 @@ def test_the_cookies_of_a_client_of_ones_own_are_sent_and_stay_as_they_are(mode:
     assert dict(client.cookies) == {"mine": "1"}
 
 
-def test_a_client_of_ones_own_keeps_the_cookies_of_its_other_answers() -> None:
+def test_a_custom_client_accepts_cookies_of_its_other_requests() -> None:
     with ReplayServer([answer(FINE), b"HTTP/1.1 204 No Content\r\nSet-Cookie: b=1\r\n\r\n"]) as server:
         with httpx.Client() as client:
             ChatClient(OpenAIChatModel("m", base_url=server.url, client=client)).prompt("hi").call()
@@ -80,7 +80,7 @@ def test_a_cookie_of_embeddings_is_not_sent_back(embed: str) -> None:
     assert [request.headers.get("cookie") for request in server.requests] == [None] * 2
 
 
-def test_a_cookie_of_ones_own_that_no_header_can_hold_is_a_model_error() -> None:
+def test_a_custom_cookie_that_is_not_ascii_is_a_model_error() -> None:
     with httpx.Client() as client:
         client.cookies.set("mine", "\u00e9")
         model = OpenAIChatModel("m", base_url="http://127.0.0.1:9", client=client)

@@ -1,4 +1,4 @@
-"""A stream is cut into the events it holds, however it arrives, and ends where it must."""
+"""A stream is split into events, however it arrives, and ends where it must."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import relaxed
 from traced_tools import InvalidResponse, ModelTimeout
-from traced_tools.models.http.framing import Answer, Framing, JsonLines, ServerSentEvents
+from traced_tools.models.http.framing import Framing, JsonLines, ResponseBody, ServerSentEvents
 
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"
 LINES, EVENTS = JsonLines(), ServerSentEvents()
@@ -44,7 +44,7 @@ def cut_from(
     framing: Framing, pieces: Sequence[bytes], kind: str, colour: str = "blocking", deadline: float | None = None
 ) -> list[str]:
     """Return what `framing` cuts from a body that arrives in `pieces`."""
-    answer = Answer(httpx.Response(200, headers={"Content-Type": kind}, stream=Body(pieces)), deadline, "someone")
+    answer = ResponseBody(httpx.Response(200, headers={"Content-Type": kind}, stream=Body(pieces)), deadline, "someone")
     if colour == "blocking":
         return list(framing.events(answer))
 
@@ -81,18 +81,18 @@ def test_a_line_without_a_line_feed_is_the_last(colour: str) -> None:
 
 
 @each_colour
-def test_blank_lines_are_none(colour: str) -> None:
+def test_blank_lines_are_skipped(colour: str) -> None:
     assert cut_from(LINES, [b"\n\n  \n1\n\r\n", b"\r", b"\n2\n\t"], NDJSON, colour) == ["1", "2"]
     assert cut_from(LINES, [], NDJSON, colour) == []
 
 
-def test_what_unicode_takes_for_the_end_of_a_line_is_none_in_a_string() -> None:
+def test_unicode_line_separators_in_a_string_do_not_end_a_line() -> None:
     text = '"a\u2028b\u2029c\x85d\x0be\x1cf\rg"'
     assert cut_from(LINES, one_by_one(f"{text}\n1\n".encode()), NDJSON) == [text, "1"]
 
 
 @pytest.mark.parametrize("kind", [NDJSON, "application/json; charset=utf-8", "application/jsonl", "Application/JSON"])
-def test_lines_come_under_several_names(kind: str) -> None:
+def test_several_content_types_are_accepted_for_lines(kind: str) -> None:
     assert cut_from(LINES, [b"1\n"], kind) == ["1"]
 
 
@@ -104,7 +104,9 @@ PLACES = st.lists(st.integers(0, 2**16), max_size=30)
 
 @relaxed
 @given(values=st.lists(VALUES, max_size=6), ends=st.lists(st.sampled_from(["\n", "\r\n", "\n\n"])), places=PLACES)
-def test_lines_are_the_same_wherever_the_body_is_cut(values: list[object], ends: list[str], places: list[int]) -> None:
+def test_lines_do_not_depend_on_where_the_body_is_split(
+    values: list[object], ends: list[str], places: list[int]
+) -> None:
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
     body = "".join(text + (ends[place % len(ends)] if ends else "\n") for place, text in enumerate(texts)).encode()
     assert cut_from(LINES, split(body, places), NDJSON) == texts
@@ -115,25 +117,25 @@ def test_lines_are_the_same_wherever_the_body_is_cut(values: list[object], ends:
 
 @each_colour
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_the_data_of_each_event_is_given(colour: str, end: str) -> None:
+def test_the_data_of_each_event_is_yielded(colour: str, end: str) -> None:
     body = end.join(["event: delta", "data: one", "id: 7", "", "data:two", "data: lines", "", ""]).encode()
     for pieces in ([body], one_by_one(body)):
         assert cut_from(EVENTS, pieces, SSE, colour) == ["one", "two\nlines"]
 
 
 @each_colour
-def test_comments_and_events_without_data_are_none(colour: str) -> None:
+def test_comments_and_events_without_data_are_skipped(colour: str) -> None:
     body = b": keep-alive\n\nevent: ping\n\nid: 1\nretry: 10\n\ndata: one\n: in between\n\n:\n\ndata\n\nunknown: x\n\n"
     assert cut_from(EVENTS, one_by_one(body), SSE, colour) == ["one"]
 
 
 @each_colour
-def test_an_event_that_is_not_finished_is_none(colour: str) -> None:
+def test_an_unfinished_event_is_dropped(colour: str) -> None:
     assert cut_from(EVENTS, [b"data: one\n\ndata: tw"], SSE, colour) == ["one"]
     assert cut_from(EVENTS, [b"data: one\n\ndata: two\n"], SSE, colour) == ["one"]
 
 
-def test_what_unicode_takes_for_the_end_of_a_line_is_none_in_an_event() -> None:
+def test_unicode_line_separators_do_not_end_an_event() -> None:
     text = "a\u2028b\u2029c\x85d\x0be\x1cf"
     assert cut_from(EVENTS, one_by_one(f"data: {text}\n\n".encode()), SSE) == [text]
 
@@ -143,7 +145,7 @@ DATA = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_charact
 
 @relaxed
 @given(events=st.lists(DATA.filter(any), max_size=4), end=st.sampled_from(["\n", "\r\n", "\r"]), places=PLACES)
-def test_events_are_the_same_wherever_the_body_is_cut(events: list[list[str]], end: str, places: list[int]) -> None:
+def test_events_do_not_depend_on_where_the_body_is_split(events: list[list[str]], end: str, places: list[int]) -> None:
     lines = [line for event in events for line in (": comment", *(f"data: {each}" for each in event), "")]
     body = "".join(line + end for line in lines).encode()
     assert cut_from(EVENTS, split(body, places), SSE) == ["\n".join(event) for event in events]
@@ -169,17 +171,17 @@ def test_a_byte_order_mark_is_not_part_of_the_first_event(colour: str) -> None:
 @each_colour
 @pytest.mark.parametrize("kind", ["text/html", "text/plain; charset=utf-8", ""])
 @pytest.mark.parametrize("framing", [EVENTS, LINES])
-def test_another_kind_of_body_is_no_stream(framing: Framing, kind: str, colour: str) -> None:
+def test_a_body_of_another_content_type_is_refused(framing: Framing, kind: str, colour: str) -> None:
     with pytest.raises(SSEError):
         cut_from(framing, [b"<html>"], kind, colour)
 
 
 @each_colour
 @pytest.mark.parametrize(("framing", "kind"), FRAMINGS)
-def test_a_stream_that_never_stops_is_given_up(
+def test_a_stream_above_the_maximum_size_is_refused(
     framing: Framing, kind: str, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Answer.__init__, "__defaults__", (20,))
+    monkeypatch.setattr(ResponseBody.__init__, "__defaults__", (20,))
     body = b"data: one\n\n"
     assert cut_from(framing, [body[:10], body[10:], b"12345678\n"], kind, colour)
     with pytest.raises(InvalidResponse, match="larger than 20 bytes") as caught:
@@ -189,7 +191,7 @@ def test_a_stream_that_never_stops_is_given_up(
 
 @each_colour
 @pytest.mark.parametrize(("framing", "kind"), FRAMINGS)
-def test_a_piece_after_the_deadline_is_too_late(framing: Framing, kind: str, colour: str) -> None:
+def test_a_piece_after_the_deadline_raises_model_timeout(framing: Framing, kind: str, colour: str) -> None:
     pieces = [b"data: one\n\n"]
     assert cut_from(framing, pieces, kind, colour, deadline=time.monotonic() + 60)
     with pytest.raises(ModelTimeout, match="not complete in time"):
@@ -198,7 +200,7 @@ def test_a_piece_after_the_deadline_is_too_late(framing: Framing, kind: str, col
 
 
 @pytest.mark.parametrize(("framing", "kind"), FRAMINGS)
-def test_an_event_is_given_before_the_next_arrives(framing: Framing, kind: str) -> None:
+def test_an_event_is_yielded_before_the_next_arrives(framing: Framing, kind: str) -> None:
     asked: list[int] = []
 
     class Watched(Body):
@@ -207,7 +209,7 @@ def test_an_event_is_given_before_the_next_arrives(framing: Framing, kind: str) 
                 asked.append(place)
                 yield b"data: %d\n\n" % place
 
-    answer = Answer(httpx.Response(200, headers={"Content-Type": kind}, stream=Watched([])), None, "someone")
+    answer = ResponseBody(httpx.Response(200, headers={"Content-Type": kind}, stream=Watched([])), None, "someone")
     events = framing.events(answer)
     for place in range(3):
         assert next(events).endswith(str(place))

@@ -1,4 +1,4 @@
-"""Servers that mean no good: bodies that grow in memory, refusals that break off, redirects that ask for the key."""
+"""Hostile servers: bodies that expand in memory, error answers that break off, redirects that ask for the key."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ask(mode: str, url: str, kind: Any = OpenAIChatModel, **options: Any) -> str
 
 @each_mode
 @pytest.mark.parametrize(("way", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_a_compressed_answer_is_an_answer(mode: str, way: str, compress: Any) -> None:
+def test_a_compressed_answer_is_decoded(mode: str, way: str, compress: Any) -> None:
     with ReplayServer([reply(mode, compress(body(mode)), content_encoding=way)]) as server:
         assert ask(mode, server.url) == "fine"
     assert server.requests[0].headers["accept-encoding"] == "gzip, deflate"
@@ -60,7 +60,7 @@ def test_a_compressed_answer_is_an_answer(mode: str, way: str, compress: Any) ->
 
 @each_mode
 @pytest.mark.parametrize("ways", ["gzip, gzip", "br", "zstd", "gzip, ZSTD"])
-def test_an_answer_that_may_expand_without_limit_is_refused(mode: str, ways: str) -> None:
+def test_a_compression_with_unlimited_expansion_is_refused(mode: str, ways: str) -> None:
     twice = gzip.compress(gzip.compress(body(mode)))
     with ReplayServer([reply(mode, twice, content_encoding=ways)]) as server:
         with pytest.raises(InvalidResponse, match="compressed"):
@@ -68,8 +68,10 @@ def test_an_answer_that_may_expand_without_limit_is_refused(mode: str, ways: str
 
 
 @each_mode
-def test_what_decompresses_to_nothing_counts_as_well(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing.Answer.__init__, "__defaults__", (100_000,))
+def test_compressed_bytes_that_expand_to_nothing_count_toward_the_limit(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framing.ResponseBody.__init__, "__defaults__", (100_000,))
     ended = [gzip.compress(body(mode).removesuffix(b"data: [DONE]\n\n")), *[b"x" * 10_000] * 20]
     with ReplayServer([reply(mode, ended, content_encoding="gzip")]) as server:
         with pytest.raises(InvalidResponse, match="larger than 100000 bytes"):
@@ -77,7 +79,7 @@ def test_what_decompresses_to_nothing_counts_as_well(mode: str, monkeypatch: pyt
 
 
 @each_mode
-def test_an_answer_that_expands_far_is_refused(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_expands_too_much_is_refused(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framing, "MOST_EXPANDED", 100_000)
     small, large = body(mode) + b"\n" * 50_000, body(mode) + b"\n" * 1_000_000
     with ReplayServer([reply(mode, gzip.compress(each), content_encoding="gzip") for each in (small, large)]) as server:
@@ -87,7 +89,7 @@ def test_an_answer_that_expands_far_is_refused(mode: str, monkeypatch: pytest.Mo
 
 
 @each_mode
-def test_what_decompresses_to_nothing_is_in_time_or_too_late(mode: str) -> None:
+def test_the_deadline_applies_to_compressed_bytes_that_expand_to_nothing(mode: str) -> None:
     gzipped = zlib.compressobj(wbits=31)
     begun = gzipped.compress(b" ") + gzipped.flush(zlib.Z_SYNC_FLUSH)
     trickle = [begun, *[Delay(0.02), b"\0\0\0\xff\xff"] * 500]
@@ -109,7 +111,7 @@ def test_what_decompresses_to_nothing_is_in_time_or_too_late(mode: str) -> None:
         pytest.param({"body": b"junk", "headers": {"Content-Encoding": "br"}}, id="brotli"),
     ],
 )
-def test_a_refusal_is_known_by_its_status_when_its_body_is_broken(mode: str, broken: dict[str, Any]) -> None:
+def test_an_error_answer_with_a_broken_body_is_classified_by_its_status(mode: str, broken: dict[str, Any]) -> None:
     headers = {"Retry-After": "7", "x-request-id": "req-1", **broken.get("headers", {})}
     with ReplayServer([Reply(**{**broken, "headers": headers}, status=429)]) as server:
         with pytest.raises(RateLimited) as caught:
@@ -120,7 +122,7 @@ def test_a_refusal_is_known_by_its_status_when_its_body_is_broken(mode: str, bro
 
 
 @each_mode
-def test_a_refusal_is_known_by_its_status_when_its_body_never_ends(mode: str) -> None:
+def test_an_error_answer_with_an_endless_body_is_classified_by_its_status(mode: str) -> None:
     endless = Reply([b" "] * 500, 401, pause=0.02)
     with ReplayServer([endless]) as server, pytest.raises(AuthenticationError):
         ask(mode, server.url, timeout=Timeouts(total=0.2))
@@ -134,8 +136,8 @@ def test_a_reset_in_the_middle_of_an_answer_means_that_it_was_cut_short(mode: st
 
 
 @each_mode
-def test_what_is_no_http_is_called_so(mode: str) -> None:
-    with ReplayServer([b"\0\1\2 no status line\r\n\r\n"]) as server, pytest.raises(InvalidResponse, match="no HTTP"):
+def test_an_answer_that_is_not_http_is_reported_as_such(mode: str) -> None:
+    with ReplayServer([b"\0\1\2 no status line\r\n\r\n"]) as server, pytest.raises(InvalidResponse, match="valid HTTP"):
         ask(mode, server.url)
 
 
@@ -165,7 +167,7 @@ def test_a_garbled_answer_is_an_invalid_response(mode: str, what: str) -> None:
     ("module", "name"),
     [("h2.exceptions", "ProtocolError"), ("socksio.exceptions", "ProtocolError"), ("ssl", "SSLError")],
 )
-def test_an_error_that_httpx_lets_through_is_a_model_error(module: str, name: str) -> None:
+def test_an_error_that_httpx_does_not_wrap_is_a_model_error(module: str, name: str) -> None:
     raised = getattr(pytest.importorskip(module), name)
 
     def fail(request: httpx.Request) -> httpx.Response:
@@ -192,9 +194,9 @@ def test_a_client_that_follows_redirects_does_not_take_the_key_elsewhere(kind: A
 
 @each_mode
 @pytest.mark.parametrize("location", ["mailto:a", "http://xn--/", "http://[::1"])
-def test_a_redirect_to_what_is_no_address_is_an_invalid_response(mode: str, location: str) -> None:
+def test_a_redirect_to_an_invalid_address_is_an_invalid_response(mode: str, location: str) -> None:
     with ReplayServer([Reply(status=302, headers={"Location": location})]) as server:
-        with pytest.raises(InvalidResponse, match="address that the server redirects to") as caught:
+        with pytest.raises(InvalidResponse, match="address of the server's redirect") as caught:
             ask(mode, server.url)
     assert caught.value.__context__ is None
 
@@ -209,7 +211,7 @@ def test_a_password_in_the_address_is_sent_and_not_logged(mode: str, caplog: pyt
     assert "pass" not in caplog.text
 
 
-def test_loggers_that_write_keys_and_passwords_are_not_asked_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_loggers_that_log_keys_and_passwords_are_limited_to_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("hpack.hpack", "hpack.table", "httpcore.socks"):
         assert not logging.getLogger(name).isEnabledFor(logging.DEBUG)
@@ -222,14 +224,14 @@ def test_loggers_that_write_keys_and_passwords_are_not_asked_to(caplog: pytest.L
     "address",
     ["http://here:99999", f"http://{'a' * 64}.test", "http://a..test", "http://here/v1?", "http://here/v1#part"],
 )
-def test_an_address_that_no_request_can_be_sent_to_is_refused(address: str) -> None:
+def test_an_unusable_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="base_url"):
         OpenAIChatModel("m", base_url=address)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\nb", "\u00e9", 1])
-def test_a_header_that_cannot_have_such_a_name_is_refused(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="names"):
+def test_an_invalid_header_name_is_refused(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="invalid header name"):
         OpenAIChatModel("m", api_key=SECRET, headers={name: "value"})
 
 
@@ -238,7 +240,7 @@ def test_a_header_that_cannot_have_such_a_name_is_refused(name: Any) -> None:
     ("variable", "value"),
     [("HTTP_PROXY", f"http://{SECRET}:port"), ("NO_PROXY", "fe80::/10"), ("SSL_CERT_FILE", "/nowhere/ca.pem")],
 )
-def test_what_the_environment_says_and_cannot_be_used_is_named(
+def test_an_invalid_environment_variable_is_named(
     mode: str, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)

@@ -1,4 +1,4 @@
-"""HTTP/2 with a real server: TLS on loopback, the protocol negotiated."""
+"""HTTP/2 with a real server: TLS on loopback, with a negotiated protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model, many callers: connections for all of them, and each given back however a call ends."""
+"""One model with many callers: connections for all of them, each returned however a call ends."""
 
 from __future__ import annotations
 
@@ -81,18 +81,18 @@ class Watched(asyncio.SelectorEventLoop):
         return super().is_closed()
 
 
-def test_a_loop_may_come_while_another_thread_looks_for_those_that_are_closed() -> None:
+def test_an_event_loop_may_be_added_while_another_thread_removes_closed_ones() -> None:
     clients = Clients({})
     first, second, third = Watched(), asyncio.new_event_loop(), asyncio.new_event_loop()
 
     def third_comes() -> None:
-        thread = threading.Thread(target=lambda: third.run_until_complete(clients.of_loop()))
+        thread = threading.Thread(target=lambda: third.run_until_complete(clients.get_async()))
         thread.start()
         thread.join(PATIENCE)
 
-    first.run_until_complete(clients.of_loop())
+    first.run_until_complete(clients.get_async())
     first.happens = third_comes
-    theirs = [loop.run_until_complete(clients.of_loop()) for loop in (second, third)]
+    theirs = [loop.run_until_complete(clients.get_async()) for loop in (second, third)]
     for loop in (first, second, third):
         loop.run_until_complete(clients.aclose())
         loop.close()
@@ -133,7 +133,7 @@ async def ask_until_cancelled(model: OpenAIChatModel, mode: str, step: int) -> s
 
 
 @pytest.mark.parametrize("mode", ASYNC_MODES)
-def test_a_task_gives_its_connection_back_whenever_it_is_cancelled(mode: str) -> None:
+def test_a_task_returns_its_connection_whenever_it_is_cancelled(mode: str) -> None:
     async def cancel_at_each_step(url: str) -> int:
         async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1)) as client:
             model = OpenAIChatModel("m", base_url=url, async_client=client, timeout=Timeouts(connect=1), retries=0)

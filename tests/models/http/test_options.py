@@ -1,4 +1,4 @@
-"""How a provider is reached: time-outs, proxies, headers, and httpx clients of one's own."""
+"""Connection options: time-outs, proxies, headers, and custom httpx clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from traced_tools.models import (
     OpenAIChatModel,
     OpenAIResponsesModel,
 )
-from traced_tools.models.http.options import RetryPolicy, Timeouts
+from traced_tools.models.http.options import Timeouts
+from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.testing import Delay, Received, ReplayServer, Reply, capture_telemetry
 
 REQUEST = ChatRequest((UserMessage("hi"),))
@@ -47,7 +48,7 @@ def sent(request: Received, name: str) -> str | None:
 # Time-outs.
 
 
-def test_a_number_is_the_wait_for_a_connection_and_for_each_piece() -> None:
+def test_a_number_as_time_out_applies_to_the_connection_and_to_each_piece() -> None:
     with pytest.raises(ValueError, match="timeout"):
         OpenAIChatModel("m", base_url="http://127.0.0.1", timeout=0)
     with pytest.raises(TypeError, match="seconds, a Timeouts or None"):
@@ -79,7 +80,7 @@ def test_an_answer_that_trickles_in_ends_at_the_total_time_out(mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_retry_that_cannot_begin_before_the_total_time_out_is_not_waited_for(mode: str) -> None:
+def test_a_retry_after_the_total_time_out_is_not_waited_for(mode: str) -> None:
     with ReplayServer([Reply.json({}, 503, {"Retry-After": "30"})]) as server:
         model = OpenAIChatModel("m", base_url=server.url, timeout=Timeouts(total=5))
         with pytest.raises(ModelError) as caught:
@@ -94,7 +95,7 @@ def test_without_a_limit_an_answer_may_take_its_time(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_time_out_says_what_the_limits_are(mode: str) -> None:
+def test_a_time_out_error_names_the_limits(mode: str) -> None:
     with ReplayServer([Delay(math.inf)]) as server:
         model = OpenAIChatModel("m", base_url=server.url, timeout=Timeouts(connect=3, read=0.05, total=9))
         with pytest.raises(ModelTimeout, match=r"no answer in time \(connect 3 s, read 0\.05 s, total 9 s\)"):
@@ -105,7 +106,7 @@ def test_a_time_out_says_what_the_limits_are(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", BLOCKING_MODES)
-def test_a_connection_that_is_refused_says_so(mode: str) -> None:
+def test_a_refused_connection_is_reported_as_such(mode: str) -> None:
     with ReplayServer([]) as gone:
         url = gone.url
     with pytest.raises(ModelError, match=r"127\.0\.0\.1:\d+ failed \(ConnectError, ECONNREFUSED\)"):
@@ -113,9 +114,7 @@ def test_a_connection_that_is_refused_says_so(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_proxy_of_the_environment_that_is_none_is_a_configuration_error(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_proxy_variable_is_a_configuration_error(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"junk://{SECRET}")
     with pytest.raises(ConfigurationError, match="HTTP_PROXY") as caught:
         ask(mode, OpenAIChatModel("m", base_url="http://provider.test/v1"))
@@ -127,7 +126,7 @@ def test_a_proxy_of_the_environment_that_is_none_is_a_configuration_error(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_span_says_how_often_a_request_was_sent_again(mode: str) -> None:
+def test_the_span_counts_the_retries_of_a_request(mode: str) -> None:
     busy = Reply.json({}, 503, {"Retry-After": "0"})
     with ReplayServer([busy, busy, fine(mode)]) as server, capture_telemetry() as captured:
         model = OpenAIChatModel("m", base_url=server.url)
@@ -137,7 +136,7 @@ def test_the_span_says_how_often_a_request_was_sent_again(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_retry_policy_says_how_often_and_how_soon(mode: str) -> None:
+def test_a_retry_policy_sets_the_number_of_retries_and_the_first_delay(mode: str) -> None:
     with ReplayServer([Reply.json({}, 503), Reply.json({}, 503), Reply.json({}, 503), fine(mode)]) as server:
         model = OpenAIChatModel("m", base_url=server.url, retries=RetryPolicy(retries=3, first_delay=0.001))
         assert ask(mode, model) == "fine"
@@ -156,7 +155,7 @@ def test_a_retry_policy_says_how_often_and_how_soon(mode: str) -> None:
         ({}, {"error": {"details": "none"}}, None),
     ],
 )
-def test_how_long_to_wait_is_read_where_each_provider_writes_it(
+def test_the_retry_delay_is_read_from_the_field_of_each_provider(
     headers: dict[str, str], body: Any, seconds: float | None
 ) -> None:
     with ReplayServer([Reply.json(body, 429, headers)]) as server:
@@ -168,7 +167,7 @@ def test_how_long_to_wait_is_read_where_each_provider_writes_it(
 # Headers.
 
 
-def test_headers_of_ones_own_win_over_the_models_whatever_their_case() -> None:
+def test_custom_headers_override_the_models_headers_regardless_of_case() -> None:
     with ReplayServer([Reply.json(FINE)]) as server:
         own = {"authorization": "Bearer gateway", "X-Team": "blue"}
         with OpenAIChatModel("m", base_url=server.url, api_key=SECRET, headers=own) as model:
@@ -204,7 +203,7 @@ def test_the_proxy_of_the_environment_is_used(mode: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "ftp://127.0.0.1", f"{SECRET}@proxy", f"http://user:{SECRET}@"])
-def test_a_proxy_that_is_no_address_is_refused_and_not_quoted(address: str) -> None:
+def test_an_invalid_proxy_address_is_refused_and_not_quoted(address: str) -> None:
     with pytest.raises(ConfigurationError, match="proxy must be an address") as caught:
         OpenAIChatModel("m", base_url="http://127.0.0.1", proxy=address)
     assert SECRET not in str(caught.value)
@@ -227,7 +226,7 @@ def test_http2_without_its_package_says_what_to_install(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("mode", BLOCKING_MODES)
-def test_a_client_of_ones_own_is_used_and_left_open(mode: str) -> None:
+def test_a_custom_client_is_used_and_left_open(mode: str) -> None:
     with ReplayServer([fine(mode)]) as server, httpx.Client(headers={"X-Mine": "yes"}) as client:
         assert ask(mode, OpenAIChatModel("m", base_url=server.url, client=client)) == "fine"
         assert not client.is_closed
@@ -235,7 +234,7 @@ def test_a_client_of_ones_own_is_used_and_left_open(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ASYNC_MODES)
-def test_an_async_client_of_ones_own_is_used_and_left_open(mode: str) -> None:
+def test_a_custom_async_client_is_used_and_left_open(mode: str) -> None:
     async def ask_with(url: str) -> None:
         async with httpx.AsyncClient(headers={"X-Mine": "yes"}) as client:
             model = OpenAIChatModel("m", base_url=url, async_client=client)
@@ -251,7 +250,7 @@ def test_an_async_client_of_ones_own_is_used_and_left_open(mode: str) -> None:
         assert sent(server.requests[0], "X-Mine") == "yes"
 
 
-def test_a_client_for_the_other_way_is_missed_by_name() -> None:
+def test_a_missing_client_for_the_other_mode_is_named() -> None:
     """Another client made in its place would go around the proxy or the certificates that one was made for."""
     with httpx.Client() as client:
         model = OpenAIChatModel("m", base_url="http://127.0.0.1", client=client)
@@ -263,13 +262,13 @@ def test_a_client_for_the_other_way_is_missed_by_name() -> None:
 
 
 @pytest.mark.parametrize("other", [{"proxy": "http://127.0.0.1:3128"}, {"http2": True}])
-def test_what_does_not_reach_a_client_of_ones_own_is_refused(other: dict[str, Any]) -> None:
-    with httpx.Client() as client, pytest.raises(ConfigurationError, match="client of your own"):
+def test_options_that_do_not_apply_to_a_custom_client_are_refused(other: dict[str, Any]) -> None:
+    with httpx.Client() as client, pytest.raises(ConfigurationError, match="apply to a custom client"):
         OpenAIChatModel("m", base_url="http://127.0.0.1", client=client, **other)
 
 
-def test_an_argument_that_is_none_is_named_beside_those_there_are() -> None:
-    with pytest.raises(TypeError, match=r"no argument time_out; beside its own a model takes timeout, retries"):
+def test_an_unknown_argument_is_named_with_the_valid_ones() -> None:
+    with pytest.raises(TypeError, match=r"unknown argument time_out; the arguments of all models are timeout, retries"):
         OpenAIChatModel("m", base_url="http://127.0.0.1", time_out=3)  # type: ignore[call-arg]
 
 
@@ -285,13 +284,13 @@ def test_an_argument_that_is_none_is_named_beside_those_there_are() -> None:
         ({"async_client": "x"}, r"an httpx\.AsyncClient"),
     ],
 )
-def test_an_option_of_the_wrong_kind_says_what_is_accepted(wrong: dict[str, Any], says: str) -> None:
+def test_an_option_of_the_wrong_type_names_the_accepted_types(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         OpenAIChatModel("m", base_url="http://127.0.0.1", **wrong)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_neither_key_nor_proxy_nor_headers_show_in_what_is_printed_or_raised(mode: str) -> None:
+def test_no_repr_or_error_contains_key_proxy_or_headers(mode: str) -> None:
     with ReplayServer([]) as gone:
         url = gone.url
     proxy = url.replace("http://", f"http://user:{SECRET}@")
@@ -307,7 +306,7 @@ def test_neither_key_nor_proxy_nor_headers_show_in_what_is_printed_or_raised(mod
 
 @pytest.mark.parametrize("address", ["", "http://127.0.0.1/v1?key=1", "http://127.0.0.1/v1#here"])
 @pytest.mark.parametrize("kind", CHAT_MODELS)
-def test_an_address_that_is_blank_or_more_than_one_is_refused(kind: Any, address: str) -> None:
+def test_a_blank_address_and_several_addresses_are_refused(kind: Any, address: str) -> None:
     with pytest.raises(ConfigurationError, match="base_url must be an http"):
         kind("m", base_url=address, api_key="k")
 
@@ -319,7 +318,7 @@ def test_a_model_without_a_name_is_refused(kind: Any, name: str) -> None:
         kind(name, base_url="http://127.0.0.1", api_key="k")
 
 
-def test_what_is_no_request_is_refused() -> None:
+def test_a_request_of_the_wrong_type_is_refused() -> None:
     model = OpenAIChatModel("m", base_url="http://127.0.0.1")
     with pytest.raises(TypeError, match="request must be a ChatRequest, not str"):
         model.call("hello")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Connections that break under encryption, in HTTP/1.1 and HTTP/2: always a model error, in each mode the same."""
+"""Encrypted connections that break, in HTTP/1.1 and HTTP/2: always a model error, the same in each mode."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def trusted(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Cert
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 0.0)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def receive(connection: ssl.SSLSocket) -> None:
 
 @each_mode
 @pytest.mark.parametrize("sent", [b"", BEGUN], ids=["instead", "midway"])
-def test_what_cannot_be_decrypted_is_a_model_error(mode: str, sent: bytes, trusted: Certificates) -> None:
+def test_a_decryption_failure_is_a_model_error(mode: str, sent: bytes, trusted: Certificates) -> None:
     def talk(connection: ssl.SSLSocket) -> None:
         receive(connection)
         connection.sendall(sent)
@@ -114,7 +114,7 @@ def test_what_cannot_be_decrypted_is_a_model_error(mode: str, sent: bytes, trust
 
 
 @each_mode
-def test_a_certificate_that_is_not_trusted_is_the_reason_given(mode: str, certificates: Certificates) -> None:
+def test_an_untrusted_certificate_is_named_as_the_cause(mode: str, certificates: Certificates) -> None:
     with serving(receive, certificates.context("http/1.1")) as url:
         with pytest.raises(ModelError, match=r"\(ConnectError, CERTIFICATE_VERIFY_FAILED\)"):
             ask(mode, url)
@@ -175,7 +175,7 @@ def ask_twice(mode: str, url: str, between: Callable[[], object]) -> list[str]:
 
 
 @each_mode
-def test_a_kept_connection_that_the_server_has_closed_is_replaced(
+def test_a_pooled_connection_that_the_server_closed_is_replaced(
     mode: str, trusted: Certificates, no_waiting: None
 ) -> None:
     answered, closed = threading.Event(), threading.Event()
@@ -200,7 +200,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_replaced(
 
 @each_mode
 @pytest.mark.parametrize("refuse", [refuse_stream, go_away])
-def test_a_request_that_the_server_did_not_take_is_sent_again(
+def test_a_request_that_the_server_did_not_process_is_retried(
     mode: str, refuse: Answer, trusted: Certificates, no_waiting: None
 ) -> None:
     seen: list[int] = []
@@ -218,7 +218,7 @@ def test_a_request_that_the_server_did_not_take_is_sent_again(
 
 
 @each_mode
-def test_frames_that_make_no_sense_mean_that_the_answer_was_cut_short(mode: str, trusted: Certificates) -> None:
+def test_invalid_frames_are_reported_as_a_truncated_answer(mode: str, trusted: Certificates) -> None:
     def begin(protocol: Any, stream: int) -> bool:
         fine(mode, protocol, stream, to=9)
         return True

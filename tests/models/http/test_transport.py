@@ -1,4 +1,4 @@
-"""The transport: time-outs, retries, errors, streams that are left, and what travels in the headers."""
+"""The transport: time-outs, retries, errors, streams closed early, and headers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traced_tools import (
     UserMessage,
 )
 from traced_tools.models import ChatRequest, OpenAIChatModel
-from traced_tools.models.http.options import RetryPolicy
+from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.observe import names
 from traced_tools.testing import Delay, ReplayServer, Reply, capture_telemetry
 
@@ -59,7 +59,7 @@ def fine(mode: str) -> Reply:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -97,7 +97,7 @@ def test_each_status_is_an_error_of_its_class(mode: str, status: int, kind: type
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_may_succeed_later_is_sent_again(mode: str) -> None:
+def test_retryable_errors_are_retried(mode: str) -> None:
     with ReplayServer([Reply.json({}, 429, {"Retry-After": "0"}), Reply.json({}, 503), fine(mode)]) as server:
         assert ask(server.url, mode, retries=2) == "fine"
         assert len(server.requests) == 3
@@ -105,7 +105,7 @@ def test_what_may_succeed_later_is_sent_again(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_cannot_succeed_is_not_sent_again(mode: str) -> None:
+def test_other_errors_are_not_retried(mode: str) -> None:
     with ReplayServer([Reply.json({}, 400), fine(mode)]) as server:
         with pytest.raises(InvalidRequest):
             ask(server.url, mode, retries=2)
@@ -120,8 +120,8 @@ def test_after_the_last_attempt_the_error_is_raised(mode: str) -> None:
         assert len(server.requests) == 2
 
 
-def test_the_wait_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
+def test_the_delay_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 1.0)
     policy = RetryPolicy(retries=3, first_delay=0.5)
     failure = ModelError("busy", retryable=True)
     assert [policy.delay(attempt, failure) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
@@ -130,8 +130,8 @@ def test_the_wait_doubles_and_honours_retry_after(monkeypatch: pytest.MonkeyPatc
     assert policy.delay(0, ModelError("wrong", retryable=False)) is None
 
 
-def test_the_wait_stops_growing_however_many_attempts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traced_tools.models.http.options.random.uniform", lambda low, high: 1.0)
+def test_the_delay_has_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traced_tools.models.http.retries.random.uniform", lambda low, high: 1.0)
     assert RetryPolicy(retries=5_000).delay(4_999, ModelError("busy", retryable=True)) == 8.0
 
 
@@ -144,7 +144,7 @@ def test_retry_after_may_be_seconds_a_date_or_nonsense(value: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_that_does_not_answer_is_a_timeout_and_not_asked_again(mode: str) -> None:
+def test_a_server_that_does_not_answer_is_a_timeout_and_not_retried(mode: str) -> None:
     released = threading.Event()
 
     def silent() -> Iterator[bytes]:
@@ -161,7 +161,7 @@ def test_a_server_that_does_not_answer_is_a_timeout_and_not_asked_again(mode: st
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_that_is_not_there_is_a_retryable_model_error(mode: str) -> None:
+def test_an_unreachable_server_is_a_retryable_model_error(mode: str) -> None:
     with ReplayServer([]) as gone:
         url = gone.url
     with pytest.raises(ModelError, match=r"connection to .* failed") as caught:
@@ -170,7 +170,7 @@ def test_a_server_that_is_not_there_is_a_retryable_model_error(mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_answer_that_is_cut_is_an_invalid_response(mode: str) -> None:
+def test_a_truncated_answer_is_an_invalid_response(mode: str) -> None:
     cut = Reply([b'data: {"choices": [{"delta": {"content": "fi'], content_type="text/event-stream", cut=True)
     with ReplayServer([cut]) as server:
         with pytest.raises(InvalidResponse, match="cut short"):
@@ -178,18 +178,18 @@ def test_an_answer_that_is_cut_is_an_invalid_response(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_a_whole_answer_where_a_stream_was_asked_for_is_an_invalid_response(mode: str) -> None:
+def test_a_whole_answer_to_a_stream_request_is_an_invalid_response(mode: str) -> None:
     with ReplayServer([Reply.json(FINE)]) as server:
-        with pytest.raises(InvalidResponse, match="stream was asked for") as caught:
+        with pytest.raises(InvalidResponse, match="the answer is not a stream") as caught:
             ask(server.url, mode, retries=0)
     assert json.loads(caught.value.body or "") == FINE
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_a_page_where_a_stream_was_asked_for_is_not_read_to_its_end(mode: str) -> None:
+def test_a_page_in_answer_to_a_stream_request_is_not_read_to_its_end(mode: str) -> None:
     page = Reply([b"<html>", Delay(60.0)], content_type="text/html")
     with ReplayServer([page]) as server:
-        with pytest.raises(InvalidResponse, match="stream was asked for") as caught:
+        with pytest.raises(InvalidResponse, match="the answer is not a stream") as caught:
             ask(server.url, mode, retries=0)
     assert caught.value.body is None
 
@@ -204,7 +204,7 @@ def test_an_error_keeps_the_beginning_of_a_long_body(mode: str, status: int) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_keeps_what_arrived_of_a_body_that_is_cut(mode: str) -> None:
+def test_an_error_keeps_the_received_part_of_a_truncated_body(mode: str) -> None:
     with ReplayServer([Reply(b"sorry", 400, {"Content-Length": "50"}, cut=True)]) as server:
         with pytest.raises(InvalidRequest) as caught:
             ask(server.url, mode, retries=0)
@@ -312,7 +312,7 @@ def test_connections_are_kept_and_closed() -> None:
         model.close()
 
 
-def test_each_event_loop_has_connections_of_its_own() -> None:
+def test_each_event_loop_has_its_own_connections() -> None:
     with ReplayServer([fine("acall")] * 2) as server:
         model = OpenAIChatModel("m", base_url=server.url)
 
@@ -324,15 +324,15 @@ def test_each_event_loop_has_connections_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"bytes", object()])
-def test_options_that_json_cannot_hold_are_an_error_that_quotes_nothing(value: Any) -> None:
+def test_options_that_json_cannot_express_raise_an_error_that_quotes_nothing(value: Any) -> None:
     request = ChatRequest((UserMessage("secret words"),), options=ChatOptions(extra={"custom": value}))
     with OpenAIChatModel("m", base_url="http://127.0.0.1:1") as model:
-        with pytest.raises(ConfigurationError, match="cannot be written as JSON") as caught:
+        with pytest.raises(ConfigurationError, match="cannot be encoded as JSON") as caught:
             model.call(request)
     assert caught.value.__context__ is None
 
 
-def test_text_that_utf_8_cannot_hold_is_sent_with_a_question_mark() -> None:
+def test_text_that_utf_8_cannot_encode_is_sent_with_question_marks() -> None:
     with ReplayServer([Reply.json(FINE)]) as server, OpenAIChatModel("m", base_url=server.url) as model:
         model.call(ChatRequest((UserMessage("hi"),), options=ChatOptions(stop=("\ud83c.",))))
         (request,) = server.requests

@@ -1,4 +1,4 @@
-"""Ollama's own API: what is sent, what comes back, and what is refused."""
+"""Ollama's chat API: requests, answers, and errors."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def model_at(url: str, **http: Any) -> OllamaChatModel:
 # What is sent.
 
 
-def test_each_message_becomes_what_the_api_reads() -> None:
+def test_each_message_is_encoded_in_the_format_of_the_api() -> None:
     call = ToolCall("weather", {"city": "Oslo"}, "call_1")
     body = encoded(
         SystemMessage("be brief"),
@@ -111,11 +111,11 @@ def test_each_message_becomes_what_the_api_reads() -> None:
     }
 
 
-def test_whether_to_stream_is_always_said_because_ollama_streams_unless_told_not_to() -> None:
+def test_the_stream_field_is_always_sent_because_ollama_streams_by_default() -> None:
     assert [CODEC.encode(recorded.REQUEST, stream=stream)["stream"] for stream in (True, False)] == [True, False]
 
 
-def test_ids_that_the_loop_made_up_are_not_sent() -> None:
+def test_generated_call_ids_are_not_sent() -> None:
     made_up = f"{MADE_UP_ID}1"
     assert sent(AssistantMessage(tool_calls=[ToolCall("weather", id=made_up), ToolCall("time")]))["tool_calls"] == [
         {"function": {"name": "weather", "arguments": {}}},
@@ -129,18 +129,18 @@ def test_ids_that_the_loop_made_up_are_not_sent() -> None:
 
 
 @pytest.mark.parametrize(("provider", "goes_back"), [("ollama", True), (None, True), ("anthropic", False)])
-def test_thinking_goes_back_to_no_other_provider(provider: str | None, goes_back: bool) -> None:
+def test_reasoning_is_sent_to_no_other_provider(provider: str | None, goes_back: bool) -> None:
     message = sent(AssistantMessage("text", reasoning="hm", provider=provider))
     assert (message["content"], message.get("thinking")) == ("text", "hm" if goes_back else None)
 
 
 @pytest.mark.parametrize("arguments", ["no JSON", "[1]", '{"a": NaN}'])
-def test_arguments_that_are_no_object_are_sent_in_one(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_wrapped_in_one(arguments: str) -> None:
     (call,) = sent(AssistantMessage(tool_calls=[ToolCall("weather", arguments)]))["tool_calls"]
     assert list(call["function"]["arguments"].values()) == [arguments]
 
 
-def test_images_are_sent_as_bare_base64_whoever_they_are_from() -> None:
+def test_images_are_sent_as_plain_base64_in_all_messages() -> None:
     assert sent(UserMessage([TextPart("what "), DOT, TextPart("is it?")])) == {
         "role": "user",
         "content": "what is it?",
@@ -151,13 +151,13 @@ def test_images_are_sent_as_bare_base64_whoever_they_are_from() -> None:
     assert sent(AssistantMessage([DOT]))["images"] == ["AQ=="]
 
 
-def test_an_image_by_address_is_refused_with_what_to_do() -> None:
-    with pytest.raises(ConfigurationError, match=r"ollama takes no image by url: pass its bytes") as caught:
+def test_an_image_url_is_refused_with_the_alternative() -> None:
+    with pytest.raises(ConfigurationError, match=r"ollama accepts no image by url: pass its bytes") as caught:
         encoded(UserMessage([ImagePart(url=f"https://example.org/{SECRET}.png")]))
     assert SECRET not in str(caught.value)
 
 
-def test_options_that_are_set_are_sent_and_no_others() -> None:
+def test_only_options_that_are_set_are_sent() -> None:
     assert set(encoded(UserMessage("hi"))) == {"model", "messages", "stream"}
     body = encoded(
         UserMessage("hi"),
@@ -178,7 +178,7 @@ def test_options_that_are_set_are_sent_and_no_others() -> None:
 
 
 @pytest.mark.parametrize(("effort", "think"), [("true", True), ("false", False), ("high", "high"), ("max", "max")])
-def test_the_effort_is_a_level_or_a_yes_or_no(effort: str, think: object) -> None:
+def test_the_reasoning_effort_is_a_level_or_a_boolean(effort: str, think: object) -> None:
     assert encoded(UserMessage("hi"), reasoning_effort=effort)["think"] == think
 
 
@@ -196,14 +196,14 @@ def test_tools_are_sent_as_functions(options: dict[str, Any]) -> None:
     ]
 
 
-def test_tools_that_must_not_be_called_are_left_out() -> None:
+def test_tools_are_omitted_if_calls_are_forbidden() -> None:
     assert "tools" not in encoded(UserMessage("hi"), tools=(WEATHER,), tool_choice="none", parallel_tool_calls=False)
 
 
 @pytest.mark.parametrize(
     "options", [{"tool_choice": "required"}, {"tool_choice": "weather"}, {"parallel_tool_calls": False}]
 )
-def test_what_ollama_cannot_be_told_of_tools_is_refused_where_there_are_some(options: dict[str, Any]) -> None:
+def test_unsupported_tool_options_are_refused_if_there_are_tools(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"ollama .*{next(iter(options))}"):
         encoded(UserMessage("hi"), tools=(WEATHER,), **options)
     assert "tools" not in encoded(UserMessage("hi"), **options)
@@ -215,18 +215,18 @@ def plant(ref: str) -> ToolDefinition:
     return ToolDefinition(name="plant", input_schema=schema)
 
 
-def test_references_in_schemas_are_written_out_because_ollama_drops_them() -> None:
+def test_references_in_schemas_are_inlined_because_ollama_drops_them() -> None:
     (tool,) = encoded(UserMessage("hi"), tools=(plant("#/$defs/Leaf"),))["tools"]
     assert tool["function"]["parameters"]["properties"]["root"]["properties"] == {"name": {"type": "string"}}
 
 
-def test_a_schema_that_cannot_be_sent_is_an_error_that_names_the_tool() -> None:
+def test_an_unsupported_schema_raises_an_error_that_names_the_tool() -> None:
     with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
         encoded(UserMessage("hi"), tools=(plant("#/$defs/none"),))
     assert caught.value.__cause__ is None
 
 
-def test_a_tool_is_made_once_and_not_per_request() -> None:
+def test_a_tool_is_encoded_once_and_not_per_request() -> None:
     first, second = (encoded(UserMessage("hi"), tools=(WEATHER,))["tools"][0] for _ in range(2))
     assert first is second
 
@@ -234,7 +234,7 @@ def test_a_tool_is_made_once_and_not_per_request() -> None:
 # What comes back.
 
 
-def test_a_whole_answer_is_read() -> None:
+def test_a_whole_answer_is_decoded() -> None:
     response = decoded(whole(content="One moment.", thinking="hm", tool_calls=[CALL]))
     call = ToolCall("weather", {"city": "Oslo"}, "call_1")
     assert response == ChatResponse(
@@ -245,7 +245,7 @@ def test_a_whole_answer_is_read() -> None:
     )
 
 
-def test_a_stream_folds_to_what_the_whole_answer_says() -> None:
+def test_a_stream_folds_to_the_same_message_as_the_whole_answer() -> None:
     streamed = folded(
         line(thinking="h"),
         line(thinking="m"),
@@ -257,14 +257,14 @@ def test_a_stream_folds_to_what_the_whole_answer_says() -> None:
     assert streamed == decoded(whole(content="One moment.", thinking="hm", tool_calls=[CALL]))
 
 
-def test_several_lines_may_hold_several_calls_each() -> None:
+def test_several_lines_may_contain_several_calls_each() -> None:
     calls = [{"id": f"call_{place}", "function": {"name": "add", "arguments": {"a": place}}} for place in range(4)]
     streamed = folded(line(tool_calls=calls[:2]), line(tool_calls=calls[2:3]), whole(tool_calls=calls[3:]))
     assert streamed.tool_calls == tuple(ToolCall("add", {"a": place}, f"call_{place}") for place in range(4))
     assert streamed.finish_reason == "tool_call"
 
 
-def test_a_call_of_an_older_server_has_no_id_and_one_without_arguments_none() -> None:
+def test_a_call_may_lack_its_id_or_arguments() -> None:
     assert decoded(whole(tool_calls=[{"function": {"name": "now"}}])).tool_calls == (ToolCall("now", "{}", None),)
     assert decoded(whole(tool_calls=[{"function": {"name": "now", "arguments": None}}])).tool_calls[0].arguments == "{}"
 
@@ -279,18 +279,18 @@ def test_images_of_an_answer_are_parts_of_it() -> None:
     ("said", "reason"),
     [("stop", "stop"), ("length", "length"), ("load", "stop"), ("unload", "stop"), ("news", "error"), (None, None)],
 )
-def test_why_an_answer_ended_is_told_in_our_terms(said: str | None, reason: str | None) -> None:
+def test_finish_reasons_are_mapped(said: str | None, reason: str | None) -> None:
     body = {**END, "done_reason": said}
     assert (decoded(body).finish_reason, folded(body).finish_reason) == (reason, reason)
 
 
-def test_calls_are_the_reason_to_stop_but_not_to_be_cut() -> None:
+def test_calls_change_the_finish_reason_stop_but_not_length() -> None:
     for said, reason in (("stop", "tool_call"), ("tool_calls", "tool_call"), ("length", "length")):
         assert decoded(whole(said, tool_calls=[CALL])).finish_reason == reason
         assert folded(line(tool_calls=[CALL]), whole(said)).finish_reason == reason
 
 
-def test_what_is_not_counted_is_none() -> None:
+def test_missing_token_counts_are_none() -> None:
     assert decoded({"done": True, "message": {"content": "x"}}).usage is None
     assert decoded({"done": True, "eval_count": 3}).usage == Usage(output_tokens=3)
 
@@ -308,7 +308,7 @@ def test_what_is_not_counted_is_none() -> None:
         (json.dumps({"error": SECRET}), "error object"),
     ],
 )
-def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
+def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -324,7 +324,7 @@ def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(bod
         ([], "ended before the answer did"),
     ],
 )
-def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(lines: list[Any], says: str) -> None:
+def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(lines: list[Any], says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         folded(*lines)
     assert caught.value.code is None
@@ -341,7 +341,7 @@ JSON = st.recursive(
 
 @relaxed
 @given(JSON)
-def test_whatever_a_server_sends_only_model_errors_come_out(body: Any) -> None:
+def test_any_server_answer_raises_only_model_errors(body: Any) -> None:
     for read in (decoded, folded):
         try:
             assert read(body).message.role == "assistant"

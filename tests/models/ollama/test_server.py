@@ -1,4 +1,4 @@
-"""Where an Ollama server is, the key it wants, and what is said over a connection."""
+"""The address of an Ollama server, its key, and whole loops over a connection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def place(model: OllamaChatModel) -> tuple[str | None, int | None]:
     return model.server_address, model.server_port
 
 
-def test_without_an_address_it_is_on_this_machine() -> None:
+def test_the_default_address_is_this_machine() -> None:
     assert place(OllamaChatModel("m")) == ("127.0.0.1", 11434)
     assert OllamaChatModel("m").provider == "ollama"
 
@@ -58,7 +58,7 @@ def test_without_an_address_it_is_on_this_machine() -> None:
         ("[::1]:8080", "::1", 8080),
     ],
 )
-def test_the_variable_may_leave_out_scheme_and_port(
+def test_the_variable_may_omit_scheme_and_port(
     monkeypatch: pytest.MonkeyPatch, host: str, address: str, port: int
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
@@ -69,27 +69,27 @@ def test_the_variable_may_leave_out_scheme_and_port(
     ("host", "address"),
     [("0.0.0.0", "127.0.0.1"), ("http://0.0.0.0:11434", "127.0.0.1"), ("::", "::1"), ("[::]:11434", "::1")],
 )
-def test_a_server_that_listens_everywhere_is_reached_on_this_machine(
+def test_an_address_for_all_interfaces_becomes_this_machine(
     monkeypatch: pytest.MonkeyPatch, host: str, address: str
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
     assert place(OllamaChatModel("m")) == (address, 11434)
 
 
-def test_an_address_that_is_passed_counts_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passed_address_overrides_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "10.0.0.5")
     assert place(OllamaChatModel("m", base_url="http://127.0.0.1:1")) == ("127.0.0.1", 1)
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/api", "/api/"])
-def test_the_address_may_be_given_as_ollama_documents_it(ending: str) -> None:
+def test_the_address_may_end_with_api_as_in_ollamas_documentation(ending: str) -> None:
     with ReplayServer([Reply.json(FINE)]) as server, OllamaChatModel("m", base_url=server.url + ending) as model:
         assert model.call(recorded.REQUEST).message.text == "fine"
         assert server.requests[0].path == "/api/chat"
 
 
 @pytest.mark.parametrize("host", ["ftp://gpu.example.org", "not an address", "gpu:port"])
-def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_an_invalid_address_is_refused(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setenv("OLLAMA_HOST", host)
     with pytest.raises(ConfigurationError, match="http"):
         OllamaChatModel("m")
@@ -118,7 +118,7 @@ def test_the_cloud_needs_a_key(monkeypatch: pytest.MonkeyPatch, host: str) -> No
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, InvalidRequest), (401, AuthenticationError), (404, InvalidRequest), (500, ModelError)]
 )
-def test_a_refusal_is_an_error_of_its_class_that_quotes_nothing(mode: str, status: int, kind: type[ModelError]) -> None:
+def test_an_error_answer_raises_its_class_and_quotes_nothing(mode: str, status: int, kind: type[ModelError]) -> None:
     with ReplayServer([Reply.json({"error": f"model '{SECRET}' not found"}, status)]) as server:
         model = OllamaChatModel("m", base_url=server.url, retries=0)
         with pytest.raises(ModelError) as caught:
@@ -156,8 +156,8 @@ def test_a_loop_runs_its_calls_and_sends_their_results(mode: str, given: dict[st
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_a_stream_that_is_something_else_is_an_invalid_response(mode: str) -> None:
+def test_a_stream_in_another_format_is_an_invalid_response(mode: str) -> None:
     with ReplayServer([Reply(b"<html>", content_type="text/html")]) as server:
         model = OllamaChatModel("m", base_url=server.url, retries=0)
-        with pytest.raises(InvalidResponse, match="a stream was asked for and something else came"):
+        with pytest.raises(InvalidResponse, match="the answer is not a stream"):
             run(mode, ChatClient(model).prompt("hi"), model)

@@ -1,4 +1,4 @@
-"""Answers of chat completions, made by hand, go through a codec."""
+"""Handwritten answers of chat completions, run through a codec."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from traced_tools import ChatOptions
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.openai.chat import OpenAIChatCodec
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 
 STOP = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 DONE = "[DONE]"
@@ -17,7 +17,7 @@ DONE = "[DONE]"
 
 def codec_of(provider: str | None = None, **settings: Any) -> OpenAIChatCodec:
     """Return the codec for the server of `provider`, by default one that is not known."""
-    return OpenAIChatCodec("m", server_of("http://127.0.0.1", provider), **settings)
+    return OpenAIChatCodec("m", resolve_server("http://127.0.0.1", provider), **settings)
 
 
 CODEC = codec_of()

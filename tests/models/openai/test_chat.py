@@ -1,4 +1,4 @@
-"""The codec of chat completions: what is sent, what comes back, and what is refused."""
+"""The codec of chat completions: requests, answers, and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRET = "the-secret-in-the-body"
 WEATHER = ToolDefinition(name="weather", description="Get it.", input_schema={"type": "object"})
 
 
-def test_each_message_becomes_what_the_api_reads() -> None:
+def test_each_message_is_encoded_in_the_format_of_the_api() -> None:
     body = encoded(
         SystemMessage("be brief"),
         UserMessage("hi"),
@@ -54,7 +54,7 @@ def test_each_message_becomes_what_the_api_reads() -> None:
     ]
 
 
-def test_images_are_sent_by_address_or_as_data() -> None:
+def test_images_are_sent_as_url_or_data() -> None:
     parts = [
         TextPart("what is it?"),
         ImagePart(url="https://example.org/a.png"),
@@ -67,7 +67,7 @@ def test_images_are_sent_by_address_or_as_data() -> None:
     ]
 
 
-def test_options_that_are_set_are_sent_and_no_others() -> None:
+def test_only_options_that_are_set_are_sent() -> None:
     assert set(encoded(UserMessage("hi"))) == {"model", "messages"}
     body = encoded(
         UserMessage("hi"),
@@ -115,7 +115,7 @@ def sent_tool(definition: ToolDefinition, **settings: bool) -> dict[str, Any]:
     return dict(tool["function"])
 
 
-def test_a_tool_is_sent_with_its_schema_as_it_is() -> None:
+def test_a_tool_is_sent_with_its_schema_unchanged() -> None:
     definition = ToolDefinition(name="plant", description="Do.", input_schema=TREE)
     assert sent_tool(definition) == {"name": "plant", "description": "Do.", "parameters": TREE}
 
@@ -132,7 +132,7 @@ def test_strict_tools_are_sent_with_schemas_of_strict_mode() -> None:
     }
 
 
-def test_definitions_are_written_out_for_servers_that_follow_no_reference() -> None:
+def test_definitions_are_inlined_for_servers_that_do_not_resolve_references() -> None:
     definition = ToolDefinition(name="plant", input_schema=TREE)
     sent = sent_tool(definition, inline_definitions=True)
     assert "strict" not in sent
@@ -141,7 +141,7 @@ def test_definitions_are_written_out_for_servers_that_follow_no_reference() -> N
     assert (both["strict"], both["parameters"]["properties"]["root"]) == (True, STRICT_LEAF)
 
 
-def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
+def test_a_schema_is_encoded_once_per_tool_and_not_per_request() -> None:
     codec = codec_of(strict_tools=True)
     request = ChatRequest((UserMessage("hi"),), (ToolDefinition(name="plant", input_schema=TREE), WEATHER))
     first, second = (codec.encode(request, stream=False)["tools"] for _ in range(2))
@@ -150,7 +150,7 @@ def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
     assert [tool["function"]["name"] for tool in again] == ["weather", "plant", "weather"]
 
 
-def test_a_codec_that_has_met_very_many_tools_still_sends_each_as_it_is() -> None:
+def test_a_codec_that_has_encoded_very_many_tools_still_encodes_each_correctly() -> None:
     codec = codec_of()
     tools = tuple(ToolDefinition(name=f"tool_{number}") for number in range(5_000))
     for _ in range(2):
@@ -159,14 +159,14 @@ def test_a_codec_that_has_met_very_many_tools_still_sends_each_as_it_is() -> Non
 
 
 @pytest.mark.parametrize("settings", [{"strict_tools": True}, {"inline_definitions": True}])
-def test_a_schema_that_cannot_be_sent_is_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
+def test_an_unsupported_schema_raises_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
     schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}, "more": {}}}
     with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
         sent_tool(ToolDefinition(name="plant", input_schema=schema), **settings)
     assert caught.value.__cause__ is None
 
 
-def test_a_null_that_strict_mode_asked_for_counts_as_not_given(mode: str) -> None:
+def test_a_null_required_by_strict_mode_counts_as_omitted(mode: str) -> None:
     def add(a: int, b: int = 2) -> int:
         return a + b
 
@@ -179,7 +179,7 @@ def test_a_null_that_strict_mode_asked_for_counts_as_not_given(mode: str) -> Non
     assert function["parameters"]["properties"]["b"] == {"type": ["integer", "null"]}
 
 
-def test_usage_is_asked_for_on_streams_unless_switched_off() -> None:
+def test_usage_is_requested_on_streams_by_default() -> None:
     assert encoded(UserMessage("hi"), stream=True)["stream_options"] == {"include_usage": True}
     without = codec_of(stream_usage=False)
     assert "stream_options" not in encoded(UserMessage("hi"), codec=without, stream=True)
@@ -221,7 +221,7 @@ def test_a_stream_of_fragments_folds_to_one_message() -> None:
         (json.dumps({"detail": SECRET}), "no message"),
     ],
 )
-def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
+def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -240,7 +240,7 @@ def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(bod
         ([delta(content="a"), {"choices": [{"delta": {}, "error": {"code": 502, "message": SECRET}}]}], "code 502"),
     ],
 )
-def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
+def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         folded(*events)
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -274,7 +274,7 @@ ANSWERS = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5)
 
 @relaxed
 @given(JSON | st.builds(lambda said: {"choices": [{"message": said, "delta": said, "finish_reason": "stop"}]}, ANSWERS))
-def test_whatever_a_server_sends_only_invalid_responses_come_out(body: Any) -> None:
+def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     text = json.dumps(body)
     for attempt in (lambda: CODEC.decode(text.encode()), lambda: folded(text)):
         try:

@@ -1,4 +1,4 @@
-"""What goes back to each server of chat completions of what was said before, by it or by another."""
+"""What each server of chat completions gets back of earlier messages, its own or those of another provider."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traced_tools import (
 )
 from traced_tools.models.base import MADE_UP_ID
 from traced_tools.models.openai.chat import OpenAIChatCodec
-from traced_tools.models.openai.servers import server_of
+from traced_tools.models.openai.servers import resolve_server
 
 REFERENCE = {"type": "reference", "reference_ids": [1]}
 CALLED = (
@@ -45,7 +45,7 @@ def said(provider: str | None, by: str | None, parts: Any = CALLED) -> Any:
 
 
 @pytest.mark.parametrize("provider", [None, "openai", "groq", "huggingface", "x_ai"])
-def test_most_servers_get_neither_reasoning_nor_what_only_they_understand(provider: str | None) -> None:
+def test_most_servers_get_neither_reasoning_nor_opaque_parts(provider: str | None) -> None:
     assert said(provider, provider) == PLAINLY
 
 
@@ -54,12 +54,12 @@ def test_deepseek_gets_its_reasoning_back(by: str | None) -> None:
     assert said("deepseek", by) == {**PLAINLY, "reasoning_content": "hm"}
 
 
-def test_deepseek_gets_an_empty_reasoning_for_an_answer_of_another_or_without_any() -> None:
+def test_deepseek_gets_empty_reasoning_for_an_answer_of_another_model_or_without_reasoning() -> None:
     assert said("deepseek", "openai") == {**PLAINLY, "reasoning_content": ""}
     assert said("deepseek", "deepseek", CALLED[1:])["reasoning_content"] == ""
 
 
-def test_openrouter_gets_the_details_of_its_reasoning_back_as_they_came() -> None:
+def test_openrouter_gets_its_reasoning_details_back_unchanged() -> None:
     kept = [{"type": "reasoning.encrypted", "data": "x", "index": 0}, {"type": "reasoning.summary", "summary": "s"}]
     answer = decoded(codec_of("openrouter"), content="hi", reasoning="s", reasoning_details=kept).message
     back = encoded(answer, codec=codec_of("openrouter"))["messages"][0]
@@ -77,14 +77,14 @@ def test_mistral_gets_its_content_back_in_its_order() -> None:
     assert said("mistral_ai", "mistral_ai", CALLED[1:2]) == {"role": "assistant", "content": "I look"}
 
 
-def test_a_name_of_ones_own_for_a_known_server_still_marks_what_is_its_own() -> None:
-    codec = OpenAIChatCodec("m", server_of("https://api.deepseek.com", "mine"), provider="mine")
+def test_a_custom_provider_name_for_a_known_server_still_identifies_its_signed_parts() -> None:
+    codec = OpenAIChatCodec("m", resolve_server("https://api.deepseek.com", "mine"), provider="mine")
     body = encoded(AssistantMessage(CALLED, provider="mine"), codec=codec)
     assert body["messages"][0]["reasoning_content"] == "hm"
 
 
 @pytest.mark.parametrize(("by", "goes_back"), [("vllm", True), (None, True), ("anthropic", False)])
-def test_reasoning_goes_back_to_who_thought_it_where_the_field_is_set(by: str | None, goes_back: bool) -> None:
+def test_reasoning_is_sent_back_only_to_its_provider_if_the_field_is_set(by: str | None, goes_back: bool) -> None:
     codec = codec_of(provider="vllm", reasoning_field="reasoning")
     body = encoded(AssistantMessage(CALLED, provider=by), codec=codec)
     expected = {**PLAINLY, "reasoning": "hm"} if goes_back else PLAINLY
@@ -94,8 +94,8 @@ def test_reasoning_goes_back_to_who_thought_it_where_the_field_is_set(by: str | 
 
 
 @pytest.mark.parametrize("provider", ["deepseek", "mistral_ai"])
-def test_a_server_with_a_place_of_its_own_for_reasoning_refuses_the_field(provider: str) -> None:
-    with pytest.raises(ConfigurationError, match="leave out reasoning_field"):
+def test_a_server_that_always_gets_reasoning_back_refuses_the_field(provider: str) -> None:
+    with pytest.raises(ConfigurationError, match="omit reasoning_field"):
         codec_of(provider, reasoning_field="reasoning_content")
 
 
@@ -104,7 +104,7 @@ def results(*ids: str, images: tuple[ImagePart, ...] = ()) -> ToolMessage:
 
 
 @pytest.mark.parametrize("given", ["call_PTLP8xhu3uwZk4l3nlnrrJha", f"{MADE_UP_ID}0123", "0", "abc-efgh1"])
-def test_mistral_gets_ids_of_its_own_kind_for_calls_of_others(given: str) -> None:
+def test_calls_of_other_providers_get_valid_mistral_ids(given: str) -> None:
     messages = (AssistantMessage(tool_calls=[ToolCall("f", "{}", given)]), results(given))
     called, result = encoded(*messages, codec=codec_of("mistral_ai"))["messages"]
     sent = called["tool_calls"][0]["id"]
@@ -114,7 +114,7 @@ def test_mistral_gets_ids_of_its_own_kind_for_calls_of_others(given: str) -> Non
     assert encoded(*messages)["messages"][1]["tool_call_id"] == given
 
 
-def test_the_user_does_not_follow_a_result_at_mistral() -> None:
+def test_mistral_gets_no_user_message_directly_after_a_result() -> None:
     image = ImagePart(url="http://x/y.png")
     conversation = (
         AssistantMessage(tool_calls=[ToolCall("f", "{}", "abcdefgh1"), ToolCall("f", "{}", "abcdefgh2")]),
@@ -130,7 +130,7 @@ def test_the_user_does_not_follow_a_result_at_mistral() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", '{"a": 1'])
-def test_arguments_that_are_no_object_go_back_in_one_that_every_server_can_read(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_wrapped_in_one_for_every_server(arguments: str) -> None:
     (call,) = said(None, None, [ToolCall("f", arguments, "a")])["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == {"invalid_arguments": arguments}
 
@@ -139,12 +139,14 @@ def test_arguments_that_are_no_object_go_back_in_one_that_every_server_can_read(
     ("arguments", "mended"),
     [("", {}), ("null", {}), ('"{\\"a\\": 1}"', {"a": 1}), ('```json\n{"a": 1}\n```', {"a": 1})],
 )
-def test_arguments_that_were_mended_for_the_tool_go_back_mended(arguments: str, mended: dict[str, int]) -> None:
+def test_arguments_that_were_repaired_for_the_tool_are_sent_back_repaired(
+    arguments: str, mended: dict[str, int]
+) -> None:
     (call,) = said(None, None, [ToolCall("f", arguments, "a")])["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == mended
 
 
-def test_instructions_come_first_at_mistral_wherever_they_stood() -> None:
+def test_mistral_gets_system_messages_first() -> None:
     conversation = (UserMessage("hi"), AssistantMessage("yes?"), SystemMessage("be brief"), UserMessage("so?"))
     roles = [
         [each["role"] for each in encoded(*conversation, codec=codec_of(by))["messages"]] for by in (None, "mistral_ai")
@@ -152,7 +154,7 @@ def test_instructions_come_first_at_mistral_wherever_they_stood() -> None:
     assert roles == [["user", "assistant", "system", "user"], ["system", "user", "assistant", "user"]]
 
 
-def test_user_and_model_take_turns_at_perplexity() -> None:
+def test_perplexity_gets_alternating_messages() -> None:
     picture = ImagePart(url="http://x/y.png")
     conversation = (
         UserMessage("hi"),
@@ -172,13 +174,13 @@ def test_user_and_model_take_turns_at_perplexity() -> None:
     ]
 
 
-def test_an_answer_that_says_nothing_is_not_sent_to_mistral() -> None:
+def test_mistral_gets_no_empty_answer() -> None:
     conversation = (UserMessage("hi"), AssistantMessage(), UserMessage("so?"))
     sent = encoded(*conversation, codec=codec_of("mistral_ai"))["messages"]
     assert sent == [{"role": "user", "content": "hi"}, {"role": "user", "content": "so?"}]
 
 
-def test_images_of_an_answer_do_not_go_back() -> None:
+def test_images_of_an_answer_are_not_sent_back() -> None:
     assert said("openrouter", "openrouter", [TextPart("see"), ImagePart(data=b"1")]) == {
         "role": "assistant",
         "content": "see",

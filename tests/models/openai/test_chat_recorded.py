@@ -1,4 +1,4 @@
-"""The recorded traffic of real providers goes through the model, and whole recorded loops through the client."""
+"""Recorded traffic of real providers runs through the model, and whole recorded loops through the client."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def is_answer(exchange: Exchange) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_recorded_answer_decodes_to_the_calls_it_holds(case: str) -> None:
+def test_every_recorded_answer_decodes_to_its_calls(case: str) -> None:
     for exchange in filter(is_answer, exchanges(case)):
         response = ask(case, exchange)
         recorded.check_answer(response, exchange)
@@ -97,7 +97,7 @@ def test_every_recorded_answer_of_these_servers_has_its_usage(case: str) -> None
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-chat--err", "groq-chat--err"))
-def test_a_recorded_refusal_is_an_invalid_request_with_its_code(case: str) -> None:
+def test_a_recorded_error_answer_raises_invalid_request_with_its_code(case: str) -> None:
     refused = [exchange for exchange in exchanges(case) if exchange.status != 200]
     assert refused
     for exchange in refused:
@@ -119,7 +119,7 @@ def test_a_stream_that_breaks_off_with_an_error_object_is_an_invalid_response(ca
 
 
 @pytest.mark.parametrize("case", wire_cases("groq-chat--sse-one", "groq-chat--err"))
-def test_what_groq_thought_is_read(case: str) -> None:
+def test_groqs_reasoning_is_decoded(case: str) -> None:
     assert all(ask(case, exchange).message.reasoning for exchange in filter(is_answer, exchanges(case)))
 
 
@@ -233,7 +233,7 @@ def _said(message: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_recorded_request_can_be_made_of_our_messages(case: str) -> None:
+def test_every_recorded_request_can_be_encoded_from_messages(case: str) -> None:
     for exchange in exchanges(case):
         options = ChatOptions(tool_choice=chosen(exchange.request))
         tools = tuple(functions(exchange.request))
@@ -272,7 +272,7 @@ def specification(loop: Sequence[Exchange], model: HttpChatModel) -> ChatClientR
 
 @pytest.mark.parametrize("colour", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: str, colour: str) -> None:
+def test_a_recorded_loop_runs_through_the_client_and_sends_the_recorded_requests(case: str, colour: str) -> None:
     for loop in recorded.loops([*filter(is_answer, exchanges(case))], is_first):
         mode = recorded.mode_of(loop, colour)
         closing = CLOSING_STREAM if loop[0].streamed else CLOSING

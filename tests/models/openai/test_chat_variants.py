@@ -1,4 +1,4 @@
-"""What servers of chat completions do differently when they answer, each in a sample of our own."""
+"""Deviations of chat completions servers in their answers, each in a handwritten sample."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def streamed(body: str) -> AssistantMessage:
 # Streams: framing and endings.
 
 
-def test_comment_lines_that_keep_a_stream_alive_say_nothing() -> None:
+def test_comment_lines_yield_no_chunk() -> None:
     event = json.dumps(delta(content="hi"))
     body = f": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\ndata: {event}\n\n: x\n\ndata: [DONE]\n\n"
     assert streamed(body).text == "hi"
@@ -57,16 +57,16 @@ def test_lines_may_end_in_carriage_return_and_line_feed() -> None:
     assert streamed(f"data: {event}\r\n\r\ndata: [DONE]\r\n\r\n").text == "a\r\nb"
 
 
-def test_a_stream_without_done_is_complete_once_it_gave_a_reason() -> None:
+def test_a_stream_without_done_is_complete_after_a_finish_reason() -> None:
     assert folded(delta(content="hi"), STOP).message.text == "hi"
 
 
-def test_a_stream_without_a_reason_is_complete_once_it_is_done() -> None:
+def test_a_stream_without_a_finish_reason_is_complete_after_done() -> None:
     response = folded(piece(0, "0", "f", "{}"), DONE)
     assert (response.finish_reason, response.tool_calls) == (None, (ToolCall("f", "{}", "0"),))
 
 
-def test_what_follows_done_is_not_read() -> None:
+def test_data_after_done_is_ignored() -> None:
     assert folded(delta(content="hi"), DONE, delta(content="more"), "no JSON", DONE).message.text == "hi"
 
 
@@ -81,7 +81,7 @@ def test_a_stream_may_end_in_an_error_object_instead() -> None:
         folded(delta(reasoning="hm"), {"error": {**error, "status_code": 400}})
 
 
-def test_a_stream_whose_reason_is_an_error_says_so() -> None:
+def test_the_finish_reason_of_a_failed_stream_is_error() -> None:
     response = folded(delta(content="hi"), {"choices": [{"delta": {"content": ""}, "finish_reason": "error"}]}, DONE)
     assert (response.message.text, response.finish_reason) == ("hi", "error")
 
@@ -95,7 +95,7 @@ def test_a_stream_whose_reason_is_an_error_says_so() -> None:
         ("insufficient_system_resource", "error"),
     ],
 )
-def test_reasons_of_their_own_count_as_the_ones_they_mean(said: str, meant: str) -> None:
+def test_finish_reasons_of_other_servers_are_mapped(said: str, meant: str) -> None:
     assert decoded(content="hi", reason=said).finish_reason == meant
 
 
@@ -107,7 +107,7 @@ def test_only_the_first_of_several_choices_is_read() -> None:
     assert (whole.message.text, whole.finish_reason) == ("A", "stop")
 
 
-def test_a_stream_gives_one_chunk_for_each_event_that_says_something() -> None:
+def test_a_stream_yields_one_chunk_for_each_event_with_content() -> None:
     listed = delta(content=[{"type": "text", "text": "a"}])
     events = [delta(content="a"), delta(reasoning="b"), listed, piece(0, "c", "f"), STOP, {"usage": USED}, DONE]
     assert len(chunks_of(*events)) == 6
@@ -127,7 +127,7 @@ def test_a_stream_gives_one_chunk_for_each_event_that_says_something() -> None:
     ],
     ids=["on the last chunk", "on an extra one", "without choices", "under x_groq", "on several"],
 )
-def test_usage_counts_wherever_it_stands(last: list[Any]) -> None:
+def test_usage_is_read_from_every_known_field(last: list[Any]) -> None:
     usage = folded(delta(content="hi"), *last, DONE).usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens) == (3, 2)
@@ -152,7 +152,7 @@ def test_usage_counts_wherever_it_stands(last: list[Any]) -> None:
     ],
     ids=["OpenAI", "Mistral", "DeepSeek", "OpenRouter", "in the output", "Perplexity", "xAI, beside the output"],
 )
-def test_usage_counts_what_was_cached_and_thought(used: dict[str, Any], counted: dict[str, int]) -> None:
+def test_usage_includes_cached_and_reasoning_tokens(used: dict[str, Any], counted: dict[str, int]) -> None:
     body = {"choices": [{"message": {}}], "usage": {"prompt_tokens": 10, "completion_tokens": 5, **used}}
     usage = CODEC.decode(json.dumps(body).encode()).usage
     assert usage is not None
@@ -171,28 +171,28 @@ def test_calls_count_although_the_reason_is_a_plain_stop() -> None:
     assert (response.finish_reason, response.tool_calls) == ("stop", (ToolCall("f", "{}", "a"),))
 
 
-def test_an_id_on_each_piece_of_a_call_begins_no_other() -> None:
+def test_an_id_repeated_on_each_delta_starts_no_new_call() -> None:
     assert calls(piece(0, "0", "f", ""), piece(0, "0", "f", "{"), piece(0, "0", None, "}")) == [("f", "{}", "0")]
     assert calls(piece(None, "a", "f", "{"), piece(None, "a", "f", "}")) == [("f", "{}", "a")]
 
 
-def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
+def test_calls_without_an_index_are_distinguished_by_their_ids() -> None:
     events = [piece(None, "a", "f", "{"), piece(arguments="}"), piece(None, "b", "g", "{}")]
     assert calls(*events) == [("f", "{}", "a"), ("g", "{}", "b")]
 
 
-def test_calls_without_index_and_id_are_told_apart_by_their_names() -> None:
+def test_calls_without_index_and_id_are_distinguished_by_their_names() -> None:
     events = [piece(None, "", "f", "{"), piece(arguments="}"), piece(None, None, "f", "{}")]
     assert calls(*events) == [("f", "{}", None), ("f", "{}", None)]
 
 
-def test_calls_that_all_have_index_0_are_told_apart_by_their_ids() -> None:
+def test_calls_that_all_have_index_0_are_distinguished_by_their_ids() -> None:
     assert calls(piece(0, "a", "f", "{}"), piece(0, "b", "g", "{}")) == [("f", "{}", "a"), ("g", "{}", "b")]
     parallel = [{"index": 0, "id": each, "function": {"name": "f", "arguments": "{}"}} for each in "ab"]
     assert [call.id for call in decoded(tool_calls=parallel).tool_calls] == ["a", "b"]
 
 
-def test_two_calls_of_one_answer_that_share_an_id_get_one_of_their_own_each() -> None:
+def test_two_calls_that_share_an_id_get_different_ids() -> None:
     twins = [{"id": "0", "function": {"name": name, "arguments": "{}"}} for name in "fg"]
     for response in (
         decoded(tool_calls=twins).with_call_ids(),
@@ -209,7 +209,7 @@ def test_pieces_of_two_calls_may_be_mixed() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"arguments": None}, {"arguments": ""}])
-def test_a_call_without_arguments_has_an_empty_object_of_them(arguments: dict[str, Any]) -> None:
+def test_a_call_without_arguments_has_an_empty_object(arguments: dict[str, Any]) -> None:
     call = {"index": 0, "id": "a", "function": {"name": "f", **arguments}}
     assert decoded(tool_calls=[call]).tool_calls == folded(delta(tool_calls=[call]), STOP).tool_calls
     assert decoded(tool_calls=[call]).tool_calls[0].arguments == "{}"
@@ -220,7 +220,7 @@ def test_arguments_may_be_an_object() -> None:
     assert decoded(tool_calls=[call]).tool_calls == (ToolCall("f", {"city": "Zürich"}, "a"),)
 
 
-def test_the_call_of_old_is_a_call() -> None:
+def test_the_legacy_function_call_field_is_decoded() -> None:
     called = {"name": "f", "arguments": "{}"}
     assert decoded(function_call=called, tool_calls=None).tool_calls == (ToolCall("f", "{}"),)
     pieces = [delta(function_call={"name": "f"}), delta(function_call={"arguments": "{"})]
@@ -244,7 +244,7 @@ NULLS = {
 }
 
 
-def test_a_field_that_is_null_is_not_there() -> None:
+def test_a_null_field_counts_as_missing() -> None:
     call = {"index": None, "id": None, "type": None, "function": {"name": "f", "arguments": None}}
     choice = {"index": None, "finish_reason": None, "logprobs": None, "error": None}
     body = {"id": None, "model": None, "usage": None, "x_groq": None, "error": None}
@@ -258,17 +258,17 @@ def test_a_field_that_is_null_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
-def test_reasoning_is_read_under_each_of_its_names(name: str) -> None:
+def test_reasoning_is_read_from_each_of_its_fields(name: str) -> None:
     parts = (ReasoningPart("thought"), TextPart("x"))
     assert decoded(content="x", **{name: "thought"}).message.parts == parts
     assert folded(delta(**{name: "thou"}), delta(**{name: "ght"}), delta(content="x"), STOP).message.parts == parts
 
 
-def test_reasoning_under_two_names_is_read_once() -> None:
+def test_reasoning_in_two_fields_is_read_once() -> None:
     assert decoded(reasoning="thought", reasoning_content="thought").message.reasoning == "thought"
 
 
-def test_a_refusal_is_what_the_model_said() -> None:
+def test_a_refusal_is_decoded_as_the_answers_text() -> None:
     assert decoded(content=None, refusal="No.").message.text == "No."
     assert folded(delta(refusal="N"), delta(refusal="o."), STOP).message.text == "No."
 
@@ -308,7 +308,7 @@ def test_images_in_an_answer_are_parts_of_it(where: str) -> None:
     assert folded(*(delta(**{where: [image]}) for image in images), STOP).message.parts == parts
 
 
-def test_an_image_that_cannot_be_decoded_stays_an_address() -> None:
+def test_an_undecodable_image_stays_a_url() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}
     assert decoded(images=[image]).message.parts == (ImagePart(url="data:image/png;base64,?"),)
 
@@ -320,7 +320,7 @@ def details(message: AssistantMessage) -> list[Any]:
     return [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
 
 
-def test_details_of_reasoning_come_in_pieces_and_are_kept_whole() -> None:
+def test_reasoning_details_in_pieces_are_joined() -> None:
     text = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
     seal = {"type": "reasoning.encrypted", "data": "xyz", "index": 1, "id": None}
     whole = [{**text, "text": "Hm.", "signature": "s"}, {"type": "reasoning.encrypted", "data": "xyz", "index": 1}]
@@ -342,7 +342,7 @@ def test_details_of_reasoning_come_in_pieces_and_are_kept_whole() -> None:
     assert same == message
 
 
-def test_details_that_differ_in_anything_are_not_joined() -> None:
+def test_reasoning_details_that_differ_are_not_joined() -> None:
     summaries = [{"type": "reasoning.summary", "summary": "a", "index": index} for index in (0, 1)]
     seals = [{"type": "reasoning.encrypted", "data": "x"}] * 2
     ids = [{"type": "reasoning.text", "text": "a", "id": each} for each in "pq"]
@@ -350,7 +350,7 @@ def test_details_that_differ_in_anything_are_not_joined() -> None:
     assert details(folded(*(delta(reasoning_details=[each]) for each in kept), DONE).message) == kept
 
 
-def test_details_alone_are_reasoning_to_read() -> None:
+def test_the_text_of_reasoning_details_is_decoded_as_reasoning() -> None:
     kept = [{"type": "reasoning.summary", "summary": "Hm"}, {"type": "reasoning.encrypted", "data": "x"}]
     assert decoded(reasoning_details=kept).message.reasoning == "Hm"
 

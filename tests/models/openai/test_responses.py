@@ -1,4 +1,4 @@
-"""The codec of the Responses API: what a body and a stream say, and what is refused."""
+"""The codec of the Responses API: bodies, streams, and errors."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_stream_without_pieces_is_the_same_message(items: list[Any], parts: tu
     assert folded(ended(*items)) == decoded(*items)
 
 
-def test_chunks_come_as_the_words_do() -> None:
+def test_chunks_arrive_with_the_pieces_of_text() -> None:
     decoder = CODEC.decoder()
     chunks = [chunk for each in streamed(SUMMARIZED, CALL, MESSAGE) for chunk in decoder.chunks(json.dumps(each))]
     assert [chunk.reasoning for chunk in chunks if chunk.reasoning] == ["Fir", "st.", "Th", "en.", "S", "o."]
@@ -190,7 +190,7 @@ def test_chunks_come_as_the_words_do() -> None:
     assert ChatChunk() not in chunks
 
 
-def test_pieces_of_calls_that_take_turns_are_told_apart() -> None:
+def test_interleaved_pieces_of_calls_are_distinguished() -> None:
     deltas = [event("function_call_arguments.delta", index, delta=text) for text in ("{", "}") for index in (0, 1)]
     begun = [
         event("output_item.added", index, item=item) for index, item in enumerate([CLOCK, {**CLOCK, "call_id": "c3"}])
@@ -200,7 +200,7 @@ def test_pieces_of_calls_that_take_turns_are_told_apart() -> None:
     assert response.finish_reason == "tool_call"
 
 
-def test_items_that_share_an_index_are_told_apart_by_their_ends() -> None:
+def test_items_that_share_an_index_are_distinguished_by_their_end_events() -> None:
     events = [{**each, "output_index": 0} for each in streamed(SUMMARIZED, CALL, MESSAGE)]
     assert folded(*events) == decoded(SUMMARIZED, CALL, MESSAGE)
 
@@ -222,7 +222,7 @@ def test_arguments_that_are_an_object_become_text() -> None:
         ([], {"status": "incomplete", "incomplete_details": None}, "error"),
     ],
 )
-def test_the_reason_to_finish_is_told_by_status_and_calls(items: Any, fields: dict[str, Any], reason: str) -> None:
+def test_the_finish_reason_follows_from_status_and_calls(items: Any, fields: dict[str, Any], reason: str) -> None:
     assert decoded(*items, **fields).finish_reason == reason
     assert folded(*streamed(*items, **fields)).finish_reason == reason
 
@@ -234,7 +234,7 @@ def test_usage_counts_cached_and_reasoning_tokens() -> None:
     assert decoded(usage=None).usage is None
 
 
-def test_an_error_that_is_null_is_none() -> None:
+def test_a_null_error_is_ignored() -> None:
     assert decoded(MESSAGE, error=None).message == decoded(MESSAGE, error={}).message
 
 
@@ -261,7 +261,7 @@ FAILED = {"status": "failed", "error": {"code": "server_error", "message": SECRE
         (json.dumps(answer(status=f"{SECRET} {SECRET}")), "not completed"),
     ],
 )
-def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
+def test_an_invalid_body_raises_invalid_response_that_quotes_nothing(body: str, says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         CODEC.decode(body.encode())
     assert SECRET not in str(caught.value) + repr(caught.value)
@@ -282,14 +282,14 @@ def test_a_body_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(bod
         ([], "ended before the answer did"),
     ],
 )
-def test_a_stream_that_is_no_answer_is_an_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
+def test_an_invalid_stream_raises_invalid_response_that_quotes_nothing(events: list[Any], says: str) -> None:
     with pytest.raises(InvalidResponse, match=says) as caught:
         folded(*events)
     assert SECRET not in str(caught.value) + repr(caught.value)
     assert caught.value.__context__ is None
 
 
-def test_what_is_not_known_is_ignored() -> None:
+def test_unknown_events_and_items_are_ignored() -> None:
     unknown = [{"type": "response.new", "delta": 1, "item": 2, "response": 3}, {"type": "keepalive"}, {}, "", "[DONE]"]
     assert folded(*unknown, *streamed(MESSAGE), *unknown) == decoded(MESSAGE)
 
@@ -312,7 +312,7 @@ KINDS = ["output_item.added", "output_item.done", "output_text.delta", "reasonin
 
 
 @given(JSON, st.sampled_from(KINDS))
-def test_whatever_a_server_sends_only_model_errors_come_out(body: Any, kind: str) -> None:
+def test_any_server_answer_raises_only_model_errors(body: Any, kind: str) -> None:
     events = [{"type": f"response.{kind}", "item": body, "delta": body, "response": body} for _ in range(2)]
     for attempt in (lambda: CODEC.decode(json.dumps(body).encode()), lambda: folded(body), lambda: folded(*events)):
         try:
@@ -345,7 +345,7 @@ def test_a_loop_runs_in_every_mode(mode: str) -> None:
     ]
 
 
-def test_a_refusal_is_an_error_with_its_code() -> None:
+def test_an_error_answer_has_its_code() -> None:
     body = {"error": {"message": SECRET, "type": "invalid_request_error", "param": "input", "code": "unsupported_file"}}
     reply = Reply.json(body, 400, {"x-request-id": "req_1"})
     with ReplayServer([reply]) as server, model_at(server.url) as model, pytest.raises(InvalidRequest) as caught:

@@ -1,4 +1,4 @@
-"""The recorded traffic of Responses APIs goes through the model, and whole recorded loops through the client."""
+"""Recorded traffic of Responses APIs runs through the model, and whole recorded loops through the client."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ask(exchange: Exchange) -> ChatResponse:
 
 
 @pytest.mark.parametrize("case", wire_cases(*WORKING))
-def test_every_recorded_exchange_decodes_to_the_calls_it_holds(case: str) -> None:
+def test_every_recorded_exchange_decodes_to_its_calls(case: str) -> None:
     for exchange in exchanges(case):
         response = ask(exchange)
         recorded.check_answer(response, exchange)
@@ -60,7 +60,7 @@ def test_every_recorded_exchange_decodes_to_the_calls_it_holds(case: str) -> Non
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-responses--sse", "deepseek-responses--sse"))
-def test_a_stream_says_what_it_says_at_its_end_as_a_whole(case: str) -> None:
+def test_a_stream_folds_to_the_answer_in_its_last_event(case: str) -> None:
     for exchange in exchanges(case):
         last = exchange.body.decode().rstrip().rpartition("data: ")[2]
         whole = Reply.json(json.loads(last)["response"])
@@ -68,7 +68,7 @@ def test_a_stream_says_what_it_says_at_its_end_as_a_whole(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-responses--err"))
-def test_a_recorded_refusal_is_an_invalid_request_with_its_code(case: str) -> None:
+def test_a_recorded_error_answer_raises_invalid_request_with_its_code(case: str) -> None:
     answered, refused = exchanges(case)
     assert [call.name for call in ask(answered).tool_calls] == ["get_file"]
     with pytest.raises(InvalidRequest) as caught:
@@ -78,14 +78,14 @@ def test_a_recorded_refusal_is_an_invalid_request_with_its_code(case: str) -> No
 
 
 @pytest.mark.parametrize("case", wire_cases("deepseek-responses"))
-def test_open_thoughts_are_read_and_keep_the_item_they_came_in(case: str) -> None:
+def test_plain_text_reasoning_is_decoded_and_keeps_its_item(case: str) -> None:
     thought, item, _ = ask(exchanges(case)[0]).message.parts
     assert isinstance(thought, ReasoningPart) and isinstance(item, ProviderPart)
     assert json.loads(item.data)["content"] == [{"type": "reasoning_text", "text": thought.text}]
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-responses--sse-one--00"))
-def test_a_search_that_the_provider_ran_stands_before_the_call_it_led_to(case: str) -> None:
+def test_a_provider_search_precedes_the_call_it_led_to(case: str) -> None:
     searched, found, call = ask(exchanges(case)[0]).message.parts
     assert isinstance(searched, ProviderPart) and isinstance(found, ProviderPart)
     assert json.loads(searched.data)["arguments"] == {"paths": ["get_exchange_rate"]}
@@ -157,7 +157,7 @@ def _tool(tool: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("colour", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", wire_cases(*WORKING))
-def test_a_recorded_loop_runs_through_the_client_and_sends_what_was_sent(case: str, colour: str) -> None:
+def test_a_recorded_loop_runs_through_the_client_and_sends_the_recorded_requests(case: str, colour: str) -> None:
     for loop in recorded.loops(exchanges(case), is_first):
         mode = recorded.mode_of(loop, colour)
         closing = Reply.sse(CLOSING_STREAM) if loop[0].streamed else Reply.json(CLOSING)
@@ -176,7 +176,7 @@ def _is_answer(message: object) -> bool:
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-responses--err"))
-def test_items_of_a_stored_answer_go_back_with_the_ids_that_tie_them(case: str) -> None:
+def test_items_of_a_stored_answer_are_sent_back_with_their_ids(case: str) -> None:
     loop = exchanges(case)[:1]
     recorded_items = exchanges(case)[1].request["input"][:3]
     _, sent = recorded.replayed(loop, Reply.json(CLOSING), model_at, partial(specification, loop), "call")
@@ -184,7 +184,7 @@ def test_items_of_a_stored_answer_go_back_with_the_ids_that_tie_them(case: str) 
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-responses--sse-one--00"))
-def test_a_search_that_the_provider_ran_goes_back_as_it_came(case: str) -> None:
+def test_a_provider_search_is_sent_back_unchanged(case: str) -> None:
     loop = exchanges(case)
     _, sent = recorded.replayed(loop, Reply.sse(CLOSING_STREAM), model_at, partial(specification, loop), "stream")
     last = json.loads(loop[0].body.decode().rstrip().rpartition("data: ")[2])

@@ -1,4 +1,4 @@
-"""What is sent to the Responses API: conversations, tools, options, and answers that go back."""
+"""Requests to the Responses API: conversations, tools, options, and earlier answers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_message_becomes_items() -> None:
     ]
 
 
-def test_images_are_sent_by_address_or_as_data() -> None:
+def test_images_are_sent_as_url_or_data() -> None:
     parts = [TextPart("what is it?"), ImagePart(url="https://example.org/a.png"), DOT]
     (user,) = items(UserMessage(parts))
     assert user["content"] == [
@@ -75,11 +75,11 @@ def test_images_are_sent_by_address_or_as_data() -> None:
     ]
 
 
-def test_several_texts_of_the_user_are_one() -> None:
+def test_several_text_parts_of_the_user_are_joined() -> None:
     assert items(UserMessage([TextPart("a"), TextPart("b")])) == [{"role": "user", "content": "ab"}]
 
 
-def test_images_of_a_result_are_in_it() -> None:
+def test_images_of_a_result_are_sent_in_the_result() -> None:
     results = [
         ToolResultPart(call_id="c1", name="draw", content="drawn", images=(DOT,)),
         ToolResultPart(call_id="c2", name="draw", content="nothing"),
@@ -94,7 +94,7 @@ def test_images_of_a_result_are_in_it() -> None:
     ]
 
 
-def test_options_that_are_set_are_sent_and_no_others() -> None:
+def test_only_options_that_are_set_are_sent() -> None:
     assert encoded(UserMessage("hi")) == {"model": "m", "input": [{"role": "user", "content": "hi"}]}
     body = encoded(
         UserMessage("hi"),
@@ -121,7 +121,7 @@ def test_options_that_are_set_are_sent_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
-def test_a_tool_choice_by_word_is_sent_as_it_is(choice: str) -> None:
+def test_a_tool_choice_keyword_is_sent_unchanged(choice: str) -> None:
     assert encoded(UserMessage("hi"), tools=(WEATHER,), tool_choice=choice)["tool_choice"] == choice
 
 
@@ -131,12 +131,12 @@ def test_a_tool_choice_without_tools_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("option", [{"stop": ("x",)}, {"seed": 1}])
-def test_an_option_that_the_api_does_not_have_is_refused(option: dict[str, Any]) -> None:
+def test_an_unsupported_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"openai has no option {next(iter(option))}"):
         encoded(UserMessage("hi"), **option)
 
 
-def test_extra_fields_join_what_is_an_object_or_a_list() -> None:
+def test_extra_fields_extend_objects_and_lists() -> None:
     body = encoded(
         UserMessage("hi"),
         tools=(WEATHER,),
@@ -160,7 +160,7 @@ def test_extra_fields_join_what_is_an_object_or_a_list() -> None:
 ANSWER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def test_an_answer_is_held_to_a_schema_strictly_where_that_means_the_same() -> None:
+def test_an_output_schema_is_strict_if_strict_mode_has_the_same_meaning() -> None:
     body = encoded(UserMessage("hi"), output_schema={**ANSWER, "title": "A city"})
     exact = {**ANSWER, "additionalProperties": False}
     assert body["text"] == {"format": {"type": "json_schema", "name": "A_city", "schema": exact, "strict": True}}
@@ -185,7 +185,7 @@ def sent_tool(definition: ToolDefinition, **settings: bool) -> dict[str, Any]:
     return dict(tool)
 
 
-def test_a_tool_is_sent_as_it_is_and_says_that_it_is_not_strict() -> None:
+def test_a_tool_is_sent_unchanged_and_marked_as_not_strict() -> None:
     expected = {"type": "function", "name": "plant", "description": "Do.", "parameters": TREE, "strict": False}
     assert sent_tool(PLANT) == expected
 
@@ -196,19 +196,19 @@ def test_strict_tools_are_sent_with_schemas_of_strict_mode() -> None:
     assert (sent["parameters"]["required"], sent["parameters"]["additionalProperties"]) == (["root", "size"], False)
 
 
-def test_definitions_are_written_out_for_servers_that_follow_no_reference() -> None:
+def test_definitions_are_inlined_for_servers_that_do_not_resolve_references() -> None:
     sent = sent_tool(PLANT, inline_definitions=True)
     assert (sent["parameters"]["properties"]["root"], sent["strict"]) == (LEAF, False)
 
 
-def test_a_schema_is_made_once_per_tool_and_not_per_request() -> None:
+def test_a_schema_is_encoded_once_per_tool_and_not_per_request() -> None:
     request = ChatRequest((UserMessage("hi"),), (PLANT, WEATHER))
     first, second = (CODEC.encode(request, stream=False)["tools"] for _ in range(2))
     assert [one is other for one, other in zip(first, second, strict=True)] == [True, True]
 
 
 @pytest.mark.parametrize("settings", [{"strict_tools": True}, {"inline_definitions": True}])
-def test_a_schema_that_cannot_be_sent_is_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
+def test_an_unsupported_schema_raises_an_error_that_names_the_tool(settings: dict[str, bool]) -> None:
     schema = {"type": "object", "properties": {"any": {"$ref": "#/$defs/none"}, "more": {}}}
     with pytest.raises(ToolDefinitionError, match="the tool plant cannot be sent: ") as caught:
         sent_tool(ToolDefinition(name="plant", input_schema=schema), **settings)
@@ -249,19 +249,19 @@ def answered(*parts: Any, provider: str | None = "openai") -> AssistantMessage:
     return AssistantMessage(parts, provider=provider)
 
 
-def test_reasoning_goes_back_as_one_item_per_id_and_ties_what_follows_by_their_ids() -> None:
+def test_reasoning_is_sent_back_as_one_item_per_id_and_the_following_items_with_their_ids() -> None:
     sent_call = {**SENT_CALL, "id": "fc_1", "namespace": "maps"}
     assert items(answered(*THOUGHTS, *ANSWERED)) == [*SENT_THOUGHTS, SENT_TEXT, sent_call]
     assert items(answered(BARE, *ANSWERED)) == [SENT_BARE, SENT_TEXT, sent_call]
 
 
-def test_ids_stay_behind_where_no_reasoning_is_sent() -> None:
+def test_item_ids_are_omitted_if_no_reasoning_is_sent() -> None:
     message = {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"}
     assert items(answered(*ANSWERED)) == [message, {**SENT_CALL, "namespace": "maps"}]
     assert items(answered(ReasoningPart("hm"), *ANSWERED)) == [message, {**SENT_CALL, "namespace": "maps"}]
 
 
-def test_a_server_that_stores_nothing_gets_only_the_reasoning_that_is_whole() -> None:
+def test_a_server_that_stores_nothing_gets_only_complete_reasoning() -> None:
     untied = [
         {"type": "message", "role": "assistant", "content": "I look.", "phase": "commentary"},
         {**SENT_CALL, "namespace": "maps"},
@@ -270,12 +270,12 @@ def test_a_server_that_stores_nothing_gets_only_the_reasoning_that_is_whole() ->
     assert items(answered(BARE, *ANSWERED), extra=STATELESS) == untied
 
 
-def test_reasoning_that_has_no_id_goes_back_without_one() -> None:
+def test_reasoning_without_an_id_is_sent_back_without_one() -> None:
     expected = {"type": "reasoning", "summary": [], "encrypted_content": "xyz"}
     assert items(answered(ReasoningPart("", signature="xyz"), call())) == [expected, SENT_CALL]
 
 
-def test_parts_that_only_the_provider_understands_go_back_as_they_came() -> None:
+def test_opaque_parts_are_sent_back_unchanged() -> None:
     search = {"type": "web_search_call", "id": "ws_1", "action": {"query": "Oslo"}}
     thought = {"type": "reasoning", "id": "1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
     parts = [
@@ -286,40 +286,40 @@ def test_parts_that_only_the_provider_understands_go_back_as_they_came() -> None
     assert items(answered(*parts, call())) == [thought, search, SENT_CALL]
 
 
-def test_what_another_provider_sealed_is_not_sent() -> None:
+def test_parts_signed_by_another_provider_are_not_sent() -> None:
     message = answered(*THOUGHTS, *ANSWERED, ProviderPart('{"type": "new"}'), provider="anthropic")
     assert items(message) == [{"role": "assistant", "content": "I look."}, SENT_CALL]
 
 
-def test_what_nobody_is_named_for_is_sent() -> None:
+def test_parts_of_an_answer_without_a_provider_are_sent() -> None:
     assert items(answered(*THOUGHTS, call(), provider=None)) == [*SENT_THOUGHTS, SENT_CALL]
 
 
-def test_reasoning_that_led_to_nothing_is_not_sent_because_the_api_refuses_it() -> None:
+def test_reasoning_at_the_end_of_an_answer_is_not_sent_because_the_api_refuses_it() -> None:
     thought = ReasoningPart("Cut short.", id="rs_3")
     assert items(answered(thought)) == []
     assert items(answered(*THOUGHTS, *ANSWERED, thought, RECORD)) == items(answered(*THOUGHTS, *ANSWERED))
 
 
-def test_details_of_reasoning_from_chat_completions_are_no_items() -> None:
+def test_reasoning_details_of_chat_completions_are_not_sent() -> None:
     assert items(answered(ProviderPart('{"type": "reasoning.text", "text": "hm"}'), call())) == [SENT_CALL]
 
 
-def test_a_record_without_its_text_is_left_out() -> None:
+def test_an_opaque_message_part_without_its_text_is_omitted() -> None:
     assert items(answered(RECORD)) == []
     assert items(answered(call(), RECORD)) == [SENT_CALL]
 
 
-def test_images_in_answers_are_left_out() -> None:
+def test_images_in_answers_are_omitted() -> None:
     assert items(answered(TextPart("a dot"), DOT)) == [{"role": "assistant", "content": "a dot"}]
 
 
 @pytest.mark.parametrize("signature", ["no JSON", "[1]", '"text"', "[" * 100_000])
-def test_a_signature_that_is_not_of_this_api_is_left_out(signature: str) -> None:
+def test_a_signature_of_another_api_is_omitted(signature: str) -> None:
     assert items(answered(call(signature), provider=None)) == [SENT_CALL]
 
 
-def test_arguments_that_are_no_object_stand_in_one() -> None:
+def test_arguments_that_are_not_an_object_are_wrapped_in_one() -> None:
     (sent,) = items(AssistantMessage(tool_calls=[ToolCall("weather", '{"city": ', "c1")]))
     assert sent["arguments"] == '{"invalid_arguments": "{\\"city\\": "}'
 
@@ -334,7 +334,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_environment")
-def test_a_known_server_without_its_key_is_refused_and_says_what_to_set() -> None:
+def test_a_known_server_without_a_key_raises_an_error_that_names_the_variable() -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
         OpenAIResponsesModel("gpt-5-mini")
     with pytest.raises(ConfigurationError, match="DEEPSEEK_API_KEY"):
@@ -342,7 +342,7 @@ def test_a_known_server_without_its_key_is_refused_and_says_what_to_set() -> Non
 
 
 @pytest.mark.usefixtures("no_environment")
-def test_the_provider_is_told_by_the_address_unless_it_is_given() -> None:
+def test_the_provider_is_derived_from_the_address_by_default() -> None:
     def provider(base_url: str, **given: str) -> str:
         return OpenAIResponsesModel("m", base_url=base_url, api_key="k", **given).provider
 

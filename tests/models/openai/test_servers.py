@@ -1,4 +1,4 @@
-"""The servers of chat completions: whose key each gets, how each is asked, and what they say when they refuse."""
+"""The servers of chat completions: the key of each, the format of its requests, and its errors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_known_server_has_its_name_and_gets_its_own_key(base_url: str, monkeyp
 
 
 @pytest.mark.parametrize("base_url", [url for url in KEYS if "openai.com" not in url])
-def test_a_known_server_without_its_key_gets_no_other(base_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_server_without_its_key_gets_no_other_key(base_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with pytest.raises(ConfigurationError, match=KEYS[base_url][1]) as caught:
         OpenAIChatModel("m", base_url=base_url)
@@ -80,14 +80,16 @@ def test_a_known_server_without_its_key_gets_no_other(base_url: str, monkeypatch
 @pytest.mark.parametrize(
     "base_url", ["https://API.GROQ.COM/openai/v1", "https://api.groq.com.:443/v1", "https://eu.api.groq.com/v1"]
 )
-def test_a_server_is_known_however_its_address_is_written(base_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_server_is_recognized_in_every_form_of_its_address(
+    base_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROQ_API_KEY", "groqs")
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     assert sent_key(base_url) == "groqs"
 
 
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:8000/v1", "https://notapi.groq.com.example.org/v1"])
-def test_a_server_that_is_not_known_gets_the_key_of_openai_or_of_the_provider_behind_it(
+def test_an_unknown_server_gets_openais_key_or_the_key_of_the_provider_behind_it(
     base_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert sent_key(base_url) is None
@@ -98,7 +100,7 @@ def test_a_server_that_is_not_known_gets_the_key_of_openai_or_of_the_provider_be
     assert OpenAIChatModel("m", base_url=base_url).provider == "openai"
 
 
-def test_the_address_of_the_environment_counts_like_a_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_from_the_environment_is_treated_like_a_passed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.groq.com/openai/v1")
     monkeypatch.setenv("GROQ_API_KEY", "groqs")
     assert OpenAIChatModel("m").provider == "groq"
@@ -121,7 +123,7 @@ PLAIN = {"max_tokens": 9, "seed": 1, "reasoning_effort": "low", "stream_options"
         ("openrouter", {**PLAIN, "reasoning_effort": None, "reasoning": {"effort": "low"}}),
     ],
 )
-def test_each_server_is_told_its_settings_by_the_names_it_knows(provider: str | None, settings: dict[str, Any]) -> None:
+def test_each_server_gets_its_own_field_names(provider: str | None, settings: dict[str, Any]) -> None:
     body = encoded(UserMessage("hi"), codec=codec_of(provider), stream=True, **SETTINGS)
     known = body.keys() - {"model", "messages", "stream"}
     assert {name: body[name] for name in known} == {
@@ -143,7 +145,7 @@ def test_openai_itself_gets_the_newer_name_of_the_token_limit(monkeypatch: pytes
     assert [set(body) - {"model", "messages"} for body in bodies] == [{"max_completion_tokens"}, {"max_tokens"}]
 
 
-def test_extra_fields_add_to_those_that_are_objects_or_lists() -> None:
+def test_extra_fields_extend_objects_and_lists() -> None:
     body = encoded(
         UserMessage("hi"),
         codec=codec_of("openrouter"),
@@ -177,14 +179,14 @@ EXACT = {"type": "object", "title": "City of birth", "properties": {"a": {"type"
     ],
     ids=["the same in strict mode", "a field may be left out", "strict mode cannot say it"],
 )
-def test_a_schema_for_the_answer_is_held_strictly_where_strict_mode_says_the_same(
+def test_an_output_schema_is_strict_if_strict_mode_has_the_same_meaning(
     schema: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     body = json.loads(json.dumps(encoded(UserMessage("hi"), output_schema=schema)))
     assert body["response_format"] == {"type": "json_schema", "json_schema": sent}
 
 
-def test_a_field_that_may_be_left_out_is_found_wherever_it_is() -> None:
+def test_an_optional_field_is_found_at_every_level() -> None:
     inner = {"type": "object", "properties": {"b": {"type": "string"}}}
     for place in ({"items": inner, "type": "array"}, {"anyOf": [inner, {"type": "null"}]}, {"$ref": "#/$defs/B"}):
         schema = {"type": "object", "properties": {"a": place}, "required": ["a"], "$defs": {"B": inner}}
@@ -192,7 +194,7 @@ def test_a_field_that_may_be_left_out_is_found_wherever_it_is() -> None:
         assert body["response_format"]["json_schema"]["strict"] is False
 
 
-def test_a_schema_for_the_answer_is_written_out_for_servers_that_follow_no_reference() -> None:
+def test_an_output_schema_is_inlined_for_servers_that_do_not_resolve_references() -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}}
     inline = codec_of(inline_definitions=True)
     sent = encoded(UserMessage("hi"), codec=inline, output_schema=schema)["response_format"]["json_schema"]["schema"]
@@ -202,7 +204,7 @@ def test_a_schema_for_the_answer_is_written_out_for_servers_that_follow_no_refer
     assert caught.value.__cause__ is None
 
 
-def test_a_server_that_knows_no_schema_for_answers_is_not_asked_for_one() -> None:
+def test_an_output_schema_is_refused_for_a_server_without_support() -> None:
     with pytest.raises(ConfigurationError, match=r"deepseek.*output_schema"):
         encoded(UserMessage("hi"), codec=codec_of("deepseek"), output_schema=EXACT)
 
@@ -232,7 +234,7 @@ CLASSES = {401: AuthenticationError, 429: RateLimited, 500: ModelError, 503: Mod
 
 
 @pytest.mark.parametrize("shape", REFUSALS)
-def test_each_shape_of_refusal_is_of_its_class_with_its_code_and_quotes_nothing(shape: str) -> None:
+def test_each_format_of_error_answer_raises_its_class_with_its_code_and_quotes_nothing(shape: str) -> None:
     status, body, code = REFUSALS[shape]
     with ReplayServer([Reply.json(body, status)]) as server, pytest.raises(ModelError) as caught:
         with OpenAIChatModel("m", base_url=server.url, retries=0) as model:
@@ -244,7 +246,7 @@ def test_each_shape_of_refusal_is_of_its_class_with_its_code_and_quotes_nothing(
 
 
 @pytest.mark.parametrize("header", ["x-request-id", "mistral-correlation-id", "x-ds-trace-id"])
-def test_a_refusal_has_the_servers_id_of_the_request(header: str) -> None:
+def test_an_error_answer_has_the_servers_request_id(header: str) -> None:
     with ReplayServer([Reply.json({}, 400, {header: "req-1"})]) as server:
         with pytest.raises(InvalidRequest) as caught, OpenAIChatModel("m", base_url=server.url) as model:
             model.call(ASKED)

@@ -1,7 +1,7 @@
 """Anthropic's Messages API.
 
-Format: https://docs.anthropic.com/en/api/messages. Thoughts, and records of tools that Anthropic runs, go back as they
-came and where they stood: the API refuses a conversation in which they are missing or changed.
+Format: https://docs.anthropic.com/en/api/messages. Reasoning, and records of tools that Anthropic ran, are sent back
+unchanged and in the same position: the API refuses a conversation in which they are missing or changed.
 """
 
 from __future__ import annotations
@@ -35,42 +35,42 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
-from traced_tools.models.anthropic.schema import closed
+from traced_tools.models.anthropic.schema import to_structured_output_schema
 from traced_tools.models.anthropic.wire import (
     CALL_FIELDS,
+    EMPTY_CHUNK,
     EVENTS,
-    NOTHING,
-    Answer,
+    AnthropicAnswer,
+    AnthropicEvent,
+    AnthropicUsage,
     Block,
     BlockDelta,
     BlockStart,
     BlockStop,
-    Event,
     MessageDelta,
     MessageStart,
     MessageStop,
-    Used,
 )
-from traced_tools.models.base import CUT_OFF, ChatChunk, ChatRequest, ChatResponse
+from traced_tools.models.base import CUT_OFF_REASONS, ChatChunk, ChatRequest, ChatResponse
 from traced_tools.models.encoding import (
-    arguments_object,
-    base64_of,
-    fields_of,
-    merged,
-    own,
-    tool_schema,
-    without_none,
+    convert_tool_schema,
+    drop_none,
+    encode_image,
+    may_send_signed_parts,
+    merge_extra,
+    parse_arguments,
+    signature_fields,
 )
 from traced_tools.models.folding import ChunkFold
 from traced_tools.models.http.framing import Framing, ServerSentEvents
-from traced_tools.models.http.keys import key_of
+from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import MOST_ITEMS, read
+from traced_tools.models.wire import MOST_ITEMS, parse_body
 from traced_tools.tools.schema.dialects import to_object_schema
 
-_ANTHROPIC = "https://api.anthropic.com"
+_DEFAULT_URL = "https://api.anthropic.com"
 _PROVIDER = "anthropic"
 _VERSION = "2023-06-01"
 _FINISH_REASONS = {
@@ -79,11 +79,11 @@ _FINISH_REASONS = {
     "tool_use": "tool_call",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    "pause_turn": "length",  # a turn with tools of the provider's own grew too long; it goes on where it is sent back
+    "pause_turn": "length",  # a turn with Anthropic's own tools grew too long; it continues if it is sent back
     "refusal": "content_filter",
 }
 _EVENT = "an event of the stream"
-_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class AnthropicChatModel(HttpChatModel):
@@ -91,13 +91,13 @@ class AnthropicChatModel(HttpChatModel):
 
     Args:
         model: the model's name, such as `claude-sonnet-4-5`.
-        base_url: where the API is, without `/v1`; by default `ANTHROPIC_BASE_URL`, else Anthropic.
-        api_key: by default `ANTHROPIC_API_KEY`; needed for Anthropic itself.
-        max_tokens: the most tokens an answer may have where `ChatOptions` do not say; the API asks for a number.
-        **http: how to reach it, as in `HttpOptions`. Beta features are switched on by a header (`anthropic-beta`).
+        base_url: the address of the API, without `/v1`; by default `ANTHROPIC_BASE_URL`, else Anthropic's address.
+        api_key: the API key; by default `ANTHROPIC_API_KEY`. Required for Anthropic's address.
+        max_tokens: the maximum tokens of an answer if `ChatOptions` don't set it; the API requires a number.
+        **http: connection options, see `HttpOptions`. A header (`anthropic-beta`) enables beta features.
 
     Raises:
-        ConfigurationError: for an address that is none, or Anthropic without a key.
+        ConfigurationError: if the address is invalid, or Anthropic's own and there is no key.
     """
 
     def __init__(
@@ -112,65 +112,65 @@ class AnthropicChatModel(HttpChatModel):
         check_options(http)
         expect("base_url", base_url, (str, type(None)), "a str or None")
         expect_whole("max_tokens", max_tokens, 1)
-        default = os.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC
+        default = os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL
         address = (default if base_url is None else base_url).rstrip("/")
         if address.endswith(("/v1", "/v1/messages")):
-            raise ConfigurationError(f"base_url must be the API's base, such as {_ANTHROPIC}: drop /v1")
-        key = key_of(api_key, "ANTHROPIC_API_KEY", needed=address.startswith(_ANTHROPIC))
+            raise ConfigurationError(f"base_url must be the API's base, such as {_DEFAULT_URL}: drop /v1")
+        key = resolve_key(api_key, "ANTHROPIC_API_KEY", needed=address.startswith(_DEFAULT_URL))
         headers = {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
         codec = AnthropicChatCodec(model, max_tokens=max_tokens)
         super().__init__(model, codec, HttpTransport(address, _PROVIDER, headers, http))
 
 
 class AnthropicChatCodec:
-    """The language of the Messages API; see `AnthropicChatModel` for the arguments."""
+    """The codec of the Messages API; see `AnthropicChatModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
 
     def __init__(self, model: str, *, max_tokens: int) -> None:
         self._model = model
         self._max_tokens = max_tokens
-        self._tool = IdentityCache(_tool)
+        self._tool = IdentityCache(_encode_tool)
 
     def path(self, *, stream: bool) -> str:
-        """Return where to send a request."""
+        """Return the path of the endpoint."""
         return "/v1/messages"
 
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
-        """Return the JSON body that asks `request`; raises `ConfigurationError` for what the API does not have."""
+        """Return the JSON body for `request`; raises `ConfigurationError` for an option that the API lacks."""
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": request.options.max_tokens or self._max_tokens,
-            "messages": list(_messages(request.messages)),
-            **_options(request.options),
-            **self._tools(request),
+            "messages": list(_encode_messages(request.messages)),
+            **_encode_options(request.options),
+            **self._encode_tools(request),
         }
-        if system := _system(request.messages):
+        if system := _encode_system(request.messages):
             body["system"] = system
         if stream:
             body["stream"] = True
-        return merged(body, request.options.extra)
+        return merge_extra(body, request.options.extra)
 
-    def _tools(self, request: ChatRequest) -> dict[str, Any]:
+    def _encode_tools(self, request: ChatRequest) -> dict[str, Any]:
         if request.tools:
             tools = [self._tool(tool) for tool in request.tools]
-            return without_none({"tools": tools, "tool_choice": _tool_choice(request.options)})
-        # a conversation in which tools were called is refused without tools: they stay known, and forbidden
-        names = dict.fromkeys(call.name for call in _calls(request.messages))
-        known = [{"name": name, "input_schema": {"type": "object"}} for name in names]
-        return {"tools": known, "tool_choice": {"type": "none"}} if known else {}
+            return drop_none({"tools": tools, "tool_choice": _encode_tool_choice(request.options)})
+        # the API refuses a conversation with calls if no tools are declared: declare the called tools and forbid them
+        names = dict.fromkeys(call.name for call in _earlier_calls(request.messages))
+        called = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+        return {"tools": called, "tool_choice": {"type": "none"}} if called else {}
 
     def decode(self, body: bytes) -> ChatResponse:
-        """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Answer, body, "the answer", _PROVIDER)
+        """Decode the body of an answer that is not streamed; raises `InvalidResponse`."""
+        answer = parse_body(AnthropicAnswer, body, "the answer", _PROVIDER)
         if answer.content is None:
-            raise InvalidResponse("the answer holds no content", provider=_PROVIDER)
+            raise InvalidResponse("the answer has no content", provider=_PROVIDER)
         fold = ChunkFold()
         for index, block in enumerate(answer.content):
             fold.add(block.begin(index))
             fold.add(block.end(index))
-        usage = answer.usage.usage() if answer.usage else None
-        reason = _finish_reason(answer.stop_reason)
+        usage = answer.usage.to_usage() if answer.usage else None
+        reason = _decode_finish_reason(answer.stop_reason)
         fold.add(ChatChunk(usage=usage, finish_reason=reason, id=answer.id, model=answer.model))
         return fold.response()
 
@@ -182,68 +182,68 @@ class AnthropicChatCodec:
 class AnthropicChunkDecoder:
     """Decodes one streamed answer.
 
-    It is complete when it says so and every block in it has ended. An answer that is cut off at a limit or by a filter
-    is complete in the middle of its last block, too. A message that starts again replaces what came before.
+    The answer is complete after `message_stop` if every block has ended. If it is cut off by a token limit or a content
+    filter, its last block need not end. A second `message_start` replaces everything before it.
     """
 
     def __init__(self) -> None:
         self._has_begun = False
-        self._start()
+        self._reset()
 
-    def _start(self) -> None:
-        self._open: dict[int, tuple[int, Block]] = {}
-        self._places = count()  # a gateway may use an index again
-        self._used: dict[str, Any] = {}
+    def _reset(self) -> None:
+        self._open_blocks: dict[int, tuple[int, Block]] = {}
+        self._indices = count()  # not the provider's: some gateways use an index twice
+        self._counts: dict[str, Any] = {}
         self._last: int | None = None
-        self._is_cut_off = self._is_over = False
+        self._is_cut_off = self._has_stopped = False
 
     @property
     def done(self) -> bool:
-        """Whether the message is over, and every block in it but one that was cut off."""
-        return self._is_over and all(self._is_cut_off and index == self._last for index in self._open)
+        """Whether the message has stopped and every block has ended, except a last one that was cut off."""
+        return self._has_stopped and all(self._is_cut_off and index == self._last for index in self._open_blocks)
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
-        """Return the chunk an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
-        kind = EVENTS.get(read(Event, data, _EVENT, _PROVIDER).type)
-        if kind is not None and (chunk := self._chunk(read(kind, data, _EVENT, _PROVIDER))) != NOTHING:
+        """Decode the data of one event; raises `InvalidResponse`."""
+        kind = EVENTS.get(parse_body(AnthropicEvent, data, _EVENT, _PROVIDER).type)
+        if kind is not None and (chunk := self._decode_event(parse_body(kind, data, _EVENT, _PROVIDER))) != EMPTY_CHUNK:
             yield chunk
 
-    def _chunk(self, event: Event) -> ChatChunk:
+    def _decode_event(self, event: AnthropicEvent) -> ChatChunk:
         match event:
             case MessageStart(message=head):
                 restarts, self._has_begun = self._has_begun, True
-                self._start()
-                return ChatChunk(id=head.id, model=head.model, usage=self._usage(head.usage), restarts=restarts)
+                self._reset()
+                return ChatChunk(id=head.id, model=head.model, usage=self._merge_usage(head.usage), restarts=restarts)
             case BlockStart(index=index, content_block=block):
-                if len(self._open) >= MOST_ITEMS:
+                if len(self._open_blocks) >= MOST_ITEMS:
                     raise InvalidResponse(f"more than {MOST_ITEMS} blocks are open", provider=_PROVIDER)
-                place = next(self._places)
-                self._open[index], self._last = (place, block), index
+                place = next(self._indices)
+                self._open_blocks[index], self._last = (place, block), index
                 return block.begin(place)
             case BlockDelta(index=index, delta=delta):
-                place, block = self._block(index)
+                place, block = self._find_block(index)
                 return block.add(place, delta)
             case BlockStop(index=index):
-                place, block = self._block(index)
-                del self._open[index]
+                place, block = self._find_block(index)
+                del self._open_blocks[index]
                 return block.end(place)
-            case MessageDelta(delta=ending, usage=used):
-                reason = _finish_reason(ending.stop_reason)
-                self._is_cut_off = reason in CUT_OFF
-                return ChatChunk(finish_reason=reason, usage=self._usage(used))
+            case MessageDelta(delta=stop, usage=used):
+                reason = _decode_finish_reason(stop.stop_reason)
+                self._is_cut_off = reason in CUT_OFF_REASONS
+                return ChatChunk(finish_reason=reason, usage=self._merge_usage(used))
             case MessageStop():
-                self._is_over = True
-        return NOTHING
+                self._has_stopped = True
+        return EMPTY_CHUNK
 
-    def _block(self, index: int) -> tuple[int, Block]:
-        if index not in self._open:
-            raise InvalidResponse(f"{_EVENT} belongs to no block", provider=_PROVIDER)
-        return self._open[index]
+    def _find_block(self, index: int) -> tuple[int, Block]:
+        if index not in self._open_blocks:
+            raise InvalidResponse(f"{_EVENT} refers to a block that is not open", provider=_PROVIDER)
+        return self._open_blocks[index]
 
-    def _usage(self, used: Used | None) -> Usage | None:
-        """Take note of counts, which are cumulative, and return what is known by now."""
-        self._used |= {} if used is None else used.model_dump(exclude_none=True)
-        return Used(**self._used).usage() if self._used else None
+    def _merge_usage(self, used: AnthropicUsage | None) -> Usage | None:
+        """Merge `used` into the counts so far and return all; later counts replace earlier ones."""
+        self._counts |= {} if used is None else used.model_dump(exclude_none=True)
+        return AnthropicUsage(**self._counts).to_usage() if self._counts else None
 
     def end(self) -> None:
         """Raise `InvalidResponse` if the stream ended before the answer did."""
@@ -251,33 +251,33 @@ class AnthropicChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 
-def _finish_reason(reason: str | None) -> str | None:
+def _decode_finish_reason(reason: str | None) -> str | None:
     return _FINISH_REASONS.get(reason, "error") if reason else None
 
 
-def _options(options: ChatOptions) -> dict[str, Any]:
+def _encode_options(options: ChatOptions) -> dict[str, Any]:
     if options.seed is not None:
-        raise ConfigurationError(f"{_PROVIDER} has no option seed: leave it out")
-    output = {"effort": options.reasoning_effort, "format": _format(options.output_schema)}
+        raise ConfigurationError(f"{_PROVIDER} has no option seed: omit it")
+    output = {"effort": options.reasoning_effort, "format": _encode_output_schema(options.output_schema)}
     fields = {
         "temperature": options.temperature,
         "top_p": options.top_p,
         "stop_sequences": None if options.stop is None else list(options.stop),
-        "output_config": without_none(output) or None,
+        "output_config": drop_none(output) or None,
     }
-    return without_none(fields)
+    return drop_none(fields)
 
 
-def _format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if schema is None else {"type": "json_schema", "schema": closed(schema)}
+def _encode_output_schema(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if schema is None else {"type": "json_schema", "schema": to_structured_output_schema(schema)}
 
 
-def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    schema = tool_schema(definition, to_object_schema)
+def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:
+    schema = convert_tool_schema(definition, to_object_schema)
     return {"name": definition.name, "description": definition.description, "input_schema": schema}
 
 
-def _tool_choice(options: ChatOptions) -> dict[str, Any] | None:
+def _encode_tool_choice(options: ChatOptions) -> dict[str, Any] | None:
     one_at_a_time = {"disable_parallel_tool_use": True} if options.parallel_tool_calls is False else {}
     match options.tool_choice:
         case "none":
@@ -292,22 +292,22 @@ def _tool_choice(options: ChatOptions) -> dict[str, Any] | None:
             return {"type": "tool", "name": name, **one_at_a_time}
 
 
-def _system(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return the instructions, which stand beside the conversation wherever they stood in it."""
-    return [block for message in messages if isinstance(message, SystemMessage) for block in _text(message.text)]
+def _encode_system(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return the system messages as blocks; the API takes them in a separate field, whatever their position was."""
+    return [block for message in messages if isinstance(message, SystemMessage) for block in _encode_text(message.text)]
 
 
-def _calls(messages: Iterable[Message]) -> Iterable[ToolCall]:
+def _earlier_calls(messages: Iterable[Message]) -> Iterable[ToolCall]:
     for message in messages:
         if isinstance(message, AssistantMessage):
             yield from message.tool_calls
 
 
-def _messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
-    """Give a conversation as the API reads it: user and assistant take turns, and results of tools begin a turn."""
-    ids = _Ids()
-    said = [(_role(message), ids.fitted(block)) for message in messages for block in _blocks(message)]
-    for role, turn in groupby(said, key=itemgetter(0)):
+def _encode_messages(messages: Iterable[Message]) -> Iterable[dict[str, Any]]:
+    """Yield the conversation's turns: user and assistant alternate, and tool results come first in a turn."""
+    ids = _CallIdMap()
+    blocks = [(_role(message), ids.map_ids(block)) for message in messages for block in _encode_message(message)]
+    for role, turn in groupby(blocks, key=itemgetter(0)):
         content = [block for _, block in turn]
         yield {"role": role, "content": sorted(content, key=lambda block: block.get("type") != "tool_result")}
 
@@ -316,75 +316,75 @@ def _role(message: Message) -> str:
     return "assistant" if isinstance(message, AssistantMessage) else "user"
 
 
-def _blocks(message: Message) -> list[dict[str, Any]]:
+def _encode_message(message: Message) -> list[dict[str, Any]]:
     match message:
         case SystemMessage():
             return []
         case UserMessage():
-            return [block for part in message.parts for block in _part(part)]
+            return [block for part in message.parts for block in _encode_part(part)]
         case AssistantMessage():
-            taken = [part for part in message.parts if _is_taken(part, message)]
-            return [_signed(block, part, message) for part in taken for block in _part(part)]
+            accepted = [part for part in message.parts if _is_accepted(part, message)]
+            return [_add_signature(block, part, message) for part in accepted for block in _encode_part(part)]
         case ToolMessage():
-            return [block for result in message.results for block in _result(result)]
+            return [block for result in message.results for block in _encode_result(result)]
 
 
-def _is_taken(part: AssistantPart, message: AssistantMessage) -> bool:
-    """Return whether the API takes a part of an answer back: images are the user's, and seals of others are refused."""
-    is_sealed = isinstance(part, ReasoningPart | ProviderPart)
-    return own(message, _PROVIDER) if is_sealed else not isinstance(part, ImagePart)
+def _is_accepted(part: AssistantPart, message: AssistantMessage) -> bool:
+    """Return whether the API accepts a part of an answer: no images, and no signed parts of other providers."""
+    is_signed = isinstance(part, ReasoningPart | ProviderPart)
+    return may_send_signed_parts(message, _PROVIDER) if is_signed else not isinstance(part, ImagePart)
 
 
-def _signed(block: dict[str, Any], part: AssistantPart, message: AssistantMessage) -> dict[str, Any]:
-    """Return the block of a part; a call of Claude's has the fields of its signature, too."""
-    if not isinstance(part, ToolCall) or part.signature is None or not own(message, _PROVIDER):
+def _add_signature(block: dict[str, Any], part: AssistantPart, message: AssistantMessage) -> dict[str, Any]:
+    """Return `block`, with the fields in the signature if it is a call that Claude made."""
+    if not isinstance(part, ToolCall) or part.signature is None or not may_send_signed_parts(message, _PROVIDER):
         return block
-    signed = fields_of(part.signature)
+    signed = signature_fields(part.signature)
     return {**block, **{name: signed[name] for name in CALL_FIELDS if name in signed}}
 
 
-def _part(part: AssistantPart) -> list[dict[str, Any]]:
+def _encode_part(part: AssistantPart) -> list[dict[str, Any]]:
     match part:
         case TextPart():
-            return _text(part.text)
+            return _encode_text(part.text)
         case ImagePart():
-            return [_image(part)]
+            return [_encode_image(part)]
         case ReasoningPart():
-            thoughts = {"type": "thinking", "thinking": part.text, "signature": part.signature}
-            return [thoughts] if part.signature else []
+            thinking = {"type": "thinking", "thinking": part.text, "signature": part.signature}
+            return [thinking] if part.signature else []
         case ProviderPart():
             return [json.loads(part.data)]
         case ToolCall():
-            return [{"type": "tool_use", "id": part.id or "", "name": part.name, "input": arguments_object(part)}]
+            return [{"type": "tool_use", "id": part.id or "", "name": part.name, "input": parse_arguments(part)}]
 
 
-def _text(text: str) -> list[dict[str, Any]]:
-    """Return the block of a text; blank ones are refused."""
+def _encode_text(text: str) -> list[dict[str, Any]]:
+    """Return the block of a text, none for a blank text, which the API refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _image(image: ImagePart) -> dict[str, Any]:
+def _encode_image(image: ImagePart) -> dict[str, Any]:
     if image.url is not None:
         return {"type": "image", "source": {"type": "url", "url": image.url}}
-    source = {"type": "base64", "media_type": image.media_type, "data": base64_of(image)}
+    source = {"type": "base64", "media_type": image.media_type, "data": encode_image(image)}
     return {"type": "image", "source": source}
 
 
-def _result(result: ToolResultPart) -> list[dict[str, Any]]:
-    """Return a result. One that is an error has to be a text and nothing else, so its images follow as the user's."""
+def _encode_result(result: ToolResultPart) -> list[dict[str, Any]]:
+    """Return the blocks of a result. An error may contain only text, so its images follow as user content."""
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
-    text, images = _text(result.content), [_image(image) for image in result.images]
+    text, images = _encode_text(result.content), [_encode_image(image) for image in result.images]
     if result.is_error:
-        error = {**block, "is_error": True, "content": text or _text("the tool failed")}
-        return [error, *_text(f"Images returned by the tool {result.name}:"), *images] if images else [error]
+        error = {**block, "is_error": True, "content": text or _encode_text("the tool failed")}
+        return [error, *_encode_text(f"Images returned by the tool {result.name}:"), *images] if images else [error]
     content = [*text, *images]
     return [{**block, "content": content} if content else block]
 
 
-class _Ids:
-    """What calls go by in one request: ids in letters that the API takes, each of one call.
+class _CallIdMap:
+    """Maps the call ids of one request to unique ids in the characters that the API accepts.
 
-    Other providers begin anew in each answer (`functions.weather:0`), and the API refuses a conversation with that.
+    Some providers repeat their ids in each answer (`functions.weather:0`); the API refuses repeated ids.
     """
 
     def __init__(self) -> None:
@@ -392,20 +392,20 @@ class _Ids:
         self._taken: set[str] = set()
         self._repeated: Counter[str] = Counter()
 
-    def fitted(self, block: dict[str, Any]) -> dict[str, Any]:
-        """Return the next block with an id that the API takes; a result belongs to the last call of its own."""
+    def map_ids(self, block: dict[str, Any]) -> dict[str, Any]:
+        """Return the next block with a mapped call id; a result gets the id of the last call that had the same id."""
         match block:
             case {"type": "tool_use", "id": given}:
-                self._sent[given] = self._of_call(_NOT_IN_IDS.sub("_", given) or "_")
+                self._sent[given] = self._unique_id(_INVALID_IN_IDS.sub("_", given) or "_")
                 return {**block, "id": self._sent[given]}
             case {"type": "tool_result", "tool_use_id": given}:
                 return {**block, "tool_use_id": self._sent.get(given, given)}
         return block
 
-    def _of_call(self, plain: str) -> str:
-        found = plain
-        while found in self._taken:
+    def _unique_id(self, plain: str) -> str:
+        unique = plain
+        while unique in self._taken:
             self._repeated[plain] += 1
-            found = f"{plain}_{self._repeated[plain] + 1}"
-        self._taken.add(found)
-        return found
+            unique = f"{plain}_{self._repeated[plain] + 1}"
+        self._taken.add(unique)
+        return unique

@@ -1,7 +1,7 @@
-"""What the Messages API looks like on the wire, as far as we read it; everything else in it is ignored.
+"""The fields of the Messages API that this package reads.
 
-An answer is a row of blocks. Streamed, each block begins, grows by deltas and ends; a whole answer holds the same
-blocks fully grown. So what a block says is written once: as the chunks of its beginning, its growth and its end.
+An answer is a list of blocks. In a stream, each block begins, grows by deltas and ends; a whole answer contains the
+complete blocks. Both are decoded by the same code: the chunks for the beginning, the deltas and the end of a block.
 
 Formats: https://docs.anthropic.com/en/api/messages and https://docs.anthropic.com/en/docs/build-with-claude/streaming.
 """
@@ -13,21 +13,21 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, PrivateAttr, Tag
 
-from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage
+from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage, sum_known
 from traced_tools.models.base import ChatChunk, ToolCallDelta
-from traced_tools.models.encoding import without_none
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came, written
+from traced_tools.models.encoding import drop_none
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
-NOTHING = ChatChunk()
+EMPTY_CHUNK = ChatChunk()
 CALL_FIELDS = ("caller", "toolset_name")
-"""What else goes back with a call: the code that Claude called it from, and the toolset that the tool belongs to.
+"""Further fields of a call to send back: the code that Claude called it from, and the toolset of the tool.
 
-Where it comes from: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/programmatic-tool-calling.
+Format: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/programmatic-tool-calling.
 """
 
 
-class Delta(Wire):
-    """What a block grows by: pieces of text, each under the name of the field it belongs to."""
+class AnthropicBlockDelta(Wire):
+    """A delta of a block: pieces of text, each in a field named after the field of the block it extends."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -39,81 +39,83 @@ class Delta(Wire):
 
 
 class TextBlock(Wire):
-    """Text. What it cites is not read: a stream cites beside the text."""
+    """Text. Citations are not read."""
 
     text: str | None = None
 
     def begin(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's beginning."""
+        """Return the chunk for the beginning of the block."""
         return ChatChunk(text=self.text or "")
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
-        """Grow by `delta` and return its chunk."""
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
+        """Add `delta` and return its chunk."""
         return ChatChunk(text=delta.text or "")
 
     def end(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's end."""
-        return NOTHING
+        """Return the chunk for the end of the block."""
+        return EMPTY_CHUNK
 
 
 class ThinkingBlock(Wire):
-    """Thoughts, or nothing in their place, and the seal without which they are not taken back."""
+    """Reasoning, which can be empty, and the signature without which the API refuses it in a later request."""
 
     thinking: str | None = None
     signature: str | None = None
     _signature: list[str] = PrivateAttr(default_factory=list)
 
     def begin(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's beginning."""
+        """Return the chunk for the beginning of the block."""
         return ChatChunk(reasoning=self.thinking or "")
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
-        """Grow by `delta` and return its chunk."""
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
+        """Add `delta` and return its chunk."""
         if delta.signature:
             self._signature.append(delta.signature)
         return ChatChunk(reasoning=delta.thinking or "")
 
     def end(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's end: the seal."""
+        """Return the chunk for the end of the block, which holds the signature."""
         signature = "".join([self.signature or "", *self._signature])
         return ChatChunk(parts=(ReasoningPart("", signature=signature or None),))
 
 
 class ToolUseBlock(Wire):
-    """A tool call. Its input is whole from the beginning, or comes in pieces."""
+    """A tool call. Its input is complete at the beginning or arrives in deltas."""
 
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] | None = None
     caller: dict[str, Any] | None = None
     toolset_name: str | None = None
-    _comes_in_pieces: bool = PrivateAttr(default=False)
+    _has_deltas: bool = PrivateAttr(default=False)
 
     def begin(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's beginning."""
-        return _call(ToolCallDelta(index, self.id, self.name, signature=self._signature()))
+        """Return the chunk for the beginning of the block."""
+        return _call_chunk(ToolCallDelta(index, self.id, self.name, signature=self._signature()))
 
     def _signature(self) -> str | None:
         """Return the other fields of the call as JSON text; None for a call by the model itself, the usual case."""
         caller = None if self.caller == {"type": "direct"} else self.caller
         if not caller and not self.toolset_name:
             return None
-        return as_it_came(without_none({"caller": caller, "toolset_name": self.toolset_name}))
+        return to_sendable_json(drop_none({"caller": caller, "toolset_name": self.toolset_name}))
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
-        """Grow by `delta` and return its chunk; the first piece of input is often empty."""
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
+        """Add `delta` and return its chunk; the first piece of input is often empty."""
         if not delta.partial_json:
-            return NOTHING
-        self._comes_in_pieces = True
-        return _call(ToolCallDelta(index, arguments=delta.partial_json))
+            return EMPTY_CHUNK
+        self._has_deltas = True
+        return _call_chunk(ToolCallDelta(index, arguments=delta.partial_json))
 
     def end(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's end: the input, if it did not come in pieces."""
-        return NOTHING if self._comes_in_pieces else _call(ToolCallDelta(index, arguments=written(self.input or {})))
+        """Return the chunk for the end of the block, which holds the input if it did not arrive in deltas."""
+        if self._has_deltas:
+            return EMPTY_CHUNK
+        return _call_chunk(ToolCallDelta(index, arguments=to_json(self.input or {})))
 
 
 class OtherBlock(Wire):
-    """A block that only its provider understands: redacted thoughts, the record of a tool the provider ran."""
+    """A block that only the provider can read, such as redacted reasoning or the record of a tool that it ran."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -122,36 +124,37 @@ class OtherBlock(Wire):
     _texts: dict[str, list[str]] = PrivateAttr(default_factory=dict)
 
     def begin(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's beginning."""
-        return NOTHING
+        """Return the chunk for the beginning of the block."""
+        return EMPTY_CHUNK
 
-    def add(self, index: int, delta: Delta) -> ChatChunk:
-        """Grow by `delta`: input is JSON in pieces, any other piece of text belongs to the field of its name."""
+    def add(self, index: int, delta: AnthropicBlockDelta) -> ChatChunk:
+        """Add `delta`: `partial_json` extends the input, any other text extends the field of the same name."""
         fields = self.model_extra or {}
         for name, piece in delta.model_dump(exclude={"type", "partial_json"}, exclude_none=True).items():
             if isinstance(piece, str) and isinstance(text := fields.get(name), str | None):
                 self._texts.setdefault(name, [text or ""]).append(piece)
         if delta.partial_json:
             self._input.append(delta.partial_json)
-        return NOTHING
+        return EMPTY_CHUNK
 
     def end(self, index: int) -> ChatChunk:
-        """Return the chunk of the block's end: all of it."""
+        """Return the chunk for the end of the block, which holds the whole block."""
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        return ChatChunk(parts=(ProviderPart(as_it_came({**self.model_dump(), **texts, **self._whole_input()})),))
+        block = {**self.model_dump(), **texts, **self._joined_input()}
+        return ChatChunk(parts=(ProviderPart(to_sendable_json(block)),))
 
-    def _whole_input(self) -> dict[str, Any]:
+    def _joined_input(self) -> dict[str, Any]:
         try:
             return {"input": json.loads("".join(self._input))}
         except (ValueError, RecursionError):
             return {}
 
 
-def _call(delta: ToolCallDelta) -> ChatChunk:
+def _call_chunk(delta: ToolCallDelta) -> ChatChunk:
     return ChatChunk(tool_calls=(delta,))
 
 
-def _kind(block: object) -> str:
+def _block_kind(block: object) -> str:
     kind = block.get("type") if isinstance(block, dict) else None
     return kind if kind in ("text", "thinking", "tool_use") else "other"
 
@@ -161,18 +164,18 @@ Block = Annotated[
     | Annotated[ThinkingBlock, Tag("thinking")]
     | Annotated[ToolUseBlock, Tag("tool_use")]
     | Annotated[OtherBlock, Tag("other")],
-    Discriminator(_kind),
+    Discriminator(_block_kind),
 ]
 
 
 class OutputDetails(Wire):
-    """Of which: spent on thinking."""
+    """The part of the output tokens spent on reasoning."""
 
     thinking_tokens: int | None = None
 
 
-class Used(Wire):
-    """Usage. Here `input_tokens` are those that no cache was read or written for."""
+class AnthropicUsage(Wire):
+    """Token counts. Here `input_tokens` excludes tokens read from or written to a cache."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -180,90 +183,86 @@ class Used(Wire):
     cache_read_input_tokens: int | None = None
     output_tokens_details: OutputDetails | None = None
 
-    def usage(self) -> Usage:
-        """Return this usage in our terms."""
-        read, fresh, details = (
-            self.cache_read_input_tokens,
-            self.cache_creation_input_tokens,
-            self.output_tokens_details,
-        )
-        known = [count for count in (self.input_tokens, read, fresh) if count is not None]
+    def to_usage(self) -> Usage:
+        """Convert to `Usage`."""
+        details = self.output_tokens_details
+        prompt = (self.input_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens)
         return Usage(
-            input_tokens=sum(known) if known else None,
+            input_tokens=sum_known(*prompt),
             output_tokens=self.output_tokens,
-            cache_read_tokens=read,
-            cache_write_tokens=fresh,
+            cache_read_tokens=self.cache_read_input_tokens,
+            cache_write_tokens=self.cache_creation_input_tokens,
             reasoning_tokens=None if details is None else details.thinking_tokens,
         )
 
 
-class Ending(Wire):
-    """Why the model stopped."""
+class StopInfo(Wire):
+    """The reason why the model stopped."""
 
     stop_reason: str | None = None
 
 
-class Answer(Body, Ending):
-    """A whole answer."""
+class AnthropicAnswer(Body, StopInfo):
+    """An answer that is not streamed."""
 
     id: str | None = None
     model: str | None = None
     content: Annotated[tuple[Block, ...], FAIL_FAST] | None = None
-    usage: Used | None = None
+    usage: AnthropicUsage | None = None
 
 
-class Event(Body):
-    """An event of a stream, as far as it says what it is."""
+class AnthropicEvent(Body):
+    """An event of a stream, of which only the type is read."""
 
     type: str | None = None
 
 
-class Head(Wire):
-    """What is known of an answer when it begins."""
+class MessageHead(Wire):
+    """The message in the first event of a stream."""
 
     id: str | None = None
     model: str | None = None
-    usage: Used | None = None
+    usage: AnthropicUsage | None = None
 
 
-class MessageStart(Event):
+class MessageStart(AnthropicEvent):
     """The answer begins."""
 
-    message: Head
+    message: MessageHead
 
 
-class BlockStart(Event):
+class BlockStart(AnthropicEvent):
     """A block begins."""
 
     index: int
     content_block: Block
 
 
-class BlockDelta(Event):
+class BlockDelta(AnthropicEvent):
     """A block grows."""
 
     index: int
-    delta: Delta
+    delta: AnthropicBlockDelta
 
 
-class BlockStop(Event):
+class BlockStop(AnthropicEvent):
     """A block ends."""
 
     index: int
 
 
-class MessageDelta(Event):
-    """The answer has ended for a reason; what it took is known."""
+class MessageDelta(AnthropicEvent):
+    """The stop reason and the final token counts."""
 
-    delta: Ending
-    usage: Used | None = None
-
-
-class MessageStop(Event):
-    """Nothing follows."""
+    delta: StopInfo
+    usage: AnthropicUsage | None = None
 
 
-EVENTS: dict[str | None, type[Event]] = {
+class MessageStop(AnthropicEvent):
+    """The stream ends."""
+
+
+EVENTS: dict[str | None, type[AnthropicEvent]] = {
     "message_start": MessageStart,
     "content_block_start": BlockStart,
     "content_block_delta": BlockDelta,
@@ -271,4 +270,4 @@ EVENTS: dict[str | None, type[Event]] = {
     "message_delta": MessageDelta,
     "message_stop": MessageStop,
 }
-"""The events that say something, by their type. In the others (`ping`, and those to come) there is nothing to read."""
+"""The classes of the events that are read, by type. All other types, such as `ping`, are ignored."""

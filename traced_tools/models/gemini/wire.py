@@ -1,4 +1,4 @@
-"""What Gemini's answers look like on the wire, as far as we read them; everything else in a body is ignored.
+"""The fields of Gemini's answers that this package reads.
 
 Format: https://ai.google.dev/api/generate-content.
 """
@@ -11,15 +11,15 @@ from pydantic import ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
 from traced_tools.core.messages import Usage, sum_known
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, as_it_came
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_sendable_json
 
 _CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")
-"""Keeps what it does not know, so that a part can go back as it came."""
+"""Retains unknown fields, so that a part can be sent back unchanged."""
 
 
 class PartialArg(Wire):
-    """A piece of a call's arguments: a value, or a piece of a text, and its place."""
+    """A piece of a call's arguments: a value or a piece of a text, and its JSON path."""
 
     model_config = _CAMEL
 
@@ -32,7 +32,7 @@ class PartialArg(Wire):
 
     @property
     def value(self) -> str | int | float | bool | None:
-        """The value; None stands for null, too."""
+        """The value; None if it is null or there is no value."""
         given = (self.string_value, self.number_value, self.bool_value)
         return next((value for value in given if value is not None), None)
 
@@ -42,8 +42,8 @@ class PartialArg(Wire):
         return self.value is not None or "null_value" in self.model_fields_set
 
 
-class FunctionCall(Wire):
-    """A call, or a piece of one; one without arguments may lack them, and only some models give ids."""
+class GeminiFunctionCall(Wire):
+    """A call or a piece of one. `args` is missing in calls without arguments, and `id` with some models."""
 
     model_config = _CAMEL
 
@@ -55,17 +55,17 @@ class FunctionCall(Wire):
 
     @property
     def is_piece(self) -> bool:
-        """Whether the arguments come in pieces."""
+        """Whether the arguments arrive in pieces."""
         return bool(self.will_continue) or self.partial_args is not None
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing, as the end of a call that came in pieces does."""
+        """Whether all fields are empty, as at the end of a call that arrived in pieces."""
         return not (self.name or self.args or self.id)
 
 
 class Blob(Wire):
-    """Bytes, in base64."""
+    """Bytes in base64."""
 
     model_config = _WHOLE
 
@@ -74,62 +74,62 @@ class Blob(Wire):
 
 
 class Part(Wire):
-    """A part of an answer: a text, a call, bytes, or something else that only Gemini understands."""
+    """A part of an answer: a text, a call, bytes, or something that only Gemini can read."""
 
     model_config = _WHOLE
 
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = None
-    function_call: FunctionCall | None = None
+    function_call: GeminiFunctionCall | None = None
     inline_data: Blob | None = None
 
     @property
     def image(self) -> Blob | None:
-        """The bytes of an image that is no thought."""
+        """The bytes of an image that isn't part of the reasoning."""
         found = None if self.thought else self.inline_data
         return found if found and (found.mime_type or "").startswith("image/") else None
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text, which a part with nothing in it but a signature counts as."""
-        if self.inline_data or self.function_call:  # some gateways write out the fields of others, too
+        """Whether the part is a text. A part that has only a signature counts as an empty text."""
+        if self.inline_data or self.function_call:  # some gateways add an empty `text` to these parts
             return False
         return self.text is not None or not self.model_extra
 
     @property
-    def words(self) -> str:
-        """The text that stands beside a call or an image."""
+    def text_beside(self) -> str:
+        """The text in a part that also has a call or an image."""
         return (self.text or "") if self.function_call or self.image else ""
 
-    def as_it_came(self) -> str:
+    def to_json(self) -> str:
         """Return the part as JSON text."""
-        return as_it_came(self.model_dump(by_alias=True, exclude_unset=True))
+        return to_sendable_json(self.model_dump(by_alias=True, exclude_unset=True))
 
 
-class Content(Wire):
-    """What a candidate says; a filtered one says nothing."""
+class GeminiContent(Wire):
+    """The content of a candidate; a filtered candidate has no parts."""
 
     parts: Annotated[tuple[Part, ...], FAIL_FAST] | None = None
 
 
 class Candidate(Wire):
-    """One of the answers, or a piece of it."""
+    """One of several alternative answers, or a piece of it."""
 
     model_config = _CAMEL
 
-    content: Content | None = None
+    content: GeminiContent | None = None
     finish_reason: str | None = None
     index: int | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of the answer, or the next pieces of it."""
+        """The parts of the answer, or of a piece of it."""
         return (self.content.parts or ()) if self.content else ()
 
 
-class Used(Wire):
-    """Usage. In a stream it counts from the beginning; results of Google's own tools are no part of the prompt."""
+class GeminiUsage(Wire):
+    """Token counts. Each event of a stream has the counts so far; the prompt excludes results of Google's own tools."""
 
     model_config = _CAMEL
 
@@ -139,8 +139,8 @@ class Used(Wire):
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
 
-    def usage(self) -> Usage:
-        """Return this usage in our terms."""
+    def to_usage(self) -> Usage:
+        """Convert to `Usage`."""
         return Usage(
             input_tokens=sum_known(self.prompt_token_count, self.tool_use_prompt_token_count),
             output_tokens=sum_known(self.candidates_token_count, self.thoughts_token_count),
@@ -150,27 +150,27 @@ class Used(Wire):
 
 
 class PromptFeedback(Wire):
-    """Why there is no answer: Gemini would not read the prompt."""
+    """The reason why Gemini refused the prompt."""
 
     model_config = _CAMEL
 
     block_reason: str | None = None
 
 
-class Event(Body):
-    """A whole answer, or an event of a streamed one; they look alike."""
+class GeminiEvent(Body):
+    """A whole answer or an event of a streamed answer, which have the same format."""
 
     model_config = _CAMEL
 
     candidates: Annotated[tuple[Candidate, ...], FAIL_FAST] | None = None
     prompt_feedback: PromptFeedback | None = None
-    usage_metadata: Used | None = None
+    usage_metadata: GeminiUsage | None = None
     model_version: str | None = None
     response_id: str | None = None
 
     @property
     def candidate(self) -> Candidate | None:
-        """The first of the answers, wherever it stands."""
+        """The first candidate by index, wherever it is in the list."""
         for each in self.candidates or ():
             if not each.index:
                 return each
@@ -178,14 +178,14 @@ class Event(Body):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether Gemini would not read the prompt."""
+        """Whether Gemini refused the prompt."""
         return bool(self.prompt_feedback and self.prompt_feedback.block_reason)
 
 
-class Answer(Body):
-    """A whole answer: one event, or the list of them that a stream is without `alt=sse`."""
+class GeminiAnswer(Body):
+    """The body of an answer: one event, or a list of events, which is the format of a stream without `alt=sse`."""
 
-    events: Annotated[tuple[Event, ...], FAIL_FAST]
+    events: Annotated[tuple[GeminiEvent, ...], FAIL_FAST]
 
     @model_validator(mode="before")
     @classmethod

@@ -1,1 +1,1 @@
-"""HTTP, the one way to reach a model that is not in this process."""
+"""The HTTP transport that all provider models share: connections, time-outs, retries, framing and errors."""

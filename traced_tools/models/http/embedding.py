@@ -1,4 +1,4 @@
-"""The embedding model behind HTTP: what the providers' have in common."""
+"""The base class of embedding models behind HTTP."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.wire import FAIL_FAST
 
 Numbers = Annotated[tuple[Annotated[float, Field(strict=True, allow_inf_nan=False)], ...], FAIL_FAST]
-"""A vector as JSON: finite numbers, and nothing that could be read as one."""
+"""A vector in JSON: finite numbers only, no numeric strings or booleans."""
 
 
 class HttpEmbeddingModel(HttpModel, EmbeddingModel):
-    """An embedding model behind HTTP: subclasses set `path` and implement `decode`.
+    """An embedding model behind HTTP. Subclasses set `path` and implement `decode`.
 
     Attributes:
-        path: where to send a request, from the address of the API on.
+        path: the path of the endpoint, relative to the base address of the API.
     """
 
     path: str
@@ -38,7 +38,7 @@ class HttpEmbeddingModel(HttpModel, EmbeddingModel):
         self._extra = dict(extra or {})
 
     def encode(self, texts: tuple[str, ...]) -> dict[str, Any]:
-        """Return the JSON body that asks for the embeddings of `texts`."""
+        """Return the JSON body that requests the embeddings of `texts`."""
         body: dict[str, Any] = {"model": self.model, "input": texts}
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
@@ -46,7 +46,7 @@ class HttpEmbeddingModel(HttpModel, EmbeddingModel):
 
     @abstractmethod
     def decode(self, body: bytes) -> EmbeddingResponse:
-        """Return the answer a body stands for; raises `InvalidResponse`."""
+        """Decode the body of an answer; raises `InvalidResponse`."""
 
     def call(self, texts: tuple[str, ...]) -> EmbeddingResponse:
         """Embed one batch of texts, blocking; raises `ModelError`."""

@@ -1,13 +1,11 @@
-"""What went wrong between us and a provider, as the package's errors."""
+"""Converts exceptions of httpx and HTTP error answers to `ModelError`s."""
 
 from __future__ import annotations
 
-import email.utils
 import errno
 import json
 import re
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,129 +24,129 @@ from traced_tools.errors import (
     RateLimited,
 )
 from traced_tools.models.http.options import Timeouts
-from traced_tools.models.wire import code_of
+from traced_tools.models.http.retries import is_retryable_status, read_retry_after
+from traced_tools.models.wire import error_code
 
 
-def _unwrapped() -> Iterator[type[Exception]]:
-    """Give what httpx lets through from below it, as far as that is installed."""
+def _find_transport_errors() -> Iterator[type[Exception]]:
+    """Yield the errors of installed lower-level libraries that httpx doesn't wrap in its own."""
     yield ssl.SSLError
     for module, name in (("h2.exceptions", "H2Error"), ("socksio.exceptions", "SOCKSError")):
         with suppress(ImportError):
             yield getattr(import_module(module), name)
 
 
-_UNWRAPPED: tuple[type[Exception], ...] = tuple(_unwrapped())
+_TRANSPORT_ERRORS: tuple[type[Exception], ...] = tuple(_find_transport_errors())
 FAILURES: tuple[type[Exception], ...] = (
     httpx.HTTPError,
     httpx.StreamError,
     httpx.InvalidURL,
     SSEError,
     UnicodeError,
-    *_UNWRAPPED,
+    *_TRANSPORT_ERRORS,
 )
-"""What is raised while httpx sends and reads."""
+"""All exceptions that httpx can raise while it sends a request and reads the answer."""
 
-_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.WriteError)
-_CUT: tuple[type[Exception], ...] = (httpx.NetworkError, httpx.ProtocolError, *_UNWRAPPED)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.WriteError)
+_CUT_SHORT: tuple[type[Exception], ...] = (httpx.NetworkError, httpx.ProtocolError, *_TRANSPORT_ERRORS)
 _CLOSED = re.compile(r"Server disconnected|<ConnectionTerminated|<StreamReset .*(REFUSED_STREAM|error_code:7\b)")
-_RETRYABLE_STATUSES = frozenset({408, 409, 429})
-_SECONDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 
-def failure_in(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
-    """Return the error for what went wrong before an answer began; it says what happened and quotes nothing.
+def failure_before_answer(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
+    """Return the `ModelError` for an exception raised before the answer began. Its message quotes nothing.
 
-    To be raised after the `except` and not inside it: httpx's own errors hold the request, and with it the key.
+    Raise it after the `except` block, not inside it: httpx's exceptions hold the request, which contains the API key,
+    and must not become the context of the `ModelError`.
     """
-    unsent = isinstance(error, _UNSENT)
+    unsent = isinstance(error, _NOT_SENT)
     if isinstance(error, httpx.TimeoutException):
         what = "connection" if unsent else "answer"
-        return ModelTimeout(f"no {what} in time ({_limits(timeouts)})", provider=provider, retryable=unsent)
+        return ModelTimeout(f"no {what} in time ({_describe_timeouts(timeouts)})", provider=provider, retryable=unsent)
     if isinstance(error, SSEError):
-        return InvalidResponse("a stream was asked for and something else came", provider=provider)
-    if _CLOSED.match(str(error)) or _is_reset(error):  # mostly a kept connection that the server has just closed
+        return InvalidResponse("the answer is not a stream, although one was requested", provider=provider)
+    if _CLOSED.match(str(error)) or _is_reset(error):  # usually a pooled connection that the server has just closed
         return ModelError("the server closed the connection", provider=provider, retryable=True)
     if isinstance(error, httpx.DecodingError | UnicodeDecodeError):
         return InvalidResponse("the answer's bytes cannot be decoded", provider=provider)
-    if isinstance(error, UnicodeEncodeError):  # headers are checked when the model is made
+    if isinstance(error, UnicodeEncodeError):  # the headers were checked when the model was created
         return InvalidRequest("a cookie of the httpx client is not ASCII", provider=provider)
     if isinstance(error, httpx.InvalidURL | UnicodeError) or str(error).startswith("Invalid URL in location"):
-        problem = "the address that the server redirects to, or that of the proxy, is not valid"
+        problem = "the address of the server's redirect or of the proxy is invalid"
         return InvalidResponse(problem, provider=provider)
     if isinstance(error, httpx.RemoteProtocolError):
-        return InvalidResponse("what came back is no HTTP answer", provider=provider)
-    problem = f"the connection to {address} failed ({_cause(error)})"
+        return InvalidResponse("the server's answer is not valid HTTP", provider=provider)
+    problem = f"the connection to {address} failed ({_describe_cause(error)})"
     return ModelError(problem, provider=provider, retryable=unsent)
 
 
 def _is_reset(error: Exception) -> bool:
-    return isinstance(error, httpx.ReadError) and _cause(error).endswith("ECONNRESET")
+    return isinstance(error, httpx.ReadError) and _describe_cause(error).endswith("ECONNRESET")
 
 
-def cut_in(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
-    """Return the error for what went wrong once an answer had begun; as `failure_in`."""
-    if isinstance(error, _CUT):
-        return InvalidResponse(f"the answer was cut short ({_cause(error)})", provider=provider)
-    return failure_in(error, provider, address, timeouts)
+def failure_in_answer(error: Exception, provider: str, address: str, timeouts: Timeouts) -> ModelError:
+    """Return the `ModelError` for an exception raised after the answer began; see `failure_before_answer`."""
+    if isinstance(error, _CUT_SHORT):
+        return InvalidResponse(f"the answer was cut short ({_describe_cause(error)})", provider=provider)
+    return failure_before_answer(error, provider, address, timeouts)
 
 
-def _limits(timeouts: Timeouts) -> str:
+def _describe_timeouts(timeouts: Timeouts) -> str:
     limits = asdict(timeouts)
     return ", ".join(f"{name} {seconds:g} s" for name, seconds in limits.items() if seconds is not None)
 
 
-def _cause(error: BaseException) -> str:
-    """Return what kind of error it is, and what the system calls the one that led to it."""
+def _describe_cause(error: BaseException) -> str:
+    """Return the error's class name and, if a system error caused it, that error's code, such as ECONNREFUSED."""
     kind = type(error).__name__
-    system = next((each for each in _chain(error) if isinstance(each, OSError) and each.errno), None)
+    system = next((each for each in _causes(error) if isinstance(each, OSError) and each.errno), None)
     if system is None:
         return kind
-    # OpenSSL counts its errors in a way of its own
+    # OpenSSL has its own error numbers
     name = system.reason if isinstance(system, ssl.SSLError) else errno.errorcode.get(system.errno or 0)
     return f"{kind}, {name or type(system).__name__}"
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Give `error` and those it came from; the last may be the caller's, who handles them."""
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield `error` and its causes. The last ones can be an exception that the caller is handling."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def refusal(response: httpx.Response, body: bytes, provider: str) -> ModelError:
-    """Return the error that an answer of another status than success stands for."""
-    status, said = response.status_code, _said(body)
-    hint = "; are base_url and the model's name right?" if status in (404, 405) or status < 400 else ""
-    error = _error(said)
+def error_for_status(response: httpx.Response, body: bytes, provider: str) -> ModelError:
+    """Return the `ModelError` for an answer whose HTTP status isn't a success."""
+    status, parsed = response.status_code, _parse_error_body(body)
+    hint = "; check base_url and the model's name" if status in (404, 405) or status < 400 else ""
+    error = _error_object(parsed)
     return _error_class(status)(
         f"the request failed{hint}",
         provider=provider,
         status_code=status,
-        retryable=status in _RETRYABLE_STATUSES or status >= 500,
-        request_id=_request_id(response.headers) or said.get("request_id"),
-        code=code_of(error),
-        retry_after=_retry_after(response.headers, error),
+        retryable=is_retryable_status(status),
+        request_id=_request_id(response.headers) or parsed.get("request_id"),
+        code=error_code(error),
+        retry_after=read_retry_after(response.headers, error),
         body=body,
     )
 
 
-def _said(body: bytes) -> dict[str, Any]:
-    """Return an error body as an object; Google wraps that of a stream in a list."""
+def _parse_error_body(body: bytes) -> dict[str, Any]:
+    """Return an error body as an object, empty if it isn't one. Google wraps the error of a stream in a list."""
     try:
-        said = json.loads(body)
+        parsed = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    if isinstance(said, list) and said:
-        said = said[0]
-    return said if isinstance(said, dict) else {}
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]
+    return parsed if isinstance(parsed, dict) else {}
 
 
-def _error(said: dict[str, Any]) -> dict[str, Any]:
-    """Return the error object: in a field of its own, the first of what FastAPI found wrong, or the body itself."""
-    match said:
+def _error_object(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the error object: the field `error`, the first item of `detail` (FastAPI), or the body itself."""
+    match body:
         case {"error": dict() as error} | {"detail": [dict() as error, *_]}:
             return error
-    return said
+    return body
 
 
 def _error_class(status: int) -> type[ModelError]:
@@ -166,35 +164,3 @@ _REQUEST_IDS = ("x-request-id", "request-id", "mistral-correlation-id", "x-ds-tr
 
 def _request_id(headers: httpx.Headers) -> str | None:
     return next(filter(None, map(headers.get, _REQUEST_IDS)), None)
-
-
-def _retry_after(headers: httpx.Headers, error: Any) -> float | None:
-    """Return the seconds to wait: milliseconds (OpenAI), a number or a date (RFC 9110, 10.2.3), or Google's detail."""
-    waits = (_milliseconds(headers), _seconds(headers.get("retry-after")), _google_delay(error))
-    return next((seconds for seconds in waits if seconds is not None), None)
-
-
-def _milliseconds(headers: httpx.Headers) -> float | None:
-    value = headers.get("retry-after-ms", "")
-    return int(value) / 1000 if re.fullmatch(r"\d{1,12}", value) else None
-
-
-def _seconds(value: str | None) -> float | None:
-    if value is None:
-        return None
-    if re.fullmatch(r"-?\d{1,12}(\.\d+)?", value):
-        return max(0.0, float(value))
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
-
-
-def _google_delay(error: Any) -> float | None:
-    """Return the delay of a `google.rpc.RetryInfo` among an error's details."""
-    details = error.get("details") if isinstance(error, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
-        if isinstance(delay, str) and (found := _SECONDS.fullmatch(delay)):
-            return float(found[1])
-    return None

@@ -1,4 +1,4 @@
-"""How the body of a streamed answer is cut into events, and how large an answer may grow."""
+"""Reads the body of an answer: splits a streamed body into events, and limits the size and duration of any body."""
 
 from __future__ import annotations
 
@@ -17,160 +17,164 @@ from traced_tools.errors import InvalidResponse, ModelTimeout
 T = TypeVar("T")
 
 MOST_BYTES: Final = 256 * 2**20
-"""The size of an answer above which it is given up: no memory is large enough for a server that never stops."""
+"""The maximum size of an answer; protects the memory from a server that never stops sending."""
 MOST_REFUSAL_BYTES: Final = 2**20
-"""The limit for an error body, from which only a code is read."""
+"""The maximum size of an error body, of which only a code is read."""
 MOST_EXPANDED: Final = 16 * 2**20
 """A compressed answer larger than this may be at most 100 times its compressed size."""
 _EXPANSION = 100
 _SLICE = 2**16
-"""The most bytes of text to cut into events at once; a compressed piece may expand to a thousand times its size."""
+"""The maximum bytes to split into events at once; a compressed piece can expand to a thousand times its size."""
 
 
-class Answer:
-    """The body of an answer as it arrives, up to its deadline and the size that is still an answer.
+class ResponseBody:
+    """The body of an answer as it arrives, limited in size and, with a deadline, in time.
 
     Args:
-        response: whose head has arrived.
-        deadline: by `time.monotonic`; None for no other limit than that of each piece.
-        provider: for errors.
-        most_bytes: the size.
+        response: the open response, of which the headers have arrived.
+        deadline: the time by `time.monotonic` at which the body must be complete; None for no deadline.
+        provider: the provider's name, for error messages.
+        most_bytes: the maximum size in bytes.
     """
 
     def __init__(
         self, response: httpx.Response, deadline: float | None, provider: str, most_bytes: int = MOST_BYTES
     ) -> None:
         _check_compression(response.headers, provider)
-        arriving = _Limit(deadline, provider, most_bytes) if "content-encoding" in response.headers else None
-        response.stream = _Arriving(response.stream, arriving)
+        arriving = _SizeLimit(deadline, provider, most_bytes) if "content-encoding" in response.headers else None
+        response.stream = _RawBody(response.stream, arriving)
         self.headers = response.headers
         self._response = response
-        self._counted = _Limit(deadline, provider, most_bytes, arriving).counted
+        self._count_piece = _SizeLimit(deadline, provider, most_bytes, arriving).count
 
     def pieces(self) -> Iterator[bytes]:
-        """Give the body, piece by piece."""
+        """Yield the pieces of the body."""
         for piece in self._response.iter_bytes():
-            yield self._counted(piece)
+            yield self._count_piece(piece)
 
     async def apieces(self) -> AsyncGenerator[bytes]:
-        """Give the body, piece by piece."""
+        """Yield the pieces of the body."""
         async for piece in self._response.aiter_bytes():
-            yield self._counted(piece)
+            yield self._count_piece(piece)
 
     def iter_text(self) -> Iterator[str]:
-        """Give the body as text, piece by piece."""
-        decoder = _utf8()
+        """Yield the pieces of the body as text."""
+        decoder = _utf8_decoder()
         for piece in self._response.iter_bytes():
-            for part in _sliced(self._counted(piece)):
+            for part in _slices(self._count_piece(piece)):
                 if text := decoder.decode(part):
                     yield text
 
     async def aiter_text(self) -> AsyncGenerator[str]:
-        """Give the body as text, piece by piece."""
-        decoder = _utf8()
+        """Yield the pieces of the body as text."""
+        decoder = _utf8_decoder()
         async for piece in self._response.aiter_bytes():
-            for part in _sliced(self._counted(piece)):
+            for part in _slices(self._count_piece(piece)):
                 if text := decoder.decode(part):
                     yield text
 
 
-def _sliced(piece: bytes) -> Iterable[bytes]:
-    """Return `piece` in slices of a size that reading from a connection gives."""
+def _slices(piece: bytes) -> Iterable[bytes]:
+    """Return `piece` in slices no larger than a usual read from a connection."""
     if len(piece) <= _SLICE:
         return (piece,)
     return (piece[start : start + _SLICE] for start in range(0, len(piece), _SLICE))
 
 
-class _Arriving(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body as it comes off the connection; with a limit where what decompresses to nothing may have no end."""
+class _RawBody(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body as the connection delivers it, before decompression.
 
-    def __init__(self, stream: Any, limit: _Limit | None) -> None:
+    A compressed body gets a limit here as well: compressed bytes that expand to nothing never reach the limit after
+    decompression.
+    """
+
+    def __init__(self, stream: Any, limit: _SizeLimit | None) -> None:
         self._stream = stream
         self._limit = limit
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream) if self._limit is None else map(self._limit.counted, self._stream)
+        return iter(self._stream) if self._limit is None else map(self._limit.count, self._stream)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._stream) if self._limit is None else _counted(self._stream, self._limit)
+        return aiter(self._stream) if self._limit is None else _count_async(self._stream, self._limit)
 
     def close(self) -> None:
         self._stream.close()
 
     async def aclose(self) -> None:
-        # httpcore's pool would for ever count a connection as taken whose task is cancelled while it gives it back
+        # if the task were cancelled here, httpcore's pool would count the connection as in use forever
         await asyncio.shield(self._stream.aclose())
 
 
-async def _counted(stream: Any, limit: _Limit) -> AsyncIterator[bytes]:
+async def _count_async(stream: Any, limit: _SizeLimit) -> AsyncIterator[bytes]:
     async for piece in stream:
-        yield limit.counted(piece)
+        yield limit.count(piece)
 
 
-class _Limit:
-    """Counts bytes until they are too many for an answer, or too late."""
+class _SizeLimit:
+    """Counts the bytes of a body; raises if there are too many, or if they arrive after the deadline."""
 
-    def __init__(self, deadline: float | None, provider: str, most: int, compressed: _Limit | None = None) -> None:
+    def __init__(self, deadline: float | None, provider: str, most: int, compressed: _SizeLimit | None = None) -> None:
         self._deadline = deadline
         self._provider = provider
         self._most = most
         self._compressed = compressed
         self._size = 0
 
-    def counted(self, piece: bytes) -> bytes:
-        """Return `piece`; raises `InvalidResponse` or `ModelTimeout`."""
+    def count(self, piece: bytes) -> bytes:
+        """Count and return `piece`; raises `InvalidResponse` or `ModelTimeout`."""
         self._size += len(piece)
         if self._size > self._most:
             raise InvalidResponse(f"the answer is larger than {self._most} bytes", provider=self._provider)
         if self._compressed and self._size > max(MOST_EXPANDED, _EXPANSION * self._compressed._size):
-            problem = f"the answer is more than {_EXPANSION} times as large as it was compressed"
+            problem = f"the answer is more than {_EXPANSION} times as large as its compressed form"
             raise InvalidResponse(problem, provider=self._provider)
-        return piece if self._deadline is None else in_time(self._deadline, self._provider, piece)
+        return piece if self._deadline is None else check_deadline(self._deadline, self._provider, piece)
 
 
-def in_time(deadline: float, provider: str, value: T) -> T:
-    """Return `value`; raises `ModelTimeout` if `deadline` is over."""
+def check_deadline(deadline: float, provider: str, value: T) -> T:
+    """Return `value`; raises `ModelTimeout` if `deadline` has passed."""
     if time.monotonic() > deadline:
         raise ModelTimeout("the answer was not complete in time (total)", provider=provider)
     return value
 
 
 def _check_compression(headers: httpx.Headers, provider: str) -> None:
-    """Raise `InvalidResponse` for what one read may blow up to more than any memory holds; gzip is at most 1:1032."""
+    """Raise `InvalidResponse` for compressions whose expansion is unlimited; gzip and deflate expand at most 1:1032."""
     ways = headers.get_list("content-encoding", split_commas=True)
     if len(ways) > 1 or {way.strip().lower() for way in ways} & {"br", "zstd"}:
-        raise InvalidResponse("the answer is compressed in another way than gzip or deflate", provider=provider)
+        raise InvalidResponse("the answer is compressed, and not with gzip or deflate alone", provider=provider)
 
 
-def _utf8() -> Any:
-    """Return a decoder for text in UTF-8, which both framings prescribe, without a byte order mark."""
+def _utf8_decoder() -> Any:
+    """Return an incremental UTF-8 decoder that drops a byte order mark; both framings prescribe UTF-8."""
     return codecs.getincrementaldecoder("utf-8-sig")("replace")
 
 
 class Framing(Protocol):
-    """Cuts a body into the texts that are one event each."""
+    """Splits a body into events."""
 
-    def events(self, answer: Answer) -> Iterator[str]:
-        """Give the data of each event."""
+    def events(self, answer: ResponseBody) -> Iterator[str]:
+        """Yield the data of each event."""
 
-    def aevents(self, answer: Answer) -> AsyncGenerator[str]:
-        """Give the data of each event."""
+    def aevents(self, answer: ResponseBody) -> AsyncGenerator[str]:
+        """Yield the data of each event."""
 
 
 class ServerSentEvents:
-    """Events as in https://html.spec.whatwg.org/multipage/server-sent-events.html.
+    """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 
-    Their names are not needed, and those without data count for nothing.
+    Event names are ignored, as are events without data.
     """
 
-    def events(self, answer: Answer) -> Iterator[str]:
-        """Give the data of each event."""
+    def events(self, answer: ResponseBody) -> Iterator[str]:
+        """Yield the data of each event."""
         for event in EventSource(cast(httpx.Response, answer)).iter_sse():
             if event.data:
                 yield event.data
 
-    async def aevents(self, answer: Answer) -> AsyncGenerator[str]:
-        """Give the data of each event."""
+    async def aevents(self, answer: ResponseBody) -> AsyncGenerator[str]:
+        """Yield the data of each event."""
         async with aclosing(EventSource(cast(httpx.Response, answer)).aiter_sse()) as events:
             async for event in events:
                 if event.data:
@@ -178,41 +182,44 @@ class ServerSentEvents:
 
 
 class JsonLines:
-    """One JSON value a line (https://github.com/ndjson/ndjson-spec), as Ollama streams."""
+    """One JSON value per line (https://github.com/ndjson/ndjson-spec), the format of Ollama's streams."""
 
-    def events(self, answer: Answer) -> Iterator[str]:
-        """Give each line."""
-        lines = _Lines(answer)
+    def events(self, answer: ResponseBody) -> Iterator[str]:
+        """Yield each line."""
+        lines = _LineSplitter(answer)
         for text in answer.iter_text():
-            yield from lines.ended_by(text)
-        yield from lines.ended_by("\n")
+            yield from lines.add(text)
+        yield from lines.add("\n")
 
-    async def aevents(self, answer: Answer) -> AsyncGenerator[str]:
-        """Give each line."""
-        lines = _Lines(answer)
+    async def aevents(self, answer: ResponseBody) -> AsyncGenerator[str]:
+        """Yield each line."""
+        lines = _LineSplitter(answer)
         async with aclosing(answer.aiter_text()) as texts:
             async for text in texts:
-                for line in lines.ended_by(text):
+                for line in lines.add(text):
                     yield line
-        for line in lines.ended_by("\n"):
+        for line in lines.add("\n"):
             yield line
 
 
-class _Lines:
-    """Joins pieces of text to lines. Only a line feed ends one: strings may hold what else Unicode takes for an end."""
+class _LineSplitter:
+    """Splits text that arrives in pieces into lines.
 
-    def __init__(self, answer: Answer) -> None:
+    Only a line feed ends a line: the other line separators of Unicode can occur inside JSON strings.
+    """
+
+    def __init__(self, answer: ResponseBody) -> None:
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in ("application/x-ndjson", "application/json", "application/jsonl"):
-            raise SSEError("a stream of lines was asked for")
-        self._begun: list[str] = []
+            raise SSEError("the answer is not a stream of lines")
+        self._unfinished: list[str] = []
 
-    def ended_by(self, text: str) -> list[str]:
-        """Return the lines that `text` ends, but none with nothing in it."""
+    def add(self, text: str) -> list[str]:
+        """Add `text` and return the lines that it completes, except blank ones."""
         first, *rest = text.split("\n")
-        self._begun.append(first)
+        self._unfinished.append(first)
         if not rest:
             return []
-        lines = ["".join(self._begun), *rest]
-        self._begun = [lines.pop()]
+        lines = ["".join(self._unfinished), *rest]
+        self._unfinished = [lines.pop()]
         return [line for each in lines if (line := each.strip())]

@@ -1,4 +1,4 @@
-"""API keys: where they come from, and that they look like one."""
+"""API keys: reads them from arguments or environment variables and checks their characters."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
 
 
-def key_of(given: str | None, *variables: str, needed: bool) -> str:
-    """Return the key that was given, else that of the first variable that holds one, else nothing.
+def resolve_key(given: str | None, *variables: str, needed: bool) -> str:
+    """Return `given`, else the value of the first set variable, else an empty text.
 
     Raises:
-        ConfigurationError: for a key that cannot stand in a header, which is not quoted, and for none where one is
-            `needed`.
+        ConfigurationError: if the key contains characters that a header can't contain, or if a key is `needed` and
+            there is none. The message doesn't quote the key.
     """
     expect("api_key", given, (str, type(None)), "a str or None")
     key = given if given is not None else next(filter(None, map(os.environ.get, variables)), "")
-    key = key.strip()  # a key from a file ends in a line feed
+    key = key.strip()  # a key read from a file ends with a line feed
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise ConfigurationError(f"the API key (api_key= or {variables[0]}) holds characters that no key has")
+        raise ConfigurationError(f"the API key (api_key= or {variables[0]}) contains characters that no key has")
     if needed and not key:
-        raise ConfigurationError(f"there is no API key: set {' or '.join(variables)}, or pass api_key=")
+        raise ConfigurationError(f"no API key: set {' or '.join(variables)}, or pass api_key=")
     return key

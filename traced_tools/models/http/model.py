@@ -1,4 +1,4 @@
-"""Models behind HTTP: what chat and embedding models share, and the chat model made of a codec and the transport."""
+"""Models behind HTTP: the common base class, and the chat model, which combines a codec with the transport."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResp
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.names import WireNames
-from traced_tools.models.wire import Characters, understood, whole_characters
+from traced_tools.models.wire import SurrogateRepair, decode_answer, repair_surrogates
 
 
 class HttpModel:
-    """A model behind HTTP. `with` or `async with` closes its connections; `copy.deepcopy` returns the model itself."""
+    """A model behind HTTP. `with` and `async with` close its connections; `copy.deepcopy` returns the model itself."""
 
     model: str
     provider: str
@@ -27,7 +27,7 @@ class HttpModel:
     def __init__(self, model: str, transport: HttpTransport) -> None:
         expect("model", model, str, "a str")
         if not model.strip():
-            raise ConfigurationError("model must be the name of a model, not an empty text")
+            raise ConfigurationError("model must not be empty: pass the name of a model")
         self.model = model
         self.provider = transport.provider
         url = transport.url
@@ -36,7 +36,7 @@ class HttpModel:
         self._transport = transport
 
     def close(self) -> None:
-        """Close the connections of blocking code."""
+        """Close the connections for blocking code."""
         self._transport.clients.close()
 
     async def aclose(self) -> None:
@@ -67,7 +67,7 @@ class HttpModel:
 
 
 class HttpChatModel(HttpModel, ChatModel):
-    """A chat model behind HTTP: a codec and the transport."""
+    """A chat model behind HTTP: a codec for its JSON, and the transport."""
 
     def __init__(self, model: str, codec: Codec, transport: HttpTransport) -> None:
         super().__init__(model, transport)
@@ -75,24 +75,24 @@ class HttpChatModel(HttpModel, ChatModel):
 
     def call(self, request: ChatRequest) -> ChatResponse:
         """Answer `request`, blocking; raises `ModelError`."""
-        names = self._names(request)
-        return self._transport.call(*self._sent(names, stream=False), partial(self._answer, names))
+        names = self._wire_names(request)
+        return self._transport.call(*self._encode(names, stream=False), partial(self._decode, names))
 
     async def acall(self, request: ChatRequest) -> ChatResponse:
         """Answer `request` on asyncio; raises `ModelError`."""
-        names = self._names(request)
-        return await self._transport.acall(*self._sent(names, stream=False), partial(self._answer, names))
+        names = self._wire_names(request)
+        return await self._transport.acall(*self._encode(names, stream=False), partial(self._decode, names))
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
-        """Answer `request` in chunks; raises `ModelError`."""
-        names, decoder, done = self._names(request), self._codec.decoder(), False
-        chunks_of = self._chunks_by(decoder)
-        events = self._transport.stream(*self._sent(names, stream=True), self._codec.framing)
+        """Answer `request` in chunks, blocking; raises `ModelError`."""
+        names, decoder, done = self._wire_names(request), self._codec.decoder(), False
+        chunks_of = self._event_decoder(decoder)
+        events = self._transport.stream(*self._encode(names, stream=True), self._codec.framing)
         try:
             for data in events:
                 for chunk in chunks_of(data):
                     yield names.chunk(chunk)
-                done = decoder.done  # only now: the last event itself may be one that cannot be understood
+                done = decoder.done  # set after decoding, so that an error in the last event itself is raised
         except ModelError:
             if not done:
                 raise
@@ -102,14 +102,14 @@ class HttpChatModel(HttpModel, ChatModel):
 
     async def astream(self, request: ChatRequest) -> AsyncIterator[ChatChunk]:
         """Answer `request` in chunks on asyncio; raises `ModelError`."""
-        names, decoder, done = self._names(request), self._codec.decoder(), False
-        chunks_of = self._chunks_by(decoder)
-        events = self._transport.astream(*self._sent(names, stream=True), self._codec.framing)
+        names, decoder, done = self._wire_names(request), self._codec.decoder(), False
+        chunks_of = self._event_decoder(decoder)
+        events = self._transport.astream(*self._encode(names, stream=True), self._codec.framing)
         try:
             async for data in events:
                 for chunk in chunks_of(data):
                     yield names.chunk(chunk)
-                done = decoder.done  # only now: the last event itself may be one that cannot be understood
+                done = decoder.done  # set after decoding, so that an error in the last event itself is raised
         except ModelError:
             if not done:
                 raise
@@ -117,23 +117,23 @@ class HttpChatModel(HttpModel, ChatModel):
             await events.aclose()
         decoder.end()
 
-    def _chunks_by(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
-        """Return the function that returns the chunks of an event; raises `InvalidResponse`."""
-        characters = Characters()
+    def _event_decoder(self, decoder: ChunkDecoder) -> Callable[[str], list[ChatChunk]]:
+        """Return a function that decodes the data of one event and raises `InvalidResponse`."""
+        surrogates = SurrogateRepair()
 
         def decode(data: str) -> list[ChatChunk]:
-            return list(decoder.chunks(characters.whole(data)))
+            return list(decoder.chunks(surrogates.repair(data)))
 
-        return partial(understood, decode, provider=self.provider)
+        return partial(decode_answer, decode, provider=self.provider)
 
-    def _answer(self, names: WireNames, body: bytes) -> ChatResponse:
-        response = self._codec.decode(whole_characters(body))
-        response.without_cut_call().check_names(self.provider)
-        return names.response(response).sealed_by(self.provider)
+    def _decode(self, names: WireNames, body: bytes) -> ChatResponse:
+        response = self._codec.decode(repair_surrogates(body))
+        response.without_cut_off_call().check_call_names(self.provider)
+        return names.response(response).attributed_to(self.provider)
 
-    def _names(self, request: ChatRequest) -> WireNames:
+    def _wire_names(self, request: ChatRequest) -> WireNames:
         expect("request", request, ChatRequest, "a ChatRequest")
         return WireNames(request)
 
-    def _sent(self, names: WireNames, *, stream: bool) -> tuple[str, dict[str, Any]]:
+    def _encode(self, names: WireNames, *, stream: bool) -> tuple[str, dict[str, Any]]:
         return self._codec.path(stream=stream), self._codec.encode(names.request, stream=stream)

@@ -1,8 +1,7 @@
-"""How a provider is reached: time-outs, retries, proxies, clients of one's own."""
+"""The connection options of all models behind HTTP: time-outs, retries, headers, proxies and custom httpx clients."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
@@ -10,23 +9,20 @@ from typing import TypedDict
 import httpx
 
 from traced_tools.core.checks import expect, expect_positive, expect_whole
-from traced_tools.errors import ConfigurationError, ModelError
-
-_LONGEST_WAIT = 60.0
-"""What a server may ask for; a caller who would wait longer is told so instead."""
-_LONGEST_DELAY = 8.0
+from traced_tools.errors import ConfigurationError
+from traced_tools.models.http.retries import RetryPolicy
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long to wait, in seconds.
+    """Time limits of a call, in seconds; None means no limit.
 
     Args:
-        connect: for a connection, one from the pool included; None for no limit, as of the others.
-        read: for the answer to begin, and for each further piece of it.
-        total: for the whole answer, retries and decoding included. It is checked when a piece of the body arrives,
-            between the events of a stream and after decoding, so a call may outlast it by one wait of `read`, by
-            decoding one body or event, and by a head that trickles in.
+        connect: the limit for opening a connection or getting one from the pool.
+        read: the limit for the answer to begin, and for each further piece of it.
+        total: the limit for the whole answer, including retries and decoding. It is checked when a piece of the body
+            arrives, between the events of a stream and after decoding. So a call can exceed it by one `read` limit, by
+            the time to decode one body or event, and by the time in which headers arrive piece by piece.
     """
 
     connect: float | None = 10.0
@@ -38,51 +34,21 @@ class Timeouts:
             expect_positive(name, getattr(self, name))
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """When to send a request again: connections that failed before it was sent, and statuses that ask for patience.
-
-    Args:
-        retries: further attempts after the first.
-        first_delay: seconds before the second attempt; doubles each time up to 8 seconds, less a random quarter.
-    """
-
-    retries: int = 2
-    first_delay: float = 0.5
-
-    def __post_init__(self) -> None:
-        expect_whole("retries", self.retries, 0)
-        expect("first_delay", self.first_delay, (int, float), "a number of seconds")
-        expect_positive("first_delay", self.first_delay)
-
-    def delay(self, attempt: int, failure: ModelError) -> float | None:
-        """Return the seconds to wait after the `attempt`th failure (from 0), None to give up.
-
-        What `Retry-After` says is honoured; when it says more than a minute, the caller is told and not kept waiting.
-        """
-        if attempt >= self.retries or not failure.retryable:
-            return None
-        if failure.retry_after is not None:
-            return failure.retry_after if failure.retry_after <= _LONGEST_WAIT else None
-        doubled: float = self.first_delay * 2 ** min(attempt, 99)  # far beyond the longest, and still a float
-        longest = min(doubled, _LONGEST_DELAY)
-        return longest * random.uniform(0.75, 1.0)
-
-
 class HttpOptions(TypedDict, total=False):
-    """The keyword arguments that all models behind HTTP share.
+    """The keyword arguments that all models behind HTTP accept.
 
     Args:
-        timeout: a `Timeouts`, or the seconds to wait for a connection and for each further piece of an answer; None for
-            no limit.
+        timeout: a `Timeouts`, or the seconds to wait for a connection and for each piece of an answer; None for no
+            limit.
         retries: a `RetryPolicy`, or the number of further attempts; 2 by default.
-        headers: sent with each request, for gateways; they win over the model's own.
-        proxy: address of an HTTP or SOCKS proxy; by default what `HTTPS_PROXY` and its like say.
-        http2: speak HTTP/2 with servers that can; needs the extra `http2`. Calls then share a connection: a time-out of
-            one fails the others on it, and a stream that is left goes on at the server, for httpx cannot reset it.
-        client: an `httpx.Client` of one's own for blocking code, with its proxies, certificates and limits. It is not
-            closed with the model.
-        async_client: the same for asyncio; it serves one event loop.
+        headers: headers sent with each request, for example for a gateway. They override the model's own.
+        proxy: the address of an HTTP or SOCKS proxy; by default `HTTPS_PROXY` and related variables apply.
+        http2: whether to use HTTP/2 with servers that support it; needs the extra `http2`. Calls then share a
+            connection: if one times out, the others on that connection fail, and if a stream is closed early, the
+            server keeps sending it, because httpx cannot reset it.
+        client: a custom `httpx.Client` for blocking code, with its own proxies, certificates and limits. The model
+            doesn't close it.
+        async_client: a custom `httpx.AsyncClient` for asyncio; it serves one event loop. The model doesn't close it.
     """
 
     timeout: float | Timeouts | None
@@ -94,7 +60,7 @@ class HttpOptions(TypedDict, total=False):
     async_client: httpx.AsyncClient
 
 
-_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+_ACCEPTED: Mapping[str, tuple[tuple[type, ...], str]] = {
     "timeout": ((int, float, Timeouts, type(None)), "seconds, a Timeouts or None"),
     "retries": ((int, RetryPolicy), "a whole number or a RetryPolicy"),
     "headers": ((Mapping,), "a mapping of names to values"),
@@ -106,20 +72,20 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def check_options(options: HttpOptions) -> None:
-    """Raise `TypeError` or `ConfigurationError` for an option that is none, or that does not go with another.
+    """Raise `TypeError` for an unknown option or type, and `ConfigurationError` for options that exclude each other.
 
-    A model calls it before it looks for its key: a misspelt `api_key` is among the options.
+    A model calls this before it looks for its API key, because a misspelled `api_key` is among these options.
     """
     for name, value in options.items():
-        if name not in _KINDS:
-            raise TypeError(f"there is no argument {name}; beside its own a model takes {', '.join(_KINDS)}")
-        expect(name, value, *_KINDS[name])
+        if name not in _ACCEPTED:
+            raise TypeError(f"unknown argument {name}; the arguments of all models are {', '.join(_ACCEPTED)}")
+        expect(name, value, *_ACCEPTED[name])
     if options.keys() & {"client", "async_client"} and options.keys() & {"proxy", "http2"}:
-        raise ConfigurationError("proxy= and http2= do not reach a client of your own; give them to the client itself")
+        raise ConfigurationError("proxy= and http2= don't apply to a custom client; pass them to the client itself")
 
 
-def timeouts_of(options: HttpOptions) -> Timeouts:
-    """Return the time-outs that `options` ask for."""
+def resolve_timeouts(options: HttpOptions) -> Timeouts:
+    """Return the time-outs set in `options`, else the defaults."""
     timeout = options.get("timeout", Timeouts())
     if isinstance(timeout, Timeouts):
         return timeout
@@ -127,8 +93,8 @@ def timeouts_of(options: HttpOptions) -> Timeouts:
     return Timeouts(connect=timeout, read=timeout)
 
 
-def retries_of(options: HttpOptions) -> RetryPolicy:
-    """Return the retry policy that `options` ask for."""
+def resolve_retry_policy(options: HttpOptions) -> RetryPolicy:
+    """Return the retry policy set in `options`, else the default."""
     retries = options.get("retries", RetryPolicy())
     if isinstance(retries, RetryPolicy):
         return retries

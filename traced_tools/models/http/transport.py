@@ -1,6 +1,6 @@
-"""The one HTTP transport of all models: blocking and async, whole answers and streams.
+"""The HTTP transport of all models: blocking and async, whole answers and streams.
 
-Sending with its retries is a flow, so it is written once.
+Sending with retries is written once, as a flow that runs in both modes.
 """
 
 from __future__ import annotations
@@ -21,87 +21,87 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.flow.flow import Step, acall, call
 from traced_tools.flow.steps import Pause
-from traced_tools.models.http.clients import OURS, Clients, ignore_set_cookie
-from traced_tools.models.http.failures import FAILURES, cut_in, failure_in, refusal
-from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Answer, Framing, in_time
-from traced_tools.models.http.options import HttpOptions, retries_of, timeouts_of
-from traced_tools.models.wire import understood
+from traced_tools.models.http.clients import MODEL_REQUEST, Clients, ignore_set_cookie
+from traced_tools.models.http.failures import FAILURES, error_for_status, failure_before_answer, failure_in_answer
+from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Framing, ResponseBody, check_deadline
+from traced_tools.models.http.options import HttpOptions, resolve_retry_policy, resolve_timeouts
+from traced_tools.models.wire import decode_answer
 from traced_tools.observe.model_calls import call_here
 
 T = TypeVar("T")
 
 _HEADERS = {"Accept-Encoding": "gzip, deflate"}
-"""httpx would ask for whatever this installation can decompress, some of which expands without limit."""
+"""By default, httpx accepts every compression it has a library for, including ones with unlimited expansion."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 _PROPAGATOR = TraceContextTextMapPropagator()
-"""Only `traceparent` and `tracestate` travel to a provider: baggage may hold what is none of its business."""
+"""Sends only `traceparent` and `tracestate` to a provider: baggage can contain data not meant for it."""
 
 
 class HttpTransport:
     """Sends requests to one server.
 
     Args:
-        base_url: where the API is; the path of each request is appended.
-        provider: who is there, for errors.
-        headers: of each request, the key among them.
-        options: how to reach it, checked.
+        base_url: the base address of the API, to which the path of each request is appended.
+        provider: the provider's name, for error messages.
+        headers: the headers of each request, including the API key.
+        options: the connection options, already checked by `check_options`.
 
     Raises:
-        ConfigurationError: for an address that is none, and options that cannot work.
+        ConfigurationError: if the address or an option is invalid.
     """
 
     def __init__(self, base_url: str, provider: str, headers: Mapping[str, str], options: HttpOptions) -> None:
-        self.url = _checked_url(base_url)
+        self.url = _parse_base_url(base_url)
         self.provider = provider
         self.address = self.url.netloc.decode()
         self.clients = Clients(options)
         self._base = str(self.url).rstrip("/")
-        self._headers = _merged({**_HEADERS, **headers, **_credentials(base_url)}, options.get("headers", {}))
-        self._timeouts = timeouts_of(options)
-        self._retries = retries_of(options)
+        self._headers = _merge_headers({**_HEADERS, **headers, **_basic_auth(base_url)}, options.get("headers", {}))
+        self._timeouts = resolve_timeouts(options)
+        self._retries = resolve_retry_policy(options)
 
     def call(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
-        """Send `body`, blocking, and return what `decode` returns for the answer's; raises `ModelError`."""
+        """Send `body`, blocking, and return the decoded answer; raises `ModelError`."""
         deadline = self._deadline()
-        answer = b"".join(self._read(path, body, Answer.pieces, deadline))
-        return self._decoded(decode, answer, deadline)
+        answer = b"".join(self._read(path, body, ResponseBody.pieces, deadline))
+        return self._decode(decode, answer, deadline)
 
     async def acall(self, path: str, body: Mapping[str, Any], decode: Callable[[bytes], T]) -> T:
-        """Send `body` on asyncio and return what `decode` returns for the answer's; raises `ModelError`."""
+        """Send `body` on asyncio and return the decoded answer; raises `ModelError`."""
         deadline = self._deadline()
-        answer = b"".join([piece async for piece in self._aread(path, body, Answer.apieces, deadline)])
-        return self._decoded(decode, answer, deadline)
+        answer = b"".join([piece async for piece in self._aread(path, body, ResponseBody.apieces, deadline)])
+        return self._decode(decode, answer, deadline)
 
     def stream(self, path: str, body: Mapping[str, Any], framing: Framing) -> Generator[str]:
-        """Send `body`, blocking, and give the data of each event as it arrives; raises `ModelError`."""
+        """Send `body`, blocking, and yield the data of each event as it arrives; raises `ModelError`."""
         return self._read(path, body, framing.events, self._deadline())
 
     def astream(self, path: str, body: Mapping[str, Any], framing: Framing) -> AsyncGenerator[str]:
-        """Send `body` on asyncio and give the data of each event as it arrives; raises `ModelError`."""
+        """Send `body` on asyncio and yield the data of each event as it arrives; raises `ModelError`."""
         return self._aread(path, body, framing.aevents, self._deadline())
 
-    def _decoded(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
-        decoded = understood(decode, answer, self.provider)
-        return decoded if deadline is None else in_time(deadline, self.provider, decoded)
+    def _decode(self, decode: Callable[[bytes], T], answer: bytes, deadline: float | None) -> T:
+        decoded = decode_answer(decode, answer, self.provider)
+        return decoded if deadline is None else check_deadline(deadline, self.provider, decoded)
 
     def _read(
         self,
         path: str,
         body: Mapping[str, Any],
-        pieces: Callable[[Answer], Iterator[T]],
+        pieces: Callable[[ResponseBody], Iterator[T]],
         deadline: float | None,
     ) -> Generator[T]:
-        response = call(self._sent(path, body, deadline))
+        response = call(self._send_with_retries(path, body, deadline))
         failure = None
         try:
-            arriving = pieces(Answer(response, deadline, self.provider))
-            # one piece of the body may hold many events, so the deadline is checked before each
-            yield from arriving if deadline is None else map(partial(in_time, deadline, self.provider), arriving)
+            arriving = pieces(ResponseBody(response, deadline, self.provider))
+            # one piece of the body can contain many events, so the deadline is checked for each event
+            yield from arriving if deadline is None else map(partial(check_deadline, deadline, self.provider), arriving)
         except FAILURES as error:
-            failure = cut_in(error, self.provider, self.address, self._timeouts)
-            if isinstance(error, SSEError) and _is_whole(response):
-                failure.body = _refused(response, deadline, self.provider)
+            failure = failure_in_answer(error, self.provider, self.address, self._timeouts)
+            if isinstance(error, SSEError) and _is_json(response):
+                failure.body = _read_error_body(response, deadline, self.provider)
         finally:
             response.close()
         if failure is not None:
@@ -111,19 +111,19 @@ class HttpTransport:
         self,
         path: str,
         body: Mapping[str, Any],
-        pieces: Callable[[Answer], AsyncGenerator[T]],
+        pieces: Callable[[ResponseBody], AsyncGenerator[T]],
         deadline: float | None,
     ) -> AsyncGenerator[T]:
-        response = await acall(self._sent(path, body, deadline))
+        response = await acall(self._send_with_retries(path, body, deadline))
         failure = None
         try:
-            async with aclosing(pieces(Answer(response, deadline, self.provider))) as arriving:
+            async with aclosing(pieces(ResponseBody(response, deadline, self.provider))) as arriving:
                 async for piece in arriving:
-                    yield piece if deadline is None else in_time(deadline, self.provider, piece)
+                    yield piece if deadline is None else check_deadline(deadline, self.provider, piece)
         except FAILURES as error:
-            failure = cut_in(error, self.provider, self.address, self._timeouts)
-            if isinstance(error, SSEError) and _is_whole(response):
-                failure.body = await _arefused(response, deadline, self.provider)
+            failure = failure_in_answer(error, self.provider, self.address, self._timeouts)
+            if isinstance(error, SSEError) and _is_json(response):
+                failure.body = await _aread_error_body(response, deadline, self.provider)
         finally:
             await response.aclose()
         if failure is not None:
@@ -132,14 +132,14 @@ class HttpTransport:
     def _deadline(self) -> float | None:
         return None if self._timeouts.total is None else time.monotonic() + self._timeouts.total
 
-    async def _sent(self, path: str, body: Mapping[str, Any], deadline: float | None) -> httpx.Response:
-        """Send until it succeeds or the retry policy gives up, as a flow; the answer is open."""
+    async def _send_with_retries(self, path: str, body: Mapping[str, Any], deadline: float | None) -> httpx.Response:
+        """Send until an attempt succeeds or the retry policy gives up; return the open response, as a flow."""
         attempt = 0
         while True:
             try:
-                return await _Send(self, path, body, deadline)
+                return await _SendOnce(self, path, body, deadline)
             except FAILURES as error:
-                failure = failure_in(error, self.provider, self.address, self._timeouts)
+                failure = failure_before_answer(error, self.provider, self.address, self._timeouts)
             except ModelError as error:
                 failure = error
             delay = self._retries.delay(attempt, failure)
@@ -152,20 +152,20 @@ class HttpTransport:
             attempt += 1
             call_here().sent_again()
 
-    def request(
+    def build_request(
         self, client: httpx.Client | httpx.AsyncClient, path: str, body: Mapping[str, Any], deadline: float | None
     ) -> httpx.Request:
-        """Return the request that carries `body`, and the current span as its parent."""
+        """Return the HTTP request for `body`, with trace context headers that name the current span as parent."""
         ignore_set_cookie(client)
         headers = {"content-type": "application/json", **self._headers}
         _PROPAGATOR.inject(headers)
         return client.build_request(
             "POST",
             self._base + path,
-            content=_json(body),
+            content=_encode_json(body),
             headers=headers,
             timeout=self._timeout(deadline),
-            extensions={OURS: True},
+            extensions={MODEL_REQUEST: True},
         )
 
     def _timeout(self, deadline: float | None) -> httpx.Timeout:
@@ -176,10 +176,10 @@ class HttpTransport:
         return httpx.Timeout(read, connect=connect, pool=connect)
 
 
-class _Send(Step[httpx.Response]):
-    """Send a request and return the open answer; raises the `ModelError` of an answer that is a refusal.
+class _SendOnce(Step[httpx.Response]):
+    """Send a request once and return the open response; raises `ModelError` if its HTTP status is not a success.
 
-    A client of the caller's may follow redirects by default: not here, or they would take the key to another server.
+    Redirects are not followed, even if the caller's client does by default: they would send the key to another server.
     """
 
     __slots__ = ("_body", "_deadline", "_path", "_transport")
@@ -191,91 +191,91 @@ class _Send(Step[httpx.Response]):
         self._deadline = deadline
 
     def run(self) -> httpx.Response:
-        client = self._transport.clients.blocking()
-        request = self._transport.request(client, self._path, self._body, self._deadline)
+        client = self._transport.clients.get_blocking()
+        request = self._transport.build_request(client, self._path, self._body, self._deadline)
         response = client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
         with closing(response):
-            said = _refused(response, self._deadline, self._transport.provider)
-        raise refusal(response, said, self._transport.provider)
+            body = _read_error_body(response, self._deadline, self._transport.provider)
+        raise error_for_status(response, body, self._transport.provider)
 
     async def arun(self) -> httpx.Response:
-        client = await self._transport.clients.of_loop()
-        request = self._transport.request(client, self._path, self._body, self._deadline)
+        client = await self._transport.clients.get_async()
+        request = self._transport.build_request(client, self._path, self._body, self._deadline)
         response = await client.send(request, stream=True, follow_redirects=False)
         if response.is_success:
             return response
         async with aclosing(response):
-            said = await _arefused(response, self._deadline, self._transport.provider)
-        raise refusal(response, said, self._transport.provider)
+            body = await _aread_error_body(response, self._deadline, self._transport.provider)
+        raise error_for_status(response, body, self._transport.provider)
 
 
-def _refused(response: httpx.Response, deadline: float | None, provider: str) -> bytes:
-    """Return the body of an answer that is an error, as far as it arrives."""
+def _read_error_body(response: httpx.Response, deadline: float | None, provider: str) -> bytes:
+    """Return the body of an error answer, or the beginning of it if the rest doesn't arrive."""
     arrived = bytearray()
-    with suppress(*FAILURES, ModelError):  # what is known of the error says enough
-        for piece in Answer(response, deadline, provider, MOST_REFUSAL_BYTES).pieces():
+    with suppress(*FAILURES, ModelError):  # the HTTP status is known and is the error to report
+        for piece in ResponseBody(response, deadline, provider, MOST_REFUSAL_BYTES).pieces():
             arrived += piece
     return bytes(arrived)
 
 
-async def _arefused(response: httpx.Response, deadline: float | None, provider: str) -> bytes:
-    """As `_refused`, on asyncio."""
+async def _aread_error_body(response: httpx.Response, deadline: float | None, provider: str) -> bytes:
+    """Do the same as `_read_error_body` on asyncio."""
     arrived = bytearray()
     with suppress(*FAILURES, ModelError):
-        async for piece in Answer(response, deadline, provider, MOST_REFUSAL_BYTES).apieces():
+        async for piece in ResponseBody(response, deadline, provider, MOST_REFUSAL_BYTES).apieces():
             arrived += piece
     return bytes(arrived)
 
 
-def _is_whole(response: httpx.Response) -> bool:
-    """Whether an answer that is no stream is one JSON value; anything else may go on for long before it ends."""
+def _is_json(response: httpx.Response) -> bool:
+    """Return whether the content type is JSON. Other bodies can take long to end, so they are not read for an error."""
     kind: str = response.headers.get("content-type", "")
     return kind.partition(";")[0].strip().lower() == "application/json"
 
 
-def _merged(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return `headers` with `own` on top, in whatever case their names are written."""
+def _merge_headers(headers: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return `headers` overridden by `own`; names are compared without case. Raises `ConfigurationError`."""
     for name, value in own.items():
         if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
-            raise ConfigurationError(f"headers must have names as in RFC 9110, 5.1; {name!r} is none")
+            raise ConfigurationError(f"invalid header name {name!r} in headers= (see RFC 9110, section 5.1)")
         if not (isinstance(value, str) and value.isascii() and value.isprintable()):
-            raise ConfigurationError(f"headers must have printable ASCII texts as values; that of {name} is none")
+            raise ConfigurationError(f"invalid value of the header {name} in headers=: pass printable ASCII text")
     merged = httpx.Headers(headers)
     merged.update(own)
     return dict(merged.items())
 
 
-def _json(body: Mapping[str, Any]) -> bytes:
-    """Return `body` as JSON, with `?` for what UTF-8 cannot hold; raises `ConfigurationError` that quotes nothing."""
+def _encode_json(body: Mapping[str, Any]) -> bytes:
+    """Return `body` as JSON, with `?` for what UTF-8 can't encode; a `ConfigurationError` quotes nothing."""
     try:
         text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        problem = error if isinstance(error, TypeError) else "a number is not finite, or it is nested too deeply"
+        problem = error if isinstance(error, TypeError) else "it has a number that is not finite, or too many levels"
     else:
         return text.encode("utf-8", "replace")
-    raise ConfigurationError(f"the request cannot be written as JSON: {problem}")
+    raise ConfigurationError(f"the request cannot be encoded as JSON: {problem}")
 
 
-def _credentials(url: str) -> dict[str, str]:
-    """Return the header for the name and password in an address; httpx logs the whole address of each request."""
+def _basic_auth(url: str) -> dict[str, str]:
+    """Return the header for the user name and password in `url`; they leave the URL because httpx logs it."""
     parsed = httpx.URL(url)
     if not parsed.userinfo:
         return {}
-    both = f"{parsed.username}:{parsed.password}"
-    return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
+    credentials = f"{parsed.username}:{parsed.password}"
+    return {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
 
 
-def _checked_url(url: str) -> httpx.URL:
-    """Return the address without a name and password."""
+def _parse_base_url(url: str) -> httpx.URL:
+    """Return the parsed address without user name and password; raises `ConfigurationError` if it is invalid."""
     try:
         parsed = httpx.URL(url)
-        parsed.raw_host.decode().encode("idna")  # or a label that is empty or too long would fail at each request
+        parsed.raw_host.decode().encode("idna")  # fails now, not at each request, if a label is empty or too long
     except (httpx.InvalidURL, TypeError, UnicodeError):
         parsed = httpx.URL("")
-    known = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) < 2**16
-    if not known or "?" in str(parsed) or parsed.fragment:
+    is_http = parsed.scheme in ("http", "https") and parsed.host and (parsed.port or 0) < 2**16
+    if not is_http or "?" in str(parsed) or parsed.fragment:
         raise ConfigurationError(
             "base_url must be an http:// or https:// address without a query, such as http://127.0.0.1:8000/v1"
         )

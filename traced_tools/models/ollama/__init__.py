@@ -1,1 +1,1 @@
-"""Ollama: its own chat and embeddings."""
+"""Ollama: its native chat and embeddings APIs."""

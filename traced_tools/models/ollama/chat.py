@@ -1,7 +1,7 @@
-"""Ollama's own API: models on this machine, and in its cloud.
+"""Ollama's native chat API, for models on this machine and in Ollama's cloud.
 
 Format: https://github.com/ollama/ollama/blob/main/docs/api.md#generate-a-chat-completion. A streamed answer is lines of
-JSON, and a line looks like a whole answer. Calls are whole wherever they are, and several lines may hold some.
+JSON, each in the format of a whole answer. Calls always arrive whole, but several lines can contain calls.
 """
 
 from __future__ import annotations
@@ -30,128 +30,136 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
-from traced_tools.models.encoding import arguments_object, base64_of, merged, own, tool_schema, without_none
+from traced_tools.models.encoding import (
+    convert_tool_schema,
+    drop_none,
+    encode_image,
+    may_send_signed_parts,
+    merge_extra,
+    parse_arguments,
+)
 from traced_tools.models.http.framing import Framing, JsonLines
-from traced_tools.models.http.keys import key_of
+from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.ollama.wire import Answer, Said
-from traced_tools.models.wire import read, written
+from traced_tools.models.ollama.wire import OllamaAnswer, OllamaMessage
+from traced_tools.models.wire import parse_body, to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema
 
 _PROVIDER = "ollama"
-_CLOUD = "https://ollama.com"
-_PORT = ":11434"
+_CLOUD_URL = "https://ollama.com"
+_DEFAULT_PORT = ":11434"
 _HOST = re.compile(r"(\w+://)?(\[[^]]*]|[^][:/\s]*)(:\d+)?(/.*)?")
-_REACHED = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
-"""Where a server is reached whose address says that it listens everywhere."""
-_THINK: dict[str, Any] = {"true": True, "false": False}
+_CONNECT_HOSTS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+"""The hosts to connect to if `OLLAMA_HOST` is an address on which a server listens on all interfaces."""
+_THINK_SWITCHES: dict[str, Any] = {"true": True, "false": False}
 _FINISH_REASONS = {"stop": "stop", "length": "length", "tool_calls": "tool_call", "load": "stop", "unload": "stop"}
 
 
 class OllamaChatModel(HttpChatModel):
-    """A model that Ollama runs.
+    """A chat model that Ollama runs.
 
-    `reasoning_effort` is `true`, `false` or a level of the model's, such as `low`. What else Ollama can be told goes
-    through `extra`: `ChatOptions(extra={"keep_alive": "1h", "options": {"num_ctx": 32768}})`. Without `num_ctx` the
-    context may be small, and Ollama leaves out without a word what does not fit into it.
+    `reasoning_effort` is `true`, `false` or a level that the model supports, such as `low`. Set other options with
+    `extra`: `ChatOptions(extra={"keep_alive": "1h", "options": {"num_ctx": 32768}})`. Without `num_ctx` the context can
+    be small, and Ollama silently drops what doesn't fit.
 
     Args:
         model: the model's name, such as `qwen3:8b`.
-        base_url: where the server is; by default `OLLAMA_HOST`, else port 11434 of this machine.
-        api_key: by default `OLLAMA_API_KEY`; needed for Ollama's cloud, https://ollama.com.
-        **http: how to reach it, as in `HttpOptions`.
+        base_url: the address of the server; by default `OLLAMA_HOST`, else port 11434 of this machine.
+        api_key: the API key; by default `OLLAMA_API_KEY`. Required for Ollama's cloud, https://ollama.com.
+        **http: connection options, see `HttpOptions`.
 
     Raises:
-        ConfigurationError: for an address that is none, or the cloud without a key.
+        ConfigurationError: if the address is invalid, or that of the cloud and there is no key.
     """
 
     def __init__(
         self, model: str, *, base_url: str | None = None, api_key: str | None = None, **http: Unpack[HttpOptions]
     ) -> None:
-        super().__init__(model, OllamaChatCodec(model), ollama_transport(base_url, api_key, http))
+        super().__init__(model, OllamaChatCodec(model), connect_ollama(base_url, api_key, http))
 
 
-def ollama_transport(base_url: str | None, api_key: str | None, http: HttpOptions) -> HttpTransport:
-    """Return the way to a server of Ollama's; see `OllamaChatModel` for the arguments."""
+def connect_ollama(base_url: str | None, api_key: str | None, http: HttpOptions) -> HttpTransport:
+    """Return the transport to an Ollama server; see `OllamaChatModel` for the arguments."""
     check_options(http)
     expect("base_url", base_url, (str, type(None)), "a str or None")
-    # Ollama's documentation counts /api to the base, its variable and its clients do not
-    given = _address(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url
+    # in Ollama's documentation the base address ends with /api, in its variable and its clients it doesn't
+    given = _resolve_host(os.environ.get("OLLAMA_HOST", "")) if base_url is None else base_url
     address = given.rstrip("/").removesuffix("/api")
-    key = key_of(api_key, "OLLAMA_API_KEY", needed=address.startswith(_CLOUD))
+    key = resolve_key(api_key, "OLLAMA_API_KEY", needed=address.startswith(_CLOUD_URL))
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return HttpTransport(address, _PROVIDER, headers, http)
 
 
-def _address(host: str) -> str:
-    """Return the address that `OLLAMA_HOST` names: parts of it may be missing, and it may be where a server listens.
+def _resolve_host(host: str) -> str:
+    """Return the address to connect to for a value of `OLLAMA_HOST`, which can lack parts or be a listening address.
 
     Rules: https://github.com/ollama/ollama/blob/main/envconfig/config.go.
     """
     host = host.strip(" \t\r\n\"'")
     if host == "ollama.com":
-        return _CLOUD
+        return _CLOUD_URL
     if host.count(":") > 1 and "[" not in host and "://" not in host:
         host = f"[{host}]"  # a bare IPv6 address
     found = _HOST.fullmatch(host)
     if found is None:
         return host
     scheme, name, port, path = found.groups("")
-    return f"{scheme or 'http://'}{_REACHED.get(name, name)}{port or ('' if scheme else _PORT)}{path}"
+    return f"{scheme or 'http://'}{_CONNECT_HOSTS.get(name, name)}{port or ('' if scheme else _DEFAULT_PORT)}{path}"
 
 
 class OllamaChatCodec:
-    """The language of Ollama's own API; `model` is the name of the model to ask."""
+    """The codec of Ollama's chat API; `model` is the model's name."""
 
     framing: Framing = JsonLines()
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._tool = IdentityCache(_tool)
+        self._tool = IdentityCache(_encode_tool)
 
     def path(self, *, stream: bool) -> str:
-        """Return where to send a request."""
+        """Return the path of the endpoint."""
         return "/api/chat"
 
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
-        """Return the JSON body that asks `request`; raises `ConfigurationError` for what Ollama does not have."""
+        """Return the JSON body for `request`; raises `ConfigurationError` for an option that Ollama lacks."""
         options = request.options
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [each for message in request.messages for each in _messages(message)],
+            "messages": [each for message in request.messages for each in _encode_message(message)],
             "stream": stream,
         }
-        if tools := self._tools(request):
+        if tools := self._encode_tools(request):
             body["tools"] = tools
-        if settings := _settings(options):
+        if settings := _encode_options(options):
             body["options"] = settings
         if options.reasoning_effort is not None:
-            body["think"] = _THINK.get(options.reasoning_effort, options.reasoning_effort)
+            body["think"] = _THINK_SWITCHES.get(options.reasoning_effort, options.reasoning_effort)
         if options.output_schema is not None:
             body["format"] = dict(options.output_schema)
-        return merged(body, options.extra)
+        return merge_extra(body, options.extra)
 
-    def _tools(self, request: ChatRequest) -> list[dict[str, Any]]:
+    def _encode_tools(self, request: ChatRequest) -> list[dict[str, Any]]:
         options = request.options
         if not request.tools or options.tool_choice == "none":
             return []
         if options.tool_choice not in (None, "auto"):
-            raise ConfigurationError("ollama cannot make a model call tools: tool_choice may only be auto or none")
+            raise ConfigurationError("ollama cannot force a tool call: tool_choice may only be auto or none")
         if options.parallel_tool_calls is False:
-            raise ConfigurationError("ollama cannot keep a model to one call an answer: drop parallel_tool_calls=False")
+            raise ConfigurationError("ollama cannot limit an answer to one call: drop parallel_tool_calls=False")
         return [self._tool(definition) for definition in request.tools]
 
     def decode(self, body: bytes) -> ChatResponse:
-        """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Answer, body, "the answer", _PROVIDER)
+        """Decode the body of an answer that is not streamed; raises `InvalidResponse`."""
+        answer = parse_body(OllamaAnswer, body, "the answer", _PROVIDER)
         if not answer.done:
             raise InvalidResponse("the answer is not complete", provider=_PROVIDER)
+        message = answer.message_or_empty
         return ChatResponse(
-            AssistantMessage(list(_parts(answer.said))),
-            usage=answer.used(),
-            finish_reason=_finish_reason(answer.done_reason, called=bool(answer.said.tool_calls)),
+            AssistantMessage(list(_decode_parts(message))),
+            usage=answer.token_usage(),
+            finish_reason=_decode_finish_reason(answer.done_reason, has_calls=bool(message.tool_calls)),
             model=answer.model,
         )
 
@@ -161,23 +169,24 @@ class OllamaChatCodec:
 
 
 class OllamaChunkDecoder:
-    """Decodes one streamed answer, which is complete when it says that it is done."""
+    """Decodes one streamed answer, which is complete after the line with `done`."""
 
     def __init__(self) -> None:
-        self._called = False
+        self._has_calls = False
         self.done = False
 
     def chunks(self, data: str) -> Iterable[ChatChunk]:
-        """Return the chunk a line stands for; raises `InvalidResponse`."""
-        line = read(Answer, data, "a line of the stream", _PROVIDER)
-        self._called = self._called or bool(line.said.tool_calls)
+        """Decode one line; raises `InvalidResponse`."""
+        line = parse_body(OllamaAnswer, data, "a line of the stream", _PROVIDER)
+        message = line.message_or_empty
+        self._has_calls = self._has_calls or bool(message.tool_calls)
         self.done = self.done or bool(line.done)
         yield ChatChunk(
-            text=line.said.content or "",
-            reasoning=line.said.thinking or "",
-            parts=tuple(_whole_parts(line.said)),
-            usage=line.used(),
-            finish_reason=_finish_reason(line.done_reason, called=self._called),
+            text=message.content or "",
+            reasoning=message.thinking or "",
+            parts=tuple(_decode_whole_parts(message)),
+            usage=line.token_usage(),
+            finish_reason=_decode_finish_reason(line.done_reason, has_calls=self._has_calls),
             model=line.model,
         )
 
@@ -187,30 +196,30 @@ class OllamaChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=_PROVIDER)
 
 
-def _parts(said: Said) -> Iterator[AssistantPart]:
-    if said.thinking:
-        yield ReasoningPart(said.thinking)
-    if said.content:
-        yield TextPart(said.content)
-    yield from _whole_parts(said)
+def _decode_parts(message: OllamaMessage) -> Iterator[AssistantPart]:
+    if message.thinking:
+        yield ReasoningPart(message.thinking)
+    if message.content:
+        yield TextPart(message.content)
+    yield from _decode_whole_parts(message)
 
 
-def _whole_parts(said: Said) -> Iterator[AssistantPart]:
-    for image in said.images or ():
+def _decode_whole_parts(message: OllamaMessage) -> Iterator[AssistantPart]:
+    for image in message.images or ():
         yield ImagePart(data=image)
-    for call in said.tool_calls or ():
-        yield ToolCall(call.function.name, written(call.function.arguments or {}), call.id)
+    for call in message.tool_calls or ():
+        yield ToolCall(call.function.name, to_json(call.function.arguments or {}), call.id)
 
 
-def _finish_reason(reason: str | None, *, called: bool) -> str | None:
-    """Return the reason in our terms; Ollama says `stop` where a model stopped to have its calls run."""
+def _decode_finish_reason(reason: str | None, *, has_calls: bool) -> str | None:
+    """Return the finish reason; Ollama also reports `stop` if the model stopped to call tools."""
     if not reason:
         return None
-    found = _FINISH_REASONS.get(reason, "error")
-    return "tool_call" if called and found == "stop" else found
+    decoded = _FINISH_REASONS.get(reason, "error")
+    return "tool_call" if has_calls and decoded == "stop" else decoded
 
 
-def _settings(options: ChatOptions) -> dict[str, Any]:
+def _encode_options(options: ChatOptions) -> dict[str, Any]:
     settings = {
         "temperature": options.temperature,
         "top_p": options.top_p,
@@ -218,56 +227,56 @@ def _settings(options: ChatOptions) -> dict[str, Any]:
         "stop": None if options.stop is None else list(options.stop),
         "seed": options.seed,
     }
-    return without_none(settings)
+    return drop_none(settings)
 
 
-def _tool(definition: ToolDefinition) -> dict[str, Any]:
-    """Return a tool without references in its schema: Ollama takes a field's out and puts nothing in its place.
+def _encode_tool(definition: ToolDefinition) -> dict[str, Any]:
+    """Return a tool whose schema has no references: Ollama drops a reference, which leaves the field without a schema.
 
-    Its root is an object with fields, which most chat templates read without a check.
+    The root of the schema is an object with properties, which most chat templates read without a check.
     """
-    parameters = tool_schema(definition, lambda schema: to_object_schema(inline_references(schema)))
+    parameters = convert_tool_schema(definition, lambda schema: to_object_schema(inline_references(schema)))
     function = {"name": definition.name, "description": definition.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
-def _messages(message: Message) -> Iterable[dict[str, Any]]:
+def _encode_message(message: Message) -> Iterable[dict[str, Any]]:
     match message:
         case SystemMessage():
             yield {"role": "system", "content": message.text}
         case UserMessage():
-            yield {"role": "user", "content": message.text, **_images(message.parts)}
+            yield {"role": "user", "content": message.text, **_encode_images(message.parts)}
         case AssistantMessage():
-            yield _assistant(message)
+            yield _encode_assistant(message)
         case ToolMessage():
-            yield from map(_result, message.results)
+            yield from map(_encode_result, message.results)
 
 
-def _assistant(message: AssistantMessage) -> dict[str, Any]:
-    said: dict[str, Any] = {"role": "assistant", "content": message.text, **_images(message.parts)}
-    if own(message, _PROVIDER) and message.reasoning:
-        said["thinking"] = message.reasoning
+def _encode_assistant(message: AssistantMessage) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"role": "assistant", "content": message.text, **_encode_images(message.parts)}
+    if may_send_signed_parts(message, _PROVIDER) and message.reasoning:
+        encoded["thinking"] = message.reasoning
     if message.tool_calls:
-        said["tool_calls"] = [_call(call) for call in message.tool_calls]
-    return said
+        encoded["tool_calls"] = [_encode_call(call) for call in message.tool_calls]
+    return encoded
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {**_id("id", call.id), "function": {"name": call.name, "arguments": arguments_object(call)}}
+def _encode_call(call: ToolCall) -> dict[str, Any]:
+    return {**_encode_call_id("id", call.id), "function": {"name": call.name, "arguments": parse_arguments(call)}}
 
 
-def _result(result: ToolResultPart) -> dict[str, Any]:
-    said = {"role": "tool", "content": result.content, "tool_name": result.name}
-    return {**said, **_id("tool_call_id", result.call_id), **_images(result.images)}
+def _encode_result(result: ToolResultPart) -> dict[str, Any]:
+    encoded = {"role": "tool", "content": result.content, "tool_name": result.name}
+    return {**encoded, **_encode_call_id("tool_call_id", result.call_id), **_encode_images(result.images)}
 
 
-def _id(field: str, call_id: str | None) -> dict[str, str]:
-    """Return the field for a call's id, none for one that Ollama did not give: it then goes by name and order."""
+def _encode_call_id(field: str, call_id: str | None) -> dict[str, str]:
+    """Return the field for a call's id, none for a generated id: Ollama then matches results by name and order."""
     return {field: call_id} if call_id and not is_made_up(call_id) else {}
 
 
-def _images(parts: Iterable[object]) -> dict[str, list[str]]:
+def _encode_images(parts: Iterable[object]) -> dict[str, list[str]]:
     images = [part for part in parts if isinstance(part, ImagePart)]
     if any(image.data is None for image in images):
-        raise ConfigurationError("ollama takes no image by url: pass its bytes, ImagePart(data=..., media_type=...)")
-    return {"images": [base64_of(image) for image in images]} if images else {}
+        raise ConfigurationError("ollama accepts no image by url: pass its bytes, ImagePart(data=..., media_type=...)")
+    return {"images": [encode_image(image) for image in images]} if images else {}

@@ -1,4 +1,4 @@
-"""Embeddings of models that Ollama runs.
+"""Ollama's embeddings API.
 
 Format: https://github.com/ollama/ollama/blob/main/docs/api.md#generate-embeddings.
 """
@@ -12,31 +12,31 @@ from traced_tools.core.messages import Usage
 from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions
-from traced_tools.models.ollama.chat import ollama_transport
-from traced_tools.models.wire import FAIL_FAST, Body, read
+from traced_tools.models.ollama.chat import connect_ollama
+from traced_tools.models.wire import FAIL_FAST, Body, parse_body
 
 
 class OllamaEmbeddingModel(HttpEmbeddingModel):
     """An embedding model that Ollama runs.
 
-    Ollama cuts a text that is longer than the model's context without a word; `extra={"truncate": False}` makes it an
-    error. `keep_alive` and `options` go through `extra` as well.
+    Ollama silently truncates a text that is longer than the model's context; `extra={"truncate": False}` makes it an
+    error. Set `keep_alive` and `options` with `extra` as well.
 
     Args:
         model: the model's name, such as `nomic-embed-text`.
-        dimensions: how long each vector is to be, for models that can shorten them; a server that ignores it is an
-            `InvalidResponse`.
-        base_url: where the server is; by default `OLLAMA_HOST`, else port 11434 of this machine.
-        api_key: by default `OLLAMA_API_KEY`; needed for Ollama's cloud, https://ollama.com.
-        extra: further fields, sent as they are.
-        **http: how to reach it, as in `HttpOptions`.
+        dimensions: the length of each vector, for models that can shorten them. If the server ignores it,
+            `InvalidResponse` is raised.
+        base_url: the address of the server; by default `OLLAMA_HOST`, else port 11434 of this machine.
+        api_key: the API key; by default `OLLAMA_API_KEY`. Required for Ollama's cloud, https://ollama.com.
+        extra: further fields of the request, sent unchanged.
+        **http: connection options, see `HttpOptions`.
 
     Raises:
-        ConfigurationError: for an address that is none, or the cloud without a key.
+        ConfigurationError: if the address is invalid, or that of the cloud and there is no key.
     """
 
     path = "/api/embed"
-    batch_size = 256  # nothing limits it but the patience of whoever waits for a CPU
+    batch_size = 256  # Ollama has no limit, but a CPU may take long for one request
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class OllamaEmbeddingModel(HttpEmbeddingModel):
         extra: Mapping[str, Any] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
-        super().__init__(model, ollama_transport(base_url, api_key, http), dimensions, extra)
+        super().__init__(model, connect_ollama(base_url, api_key, http), dimensions, extra)
 
     def decode(self, body: bytes) -> EmbeddingResponse:
-        """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_Embeddings, body, "the answer", self.provider, count_items=False)
+        """Decode the body of an answer; raises `InvalidResponse`."""
+        answer = parse_body(_OllamaEmbeddings, body, "the answer", self.provider, count_items=False)
         usage = None if answer.prompt_eval_count is None else Usage(input_tokens=answer.prompt_eval_count)
         return EmbeddingResponse(answer.embeddings, usage=usage, model=answer.model)
 
 
-class _Embeddings(Body):
-    """An answer."""
+class _OllamaEmbeddings(Body):
+    """The body of an answer."""
 
     embeddings: Annotated[tuple[Numbers, ...], FAIL_FAST]
     model: str | None = None

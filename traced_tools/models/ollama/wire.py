@@ -1,4 +1,4 @@
-"""What Ollama's own API looks like on the wire, as far as we read it; everything else in a body is ignored."""
+"""The fields of Ollama's chat API that this package reads."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from traced_tools.core.messages import Usage
 from traced_tools.models.wire import FAIL_FAST, MOST_ITEMS, Body, Wire
 
 
-class Function(Wire):
-    """Name and arguments of a call; both are whole, in a stream too."""
+class OllamaFunction(Wire):
+    """The name and arguments of a call; both are complete, even in a stream."""
 
     name: str = ""
     arguments: dict[str, Any] | None = None
 
 
-class Call(Wire):
-    """A tool call; older servers give it no id."""
+class OllamaCall(Wire):
+    """A tool call; older servers send no id."""
 
     id: str | None = None
-    function: Function = Function()
+    function: OllamaFunction = OllamaFunction()
 
 
-class Said(Wire):
-    """A message, or what a line of a stream adds to it."""
+class OllamaMessage(Wire):
+    """A message, or the piece of it in one line of a stream."""
 
     content: str | None = None
     thinking: str | None = None
     images: Annotated[tuple[Base64Bytes, ...], Field(fail_fast=True, max_length=MOST_ITEMS)] | None = None
-    tool_calls: Annotated[tuple[Call, ...], FAIL_FAST] | None = None
+    tool_calls: Annotated[tuple[OllamaCall, ...], FAIL_FAST] | None = None
 
 
-_NOTHING = Said()
+_NOTHING = OllamaMessage()
 
 
-class Answer(Body):
-    """A whole answer, or a line of a streamed one, of which the last is `done`."""
+class OllamaAnswer(Body):
+    """A whole answer, or one line of a streamed answer. The last line is `done`."""
 
     model: str | None = None
-    message: Said | None = None
+    message: OllamaMessage | None = None
     done: bool | None = None
     done_reason: str | None = None
     prompt_eval_count: int | None = None
@@ -48,12 +48,12 @@ class Answer(Body):
     eval_count: int | None = None
 
     @property
-    def said(self) -> Said:
-        """The message, or what the line adds to it."""
+    def message_or_empty(self) -> OllamaMessage:
+        """The message, empty if the body has none."""
         return self.message or _NOTHING
 
-    def used(self) -> Usage | None:
-        """Return the usage, if the body tells any; counts of zero are left out of it."""
+    def token_usage(self) -> Usage | None:
+        """Return the token counts, None if the body has none. Ollama omits counts of zero."""
         if self.prompt_eval_count is None and self.eval_count is None:
             return None
         return Usage(

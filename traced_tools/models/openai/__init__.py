@@ -1,1 +1,1 @@
-"""OpenAI, and the servers that speak its languages: chat completions, responses, embeddings."""
+"""OpenAI and servers compatible with its APIs: chat completions, responses and embeddings."""

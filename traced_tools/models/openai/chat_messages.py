@@ -1,7 +1,7 @@
-"""A conversation as servers of chat completions read it, and what single servers want differently.
+"""Encodes a conversation as messages of chat completions, with the deviations of individual servers.
 
-Reasoning, and parts that only their provider understands, go back to the servers whose documentation asks for them and
-to no other: many refuse a request that holds a field they do not know.
+Reasoning and opaque parts are sent back only to servers whose documentation asks for them, because many servers refuse
+a request with an unknown field.
 """
 
 from __future__ import annotations
@@ -26,176 +26,180 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.errors import ConfigurationError
-from traced_tools.models.encoding import fields_of, own
-from traced_tools.models.openai.common import arguments_text, custom_input, image_url, is_custom
+from traced_tools.models.encoding import may_send_signed_parts, signature_fields
+from traced_tools.models.openai.common import arguments_to_input, encode_arguments, is_custom_call, to_image_url
 from traced_tools.models.openai.servers import Server
 
 
-class Messages:
-    """Writes conversations as most servers read them.
+class MessageEncoder:
+    """Encodes conversations in the format of most servers.
 
     Format: https://platform.openai.com/docs/api-reference/chat/create#chat-create-messages.
 
     Args:
-        provider: who reads them; what another provider sealed is left out.
-        reasoning_field: the field of an answer in which its reasoning goes back; None to leave reasoning out.
+        provider: the provider that gets the messages; parts signed by other providers are omitted.
+        reasoning_field: the field of an answer in which its reasoning is sent back; None to omit reasoning.
 
     Raises:
-        ConfigurationError: for a `reasoning_field` if the server gets reasoning in a place of its own.
+        ConfigurationError: if `reasoning_field` is set for a server to which reasoning is always sent.
     """
 
-    has_own_place = False
-    """Whether reasoning goes back to the server without a `reasoning_field`."""
+    always_sends_reasoning = False
+    """Whether reasoning is sent back to the server without a `reasoning_field`."""
 
     def __init__(self, provider: str, reasoning_field: str | None = None) -> None:
-        if self.has_own_place and reasoning_field is not None:
-            raise ConfigurationError(f"{provider} gets reasoning back in a place of its own: leave out reasoning_field")
+        if self.always_sends_reasoning and reasoning_field is not None:
+            raise ConfigurationError(f"{provider} always gets reasoning back, in its own field: omit reasoning_field")
         self._provider = provider
         self._reasoning_field = reasoning_field
 
-    def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
-        """Return the messages to send. A result is text only, so a batch's images follow it as the user's."""
-        found: list[dict[str, Any]] = []
+    def encode(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
+        """Return the messages to send. A result can't contain images, so they follow the results as user content."""
+        encoded: list[dict[str, Any]] = []
         for _, group in groupby(conversation, key=type):
             alike = list(group)
-            found += [each for message in alike for each in self._of_one(message)]
+            encoded += [each for message in alike for each in self._encode_message(message)]
             batches = [message for message in alike if isinstance(message, ToolMessage)]
-            if images := [part for batch in batches for part in self._images(batch)]:
-                found.append({"role": "user", "content": images})
-        return found
+            if images := [part for batch in batches for part in self._encode_images(batch)]:
+                encoded.append({"role": "user", "content": images})
+        return encoded
 
-    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
-        """Return what the model said: its text, its calls, and its reasoning if the caller asks for that."""
-        is_own = own(message, self._provider)
-        calls = [self._call(call, is_own) for call in message.tool_calls]
-        said: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+    def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return an earlier answer: its text, its calls, and its reasoning if there is a `reasoning_field`."""
+        is_own = may_send_signed_parts(message, self._provider)
+        calls = [self._encode_call(call, is_own) for call in message.tool_calls]
+        encoded: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
         if self._reasoning_field is not None and is_own and message.reasoning:
-            said[self._reasoning_field] = message.reasoning
-        return {**said, "tool_calls": calls} if calls else said
+            encoded[self._reasoning_field] = message.reasoning
+        return {**encoded, "tool_calls": calls} if calls else encoded
 
     def call_id(self, given: str) -> str:
-        """Return the id that a call goes by."""
+        """Return the id to send for a call with the id `given`."""
         return given
 
-    def _of_one(self, message: Message) -> Iterator[dict[str, Any]]:
+    def _encode_message(self, message: Message) -> Iterator[dict[str, Any]]:
         match message:
             case SystemMessage():
                 yield {"role": "system", "content": message.text}
             case UserMessage():
-                yield {"role": "user", "content": _user_content(message)}
+                yield {"role": "user", "content": _encode_user_content(message)}
             case AssistantMessage():
-                yield self.assistant(message)
+                yield self.encode_answer(message)
             case ToolMessage():
                 for result in message.results:
                     yield {"role": "tool", "tool_call_id": self.call_id(result.call_id), "content": result.content}
 
-    def _call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
-        """Return a call, and what is in its signature if that is the server's own."""
-        signed = fields_of(call.signature) if call.signature and is_own else {}
-        sent: dict[str, Any] = {"id": self.call_id(call.id or "")}
-        if is_custom(signed):
-            sent |= {"type": "custom", "custom": {"name": call.name, "input": custom_input(call)}}
+    def _encode_call(self, call: ToolCall, is_own: bool) -> dict[str, Any]:
+        """Return a call, including the fields in its signature if this server set that."""
+        signed = signature_fields(call.signature) if call.signature and is_own else {}
+        encoded: dict[str, Any] = {"id": self.call_id(call.id or "")}
+        if is_custom_call(signed):
+            encoded |= {"type": "custom", "custom": {"name": call.name, "input": arguments_to_input(call)}}
         else:
-            sent |= {"type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
+            encoded |= {"type": "function", "function": {"name": call.name, "arguments": encode_arguments(call)}}
         if "extra_content" in signed:
-            sent["extra_content"] = signed["extra_content"]
-        return sent
+            encoded["extra_content"] = signed["extra_content"]
+        return encoded
 
-    def _images(self, message: ToolMessage) -> Iterator[dict[str, Any]]:
+    def _encode_images(self, message: ToolMessage) -> Iterator[dict[str, Any]]:
         for result in message.results:
             if result.images:
-                yield _text(f"Images returned by the tool call {self.call_id(result.call_id)}:")
-                yield from map(_image, result.images)
+                yield _encode_text(f"Images returned by the tool call {self.call_id(result.call_id)}:")
+                yield from map(_encode_image, result.images)
 
 
-class DeepSeekMessages(Messages):
-    """For DeepSeek: once tools were called, thinking mode refuses answers that come back without their reasoning.
+class DeepSeekMessageEncoder(MessageEncoder):
+    """For DeepSeek: after a tool call, its thinking mode refuses earlier answers that lack their reasoning.
 
-    An empty one will do, for messages of another model. https://api-docs.deepseek.com/guides/thinking_mode
+    For answers of another model, it accepts empty reasoning. https://api-docs.deepseek.com/guides/thinking_mode
     """
 
-    has_own_place = True
+    always_sends_reasoning = True
 
-    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
-        """Return what the model said, with its reasoning."""
-        reasoning = message.reasoning if own(message, self._provider) else ""
-        return {**super().assistant(message), "reasoning_content": reasoning}
+    def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return an earlier answer with its reasoning."""
+        reasoning = message.reasoning if may_send_signed_parts(message, self._provider) else ""
+        return {**super().encode_answer(message), "reasoning_content": reasoning}
 
 
-class OpenRouterMessages(Messages):
-    """For OpenRouter, whose `reasoning_details` hold what the provider behind it wants back.
+class OpenRouterMessageEncoder(MessageEncoder):
+    """For OpenRouter, whose `reasoning_details` contain what the provider behind it requires to be sent back.
 
     https://openrouter.ai/docs/guides/best-practices/reasoning-tokens#preserving-reasoning
     """
 
-    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
-        """Return what the model said, with the details of its reasoning."""
-        said = super().assistant(message)
+    def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return an earlier answer with the details of its reasoning."""
+        encoded = super().encode_answer(message)
         records = [json.loads(part.data) for part in message.parts if isinstance(part, ProviderPart)]
-        # its Responses API has records of its own, which are none here
+        # opaque parts of OpenRouter's Responses API have other types and don't belong here
         details = [each for each in records if str(each.get("type")).startswith("reasoning.")]
-        return {**said, "reasoning_details": details} if details and own(message, self._provider) else said
+        if not details or not may_send_signed_parts(message, self._provider):
+            return encoded
+        return {**encoded, "reasoning_details": details}
 
 
-class MistralMessages(Messages):
-    """For Mistral: reasoning and references stand in the content, ids are short, and there is an order to keep.
+class MistralMessageEncoder(MessageEncoder):
+    """For Mistral: reasoning and references are items of the content, ids are short, and the order is restricted.
 
-    Instructions come first, an answer says something, and the user never follows a result.
+    Instructions must come first, an answer must not be empty, and a user message must not follow a tool result.
 
     https://docs.mistral.ai/capabilities/reasoning and https://docs.mistral.ai/capabilities/function_calling
     """
 
-    has_own_place = True
+    always_sends_reasoning = True
 
-    def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
-        """Return the messages to send, with a word of the model's between a result and what the user says next."""
-        found = list(filter(_is_taken, super().of(_instructions_first(conversation))))
-        bridged = found[:1]
-        for before, after in pairwise(found):
+    def encode(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
+        """Return the messages to send, with a short answer between a result and a user message that follows it."""
+        encoded = list(filter(_is_accepted, super().encode(_instructions_first(conversation))))
+        bridged = encoded[:1]
+        for before, after in pairwise(encoded):
             if (before["role"], after["role"]) == ("tool", "user"):
                 bridged.append({"role": "assistant", "content": "OK"})
             bridged.append(after)
         return bridged
 
-    def assistant(self, message: AssistantMessage) -> dict[str, Any]:
-        """Return what the model said, with its reasoning and references at their places."""
-        said = super().assistant(message)
+    def encode_answer(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return an earlier answer with its reasoning and references in their positions."""
+        encoded = super().encode_answer(message)
         has_more = any(isinstance(part, ReasoningPart | ProviderPart) for part in message.parts)
-        return {**said, "content": list(_chunks(message))} if has_more and own(message, self._provider) else said
+        if not has_more or not may_send_signed_parts(message, self._provider):
+            return encoded
+        return {**encoded, "content": list(_encode_mistral_content(message))}
 
     def call_id(self, given: str) -> str:
-        """Return the id if it is one of Mistral's, nine letters and digits, else one made of it."""
+        """Return `given` if it is a valid Mistral id (nine letters and digits), else a hash of it that is valid."""
         return given if _MISTRAL_ID.fullmatch(given) else sha256(given.encode()).hexdigest()[:9]
 
 
-class PerplexityMessages(Messages):
-    """For Perplexity: instructions come first, and then user and model take turns.
+class PerplexityMessageEncoder(MessageEncoder):
+    """For Perplexity: instructions must come first, and then user and assistant messages must alternate.
 
     https://docs.perplexity.ai/api-reference/chat-completions-post
     """
 
-    def of(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
-        """Return the messages to send, with what one of the two says at a stretch in one message."""
-        found: list[dict[str, Any]] = []
-        for message in super().of(_instructions_first(conversation)):
-            if found and _say_more(found[-1], message):
-                found[-1] = {**message, "content": _joined(found[-1]["content"], message["content"])}
+    def encode(self, conversation: Iterable[Message]) -> list[dict[str, Any]]:
+        """Return the messages to send; consecutive messages of one role are joined."""
+        joined: list[dict[str, Any]] = []
+        for message in super().encode(_instructions_first(conversation)):
+            if joined and _is_continuation(joined[-1], message):
+                joined[-1] = {**message, "content": _join_contents(joined[-1]["content"], message["content"])}
             else:
-                found.append(message)
-        return found
+                joined.append(message)
+        return joined
 
 
-_KINDS = {
-    "deepseek": DeepSeekMessages,
-    "mistral_ai": MistralMessages,
-    "openrouter": OpenRouterMessages,
-    "perplexity": PerplexityMessages,
+_ENCODERS = {
+    "deepseek": DeepSeekMessageEncoder,
+    "mistral_ai": MistralMessageEncoder,
+    "openrouter": OpenRouterMessageEncoder,
+    "perplexity": PerplexityMessageEncoder,
 }
 
 
-def messages_for(server: Server, provider: str, reasoning_field: str | None = None) -> Messages:
-    """Return what writes conversations for `server`; see `Messages` for the other arguments."""
-    return _KINDS.get(server.provider, Messages)(provider, reasoning_field)
+def create_message_encoder(server: Server, provider: str, reasoning_field: str | None = None) -> MessageEncoder:
+    """Return the encoder for `server`; see `MessageEncoder` for the other arguments."""
+    return _ENCODERS.get(server.provider, MessageEncoder)(provider, reasoning_field)
 
 
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -205,46 +209,46 @@ def _instructions_first(conversation: Iterable[Message]) -> list[Message]:
     return sorted(conversation, key=lambda message: not isinstance(message, SystemMessage))
 
 
-def _say_more(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Return whether a message only goes on with what its speaker said before."""
+def _is_continuation(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Return whether both messages have the same role, other than system, and only text or images as content."""
     return before.keys() == after.keys() == {"role", "content"} and before["role"] == after["role"] != "system"
 
 
-def _joined(before: Any, after: Any) -> str | list[dict[str, Any]]:
+def _join_contents(before: Any, after: Any) -> str | list[dict[str, Any]]:
     if isinstance(before, str) and isinstance(after, str):
         return f"{before}\n\n{after}"
-    return [*_pieces(before), *_pieces(after)]
+    return [*_as_list(before), *_as_list(after)]
 
 
-def _pieces(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [_text(content)] if isinstance(content, str) else content
+def _as_list(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [_encode_text(content)] if isinstance(content, str) else content
 
 
-def _is_taken(message: dict[str, Any]) -> bool:
-    """Return whether Mistral takes a message: it refuses answers that say nothing."""
+def _is_accepted(message: dict[str, Any]) -> bool:
+    """Return whether Mistral accepts a message: it refuses empty answers."""
     return message["role"] != "assistant" or bool(message["content"] or "tool_calls" in message)
 
 
-def _chunks(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+def _encode_mistral_content(message: AssistantMessage) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         match part:
             case TextPart():
-                yield _text(part.text)
+                yield _encode_text(part.text)
             case ReasoningPart(text=str(text)) if text:
-                yield {"type": "thinking", "thinking": [_text(text)]}
+                yield {"type": "thinking", "thinking": [_encode_text(text)]}
             case ProviderPart():
                 yield json.loads(part.data)
 
 
-def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
+def _encode_user_content(message: UserMessage) -> str | list[dict[str, Any]]:
     if all(isinstance(part, TextPart) for part in message.parts):
         return message.text
-    return [_image(part) if isinstance(part, ImagePart) else _text(part.text) for part in message.parts]
+    return [_encode_image(part) if isinstance(part, ImagePart) else _encode_text(part.text) for part in message.parts]
 
 
-def _text(text: str) -> dict[str, Any]:
+def _encode_text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _image(part: ImagePart) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": image_url(part)}}
+def _encode_image(part: ImagePart) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": to_image_url(part)}}

@@ -1,4 +1,4 @@
-"""What OpenAI's APIs share: the address, the key, how schemas, calls and images are sent."""
+"""Helpers for all of OpenAI's APIs: address, API key, and the encoding of schemas, calls and images."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from traced_tools.core.messages import ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.core.tool_naming import wire_name
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.models.encoding import arguments_object, base64_of, output_schema, tool_schema
-from traced_tools.models.http.keys import key_of
-from traced_tools.models.openai.servers import known_server, server_of
-from traced_tools.models.wire import written
+from traced_tools.models.encoding import convert_output_schema, convert_tool_schema, encode_image, parse_arguments
+from traced_tools.models.http.keys import resolve_key
+from traced_tools.models.openai.servers import find_known_server, resolve_server
+from traced_tools.models.wire import to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema, to_strict_schema
 
 OPENAI = "https://api.openai.com/v1"
 
 
-def address_of(base_url: str | None, path: str) -> str:
-    """Return the address that was given, else that of the environment, else OpenAI's, without a slash at its end.
+def resolve_base_url(base_url: str | None, path: str) -> str:
+    """Return `base_url`, else `OPENAI_BASE_URL`, else OpenAI's address, without a slash at its end.
 
     Raises:
-        ConfigurationError: if it ends with `path`, which is the codec's to add.
+        ConfigurationError: if the address ends with `path`, which the codec adds.
     """
     expect("base_url", base_url, (str, type(None)), "a str or None")
     address = (os.environ.get("OPENAI_BASE_URL") or OPENAI if base_url is None else base_url).rstrip("/")
@@ -34,124 +34,129 @@ def address_of(base_url: str | None, path: str) -> str:
     return address
 
 
-def headers_of(api_key: str | None, address: str, provider: str | None) -> dict[str, str]:
-    """Return the headers that hold the key of the server at `address`, or behind it: each gets its own and no other's.
+def auth_headers(api_key: str | None, address: str, provider: str | None) -> dict[str, str]:
+    """Return the header with the API key for the server at `address`, or for the provider behind it.
+
+    The environment variable depends on the server, so that no server receives another one's key.
 
     Raises:
-        ConfigurationError: for a known server without a key.
+        ConfigurationError: if the server is a known one and there is no key for it.
     """
-    key = key_of(api_key, server_of(address, provider).key, needed=known_server(address) is not None)
+    key = resolve_key(api_key, resolve_server(address, provider).key, needed=find_known_server(address) is not None)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def sent_schema(definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool) -> dict[str, Any]:
-    """Return the input schema of a tool as it is sent; raises `ToolDefinitionError` that names the tool."""
-    written_out = inline_references if inline_definitions else dict
-    accepted = to_strict_schema if strict_tools else to_object_schema
-    return tool_schema(definition, lambda schema: accepted(written_out(schema)))
+def encode_tool_schema(definition: ToolDefinition, *, strict_tools: bool, inline_definitions: bool) -> dict[str, Any]:
+    """Return the input schema of a tool; raises a `ToolDefinitionError` that names the tool."""
+    resolve_references = inline_references if inline_definitions else dict
+    convert = to_strict_schema if strict_tools else to_object_schema
+    return convert_tool_schema(definition, lambda schema: convert(resolve_references(schema)))
 
 
-def arguments_text(call: ToolCall) -> str:
-    """Return the arguments as the model wrote them; servers refuse a conversation in which they are no JSON object."""
+def encode_arguments(call: ToolCall) -> str:
+    """Return the arguments as the model wrote them if they are a JSON object; servers refuse anything else."""
     try:
         is_object = isinstance(json.loads(call.arguments), dict)
     except (ValueError, RecursionError):
         is_object = False
-    return call.arguments if is_object else written(arguments_object(call))
+    return call.arguments if is_object else to_json(parse_arguments(call))
 
 
 CUSTOM = {"type": "custom"}
-"""In the signature of a call: it is of a custom tool, whose input is any text and not JSON."""
+"""Marks, in a call's signature, a call of a custom tool, whose input is free text instead of JSON."""
 
 
-def is_custom(signed: Mapping[str, Any]) -> bool:
-    """Return whether the fields of a signature are those of a call of a custom tool."""
+def is_custom_call(signed: Mapping[str, Any]) -> bool:
+    """Return whether `signed`, the fields of a call's signature, mark a call of a custom tool."""
     return signed.get("type") == CUSTOM["type"]
 
 
 _BEFORE, _AFTER = '{"input": "', '"}'
 
 
-class CustomInputs:
-    """Writes streamed inputs of custom tools as the JSON text of arguments: each is the field `input` of an object."""
+class CustomInputConverter:
+    """Converts streamed inputs of custom tools, which are free text, to arguments in JSON: `{"input": "..."}`.
+
+    It only yields the pieces of the JSON text; `ChunkFold` joins them.
+    """
 
     def __init__(self) -> None:
         self._open: dict[int | None, str | None] = {}
 
-    def piece(self, place: int | None, call_id: str | None, text: str) -> str:
-        """Return the next piece of the arguments of the call at `place`."""
-        before = "" if place in self._open else _BEFORE
-        self._open[place] = self._open.get(place) or call_id
-        return before + written(text)[1:-1]
+    def convert_piece(self, index: int | None, call_id: str | None, text: str) -> str:
+        """Return the next piece of the arguments of the call at `index`."""
+        before = "" if index in self._open else _BEFORE
+        self._open[index] = self._open.get(index) or call_id
+        return before + to_json(text)[1:-1]
 
-    def has_begun(self, place: int | None) -> bool:
-        """Return whether the call at `place` has begun and is not over."""
-        return place in self._open
+    def has_begun(self, index: int | None) -> bool:
+        """Return whether the call at `index` has begun and not ended."""
+        return index in self._open
 
-    def ends_before(self, place: int | None, call_id: str | None) -> bool:
-        """Return whether the call at `place` is over because a call with another id follows there."""
-        known = self._open.get(place)
+    def ends_before(self, index: int | None, call_id: str | None) -> bool:
+        """Return whether a piece with `call_id` at `index` starts another call there, which ends the open one."""
+        known = self._open.get(index)
         return known is not None and call_id is not None and known != call_id
 
-    def end(self, place: int | None) -> str:
-        """Return the last piece of the arguments of the call at `place`, nothing if there is no such call."""
-        if place not in self._open:
+    def close(self, index: int | None) -> str:
+        """Return the last piece of the arguments of the call at `index`, an empty text if no call is open there."""
+        if index not in self._open:
             return ""
-        del self._open[place]
+        del self._open[index]
         return _AFTER
 
-    def open(self) -> list[int | None]:
-        """Return the places of the calls that are not over, in the order in which they began."""
+    def open_indices(self) -> list[int | None]:
+        """Return the indices of the open calls in the order in which they began."""
         return list(self._open)
 
 
-def custom_arguments(text: str, *, is_cut_off: bool) -> str:
-    """Return the input of a custom tool as arguments; an input that was cut off is not JSON, so that it is not run."""
-    whole = written({"input": text})
-    return whole.removesuffix(_AFTER) if is_cut_off else whole
+def input_to_arguments(text: str, *, is_cut_off: bool) -> str:
+    """Return the input of a custom tool as arguments. If it was cut off, they are invalid JSON, so it doesn't run."""
+    arguments = to_json({"input": text})
+    return arguments.removesuffix(_AFTER) if is_cut_off else arguments
 
 
-def custom_input(call: ToolCall) -> str:
-    """Return the input of a custom tool as the model wrote it."""
+def arguments_to_input(call: ToolCall) -> str:
+    """Return the input of a custom tool as the model wrote it; the reverse of `input_to_arguments`."""
     try:
-        found = json.loads(call.arguments)
+        arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
-        found = None
-    text = found.get("input") if isinstance(found, dict) else None
+        arguments = None
+    text = arguments.get("input") if isinstance(arguments, dict) else None
     return text if isinstance(text, str) else call.arguments
 
 
-def image_url(image: ImagePart) -> str:
-    """Return the address of an image; that of bytes is a `data:` address (RFC 2397)."""
-    return image.url or f"data:{image.media_type};base64,{base64_of(image)}"
+def to_image_url(image: ImagePart) -> str:
+    """Return the URL of an image; for bytes, a `data:` URL (RFC 2397)."""
+    return image.url or f"data:{image.media_type};base64,{encode_image(image)}"
 
 
-def sent_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -> dict[str, Any]:
-    """Return what an answer's schema is sent as: its name, the schema, and whether it is held strictly.
+def encode_output_schema(schema: Mapping[str, Any], *, inline_definitions: bool) -> dict[str, Any]:
+    """Return the fields for an answer's schema: its name, the schema, and whether strict mode is on.
 
-    It is where strict mode says the same; else the schema is sent as it is.
+    Strict mode is on if the schema has the same meaning in it. Otherwise the schema is sent unchanged.
 
     Raises:
-        ConfigurationError: for a schema whose references lead nowhere.
+        ConfigurationError: if a reference in the schema can't be resolved.
     """
-    given = output_schema(schema, inline_references if inline_definitions else dict)
-    exact = _exact(given)
+    given = convert_output_schema(schema, inline_references if inline_definitions else dict)
+    strict_schema = _strict_if_equal(given)
     name = wire_name(str(given.get("title") or "answer"))
-    return {"name": name, "schema": exact or given, "strict": exact is not None}
+    return {"name": name, "schema": strict_schema or given, "strict": strict_schema is not None}
 
 
-def _exact(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the schema in strict mode if it means the same there: a field that may be left out would become null."""
+def _strict_if_equal(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema in strict mode, None if the meaning differs: an optional field would become nullable."""
     try:
-        exact = to_strict_schema(schema)
+        strict_schema = to_strict_schema(schema)
     except ToolDefinitionError:
         return None
-    return None if _has_optional_fields(schema) else exact
+    return None if _has_optional_fields(schema) else strict_schema
 
 
 def _has_optional_fields(schema: Any) -> bool:
     match schema:
-        case {"properties": dict() as fields} if not _requires(schema, fields):
+        case {"properties": dict() as fields} if not _requires_all(schema, fields):
             return True
         case dict():
             return any(map(_has_optional_fields, schema.values()))
@@ -160,6 +165,6 @@ def _has_optional_fields(schema: Any) -> bool:
     return False
 
 
-def _requires(schema: Mapping[str, Any], fields: Iterable[str]) -> bool:
+def _requires_all(schema: Mapping[str, Any], fields: Iterable[str]) -> bool:
     required = schema.get("required")
     return all(isinstance(required, list) and name in required for name in fields)

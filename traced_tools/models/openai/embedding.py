@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, and every server that speaks them.
+"""OpenAI's embeddings API, and every server compatible with it.
 
 Format: https://platform.openai.com/docs/api-reference/embeddings.
 """
@@ -18,32 +18,32 @@ from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.openai.chat_wire import Used
-from traced_tools.models.openai.common import address_of, headers_of
-from traced_tools.models.openai.servers import known_server, server_of
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, read
+from traced_tools.models.openai.chat_wire import CompletionUsage
+from traced_tools.models.openai.common import auth_headers, resolve_base_url
+from traced_tools.models.openai.servers import find_known_server, resolve_server
+from traced_tools.models.wire import FAIL_FAST, Body, Wire, parse_body
 
 
 class OpenAIEmbeddingModel(HttpEmbeddingModel):
-    """A model behind OpenAI's embeddings, or behind a server that speaks them (vLLM, Ollama, a gateway).
+    """An embedding model behind OpenAI's API, or behind a compatible server (vLLM, Ollama, a gateway).
 
-    OpenAI itself is asked for vectors as base64, which has a third of the bytes and is read faster. Other servers may
-    not know it; `extra={"encoding_format": "base64"}` asks them, too. Both forms are read.
+    OpenAI itself is asked for vectors in base64, which is a third of the size and faster to decode. Other servers may
+    not support that; `extra={"encoding_format": "base64"}` asks them too. Both formats are decoded.
 
     Args:
         model: the model's name, such as `text-embedding-3-small`.
-        dimensions: how long each vector is to be, for models that can shorten them; a server that ignores it is an
-            `InvalidResponse`.
-        base_url: where the API is; by default `OPENAI_BASE_URL`, else OpenAI.
-        api_key: by default the variable of the server there, as for `OpenAIChatModel`.
-        provider: who runs the model, for telemetry (`gen_ai.provider.name`); by default told by the address, else
+        dimensions: the length of each vector, for models that can shorten them. If the server ignores it,
+            `InvalidResponse` is raised.
+        base_url: the address of the API; by default `OPENAI_BASE_URL`, else OpenAI's address.
+        api_key: the API key; by default the environment variable of the server, as for `OpenAIChatModel`.
+        provider: the provider's name in telemetry (`gen_ai.provider.name`); by default derived from the address, else
             `openai`.
-        batch_size: the most texts in one request; OpenAI takes 2048, some servers fewer.
-        extra: further fields, sent as they are.
-        **http: how to reach it, as in `HttpOptions`.
+        batch_size: the maximum number of texts in one request; OpenAI accepts 2048, some servers fewer.
+        extra: further fields of the request, sent unchanged.
+        **http: connection options, see `HttpOptions`.
 
     Raises:
-        ConfigurationError: for an address that is none, or a known server without its key.
+        ConfigurationError: if the address is invalid, or belongs to a known server for which there is no key.
     """
 
     path = "/embeddings"
@@ -63,54 +63,54 @@ class OpenAIEmbeddingModel(HttpEmbeddingModel):
         check_options(http)
         expect("provider", provider, (str, type(None)), "a str or None")
         expect_whole("batch_size", batch_size, 1)
-        address = address_of(base_url, self.path)
-        provider = provider or server_of(address).provider
-        transport = HttpTransport(address, provider, headers_of(api_key, address, provider), http)
+        address = resolve_base_url(base_url, self.path)
+        provider = provider or resolve_server(address).provider
+        transport = HttpTransport(address, provider, auth_headers(api_key, address, provider), http)
         super().__init__(model, transport, dimensions, extra)
         self.batch_size = batch_size
-        known = known_server(address)
+        known = find_known_server(address)
         self._is_openai = known is not None and known.provider == "openai"
 
     def encode(self, texts: tuple[str, ...]) -> dict[str, Any]:
-        """Return the JSON body that asks for the embeddings of `texts`."""
+        """Return the JSON body that requests the embeddings of `texts`."""
         body = super().encode(texts)
         return {"encoding_format": "base64", **body} if self._is_openai else body
 
     def decode(self, body: bytes) -> EmbeddingResponse:
-        """Return the answer a body stands for; raises `InvalidResponse`."""
-        answer = read(_Embeddings, body, "the answer", self.provider, count_items=False)
-        usage = None if answer.usage is None else answer.usage.usage()
-        return EmbeddingResponse(self._in_order(answer.data), usage=usage, model=answer.model)
+        """Decode the body of an answer; raises `InvalidResponse`."""
+        answer = parse_body(_OpenAIEmbeddings, body, "the answer", self.provider, count_items=False)
+        usage = None if answer.usage is None else answer.usage.to_usage()
+        return EmbeddingResponse(self._sort_vectors(answer.data), usage=usage, model=answer.model)
 
-    def _in_order(self, items: Sequence[_Embedding]) -> list[tuple[float, ...]]:
-        """Return the vectors as they are numbered; one without a number is where it belongs."""
-        places = [place if item.index is None else item.index for place, item in enumerate(items)]
-        if sorted(places) != list(range(len(items))):
-            raise InvalidResponse("the embeddings are not numbered from 0 on, each once", provider=self.provider)
-        numbered = zip(places, (item.embedding for item in items), strict=True)
+    def _sort_vectors(self, items: Sequence[_Embedding]) -> list[tuple[float, ...]]:
+        """Return the vectors ordered by index; an item without an index has its position as index."""
+        indices = [position if item.index is None else item.index for position, item in enumerate(items)]
+        if sorted(indices) != list(range(len(items))):
+            raise InvalidResponse("the embeddings don't have each index from 0 on exactly once", provider=self.provider)
+        numbered = zip(indices, (item.embedding for item in items), strict=True)
         return [vector for _, vector in sorted(numbered)]
 
 
-def _unpacked(embedding: object) -> object:
-    """Return the numbers that base64 text holds, little-endian and four bytes each; what is no text as it is."""
+def _unpack_base64(embedding: object) -> object:
+    """Decode base64 text to its 32-bit little-endian floats; return any other value unchanged."""
     if not isinstance(embedding, str):
         return embedding
     data = base64.b64decode(embedding, validate=True)
     if len(data) % 4:
-        raise ValueError("numbers have four bytes each")
+        raise ValueError("the length is not a multiple of four bytes")
     return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 class _Embedding(Wire):
-    """One vector; some servers leave out `index` where it is 0, or everywhere."""
+    """One vector. Some servers omit `index` if it is 0, others always."""
 
     index: int | None = None
-    embedding: Annotated[Numbers, BeforeValidator(_unpacked)]
+    embedding: Annotated[Numbers, BeforeValidator(_unpack_base64)]
 
 
-class _Embeddings(Body):
-    """An answer."""
+class _OpenAIEmbeddings(Body):
+    """The body of an answer."""
 
     data: Annotated[tuple[_Embedding, ...], FAIL_FAST]
     model: str | None = None
-    usage: Used | None = None
+    usage: CompletionUsage | None = None

@@ -1,9 +1,9 @@
-"""OpenAI's Responses API, and every server that speaks it.
+"""OpenAI's Responses API, and every server compatible with it.
 
-Format: https://platform.openai.com/docs/api-reference/responses. The API wants the items of earlier answers back, with
-more than their text: what else a call is, such as its item's id, is its signature, as JSON text; what else a message is
-follows its text as a `ProviderPart`; a reasoning item's id and encrypted thoughts are the id and the signature of its
-last part.
+Format: https://platform.openai.com/docs/api-reference/responses. The API requires the items of earlier answers to be
+sent back with more fields than their text. The further fields of a call, such as its item's id, are stored as JSON text
+in its signature. Those of a message are stored in a `ProviderPart` after its text. The id and the encrypted content of
+a reasoning item are the id and the signature of its last part.
 """
 
 from __future__ import annotations
@@ -18,59 +18,67 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
-from traced_tools.models.encoding import merged, without_none
+from traced_tools.models.encoding import drop_none, merge_extra
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.openai.common import CustomInputs, address_of, headers_of, sent_output_schema, sent_schema
-from traced_tools.models.openai.responses_input import input_items
+from traced_tools.models.openai.common import (
+    CustomInputConverter,
+    auth_headers,
+    encode_output_schema,
+    encode_tool_schema,
+    resolve_base_url,
+)
+from traced_tools.models.openai.responses_input import encode_input
 from traced_tools.models.openai.responses_wire import (
     EVENTS,
     ArgumentsDelta,
-    CustomCall,
-    Delta,
-    Ended,
-    Event,
-    Failure,
-    FunctionCall,
     InputDelta,
-    Item,
     ItemAdded,
     ItemDone,
     ReasoningDelta,
-    Response,
-    TextDelta,
+    ResponseEnded,
+    ResponseFailed,
+    ResponsesAnswer,
+    ResponsesCustomCall,
+    ResponsesDelta,
+    ResponsesEvent,
+    ResponsesFunctionCall,
+    ResponsesItem,
+    ResponsesTextDelta,
 )
-from traced_tools.models.openai.servers import server_of
-from traced_tools.models.wire import code_of, read
+from traced_tools.models.openai.servers import resolve_server
+from traced_tools.models.wire import error_code, parse_body
 
 _PATH = "/responses"
-_DONE = "[DONE]"  # which OpenAI does not send here, but others do
+_DONE = "[DONE]"  # not sent by OpenAI in this API, but by compatible servers
 _EVENT = "an event of the stream"
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class OpenAIResponsesModel(HttpChatModel):
-    """A model behind OpenAI's Responses API, or behind a server that speaks it (DeepSeek, OpenRouter, vLLM).
+    """A model behind OpenAI's Responses API, or behind a compatible server (DeepSeek, OpenRouter, vLLM).
 
-    OpenAI keeps answers, and knows the reasoning behind a call by its id. Where it may keep nothing, have it hand its
-    reasoning out: `ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})`.
+    OpenAI stores answers and finds the reasoning behind a call by its id. If it must not store answers, request the
+    encrypted reasoning: `ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})`.
 
     Args:
         model: the model's name, such as `gpt-5-mini`.
-        base_url: where the API is; by default `OPENAI_BASE_URL`, else OpenAI.
-        api_key: by default the variable of the server there, as for `OpenAIChatModel`: `DEEPSEEK_API_KEY`,
-            `OPENROUTER_API_KEY` and so on for those that are known by their address, else `OPENAI_API_KEY`.
-        provider: who runs the model, for telemetry (`gen_ai.provider.name`); by default told by the address, else
+        base_url: the address of the API; by default `OPENAI_BASE_URL`, else OpenAI's address.
+        api_key: the API key; by default the environment variable of the server, as for `OpenAIChatModel`:
+            `DEEPSEEK_API_KEY`, `OPENROUTER_API_KEY` and so on for servers recognized by their address, else
+            `OPENAI_API_KEY`.
+        provider: the provider's name in telemetry (`gen_ai.provider.name`); by default derived from the address, else
             `openai`.
-        strict_tools: have OpenAI hold the model to each tool's input schema. What is optional in it may then be null,
-            and a tool whose schema strict mode cannot express raises `ToolDefinitionError` when it is offered.
-        inline_definitions: write out what `$ref` leads to in schemas, for servers that do not follow it.
-        **http: how to reach it, as in `HttpOptions`.
+        strict_tools: whether OpenAI enforces each tool's input schema. Optional properties can then be null, and a
+            tool whose schema strict mode can't express raises `ToolDefinitionError` when it is offered.
+        inline_definitions: whether to replace each `$ref` in schemas by what it refers to, for servers that don't
+            resolve references.
+        **http: connection options, see `HttpOptions`.
 
     Raises:
-        ConfigurationError: for an address that is none, or a known server without its key.
+        ConfigurationError: if the address is invalid, or belongs to a known server for which there is no key.
     """
 
     def __init__(
@@ -88,16 +96,16 @@ class OpenAIResponsesModel(HttpChatModel):
         expect("provider", provider, (str, type(None)), "a str or None")
         expect("strict_tools", strict_tools, bool, "True or False")
         expect("inline_definitions", inline_definitions, bool, "True or False")
-        address = address_of(base_url, _PATH)
-        provider = provider or server_of(address).provider
+        address = resolve_base_url(base_url, _PATH)
+        provider = provider or resolve_server(address).provider
         codec = OpenAIResponsesCodec(
             model, provider=provider, strict_tools=strict_tools, inline_definitions=inline_definitions
         )
-        super().__init__(model, codec, HttpTransport(address, provider, headers_of(api_key, address, provider), http))
+        super().__init__(model, codec, HttpTransport(address, provider, auth_headers(api_key, address, provider), http))
 
 
 class OpenAIResponsesCodec:
-    """The language of the Responses API; see `OpenAIResponsesModel` for the arguments."""
+    """The codec of the Responses API; see `OpenAIResponsesModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
 
@@ -108,64 +116,65 @@ class OpenAIResponsesCodec:
         self._provider = provider
         self._strict_tools = strict_tools
         self._inline_definitions = inline_definitions
-        self._tool = IdentityCache(self._made_tool)
+        self._tool = IdentityCache(self._encode_tool)
 
     def path(self, *, stream: bool) -> str:
-        """Return where to send a request."""
+        """Return the path of the endpoint."""
         return _PATH
 
     def encode(self, request: ChatRequest, *, stream: bool) -> dict[str, Any]:
-        """Return the JSON body that asks `request`; raises `ConfigurationError` for what the API does not have."""
+        """Return the JSON body for `request`; raises `ConfigurationError` for an option that the API lacks."""
         is_stored = request.options.extra.get("store") is not False
         body: dict[str, Any] = {
             "model": self._model,
-            "input": input_items(request.messages, self._provider, is_stored=is_stored),
-            **self._options(request.options, has_tools=bool(request.tools)),
+            "input": encode_input(request.messages, self._provider, is_stored=is_stored),
+            **self._encode_options(request.options, has_tools=bool(request.tools)),
         }
         if request.tools:
             body["tools"] = [self._tool(definition) for definition in request.tools]
         if stream:
             body["stream"] = True
-        return merged(body, request.options.extra)
+        return merge_extra(body, request.options.extra)
 
-    def _options(self, options: ChatOptions, *, has_tools: bool) -> dict[str, Any]:
+    def _encode_options(self, options: ChatOptions, *, has_tools: bool) -> dict[str, Any]:
         for name in ("stop", "seed"):
             if getattr(options, name) is not None:
-                raise ConfigurationError(f"{self._provider} has no option {name} in the Responses API: leave it out")
+                raise ConfigurationError(f"{self._provider} has no option {name} in the Responses API: omit it")
+        schema = options.output_schema
         fields: dict[str, Any] = {
             "temperature": options.temperature,
             "top_p": options.top_p,
             "max_output_tokens": options.max_tokens,
             "reasoning": None if options.reasoning_effort is None else {"effort": options.reasoning_effort},
-            "text": None if options.output_schema is None else {"format": self._format(options.output_schema)},
+            "text": None if schema is None else {"format": self._encode_output_schema(schema)},
         }
         if has_tools:
-            fields["tool_choice"] = _tool_choice(options.tool_choice)
+            fields["tool_choice"] = _encode_tool_choice(options.tool_choice)
             fields["parallel_tool_calls"] = options.parallel_tool_calls
-        return without_none(fields)
+        return drop_none(fields)
 
-    def _format(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return {"type": "json_schema", **sent_output_schema(schema, inline_definitions=self._inline_definitions)}
+    def _encode_output_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        return {"type": "json_schema", **encode_output_schema(schema, inline_definitions=self._inline_definitions)}
 
-    def _made_tool(self, definition: ToolDefinition) -> dict[str, Any]:
+    def _encode_tool(self, definition: ToolDefinition) -> dict[str, Any]:
         return {
             "type": "function",
             "name": definition.name,
             "description": definition.description,
-            "parameters": sent_schema(
+            "parameters": encode_tool_schema(
                 definition, strict_tools=self._strict_tools, inline_definitions=self._inline_definitions
             ),
-            "strict": self._strict_tools,  # said in any case: where it is not, OpenAI makes the schema a strict one
+            "strict": self._strict_tools,  # always sent: without it, OpenAI changes the schema to a strict one
         }
 
     def decode(self, body: bytes) -> ChatResponse:
-        """Return the answer a whole body stands for; raises `InvalidResponse`."""
-        answer = read(Response, body, "the answer", self._provider)
+        """Decode the body of an answer that is not streamed; raises `InvalidResponse`."""
+        answer = parse_body(ResponsesAnswer, body, "the answer", self._provider)
         if answer.output is None:
-            raise InvalidResponse("the answer holds no output", provider=self._provider)
+            raise InvalidResponse("the answer has no output", provider=self._provider)
         message = AssistantMessage(answer.parts())
-        reason = _finish_reason(answer, self._provider, has_calls=bool(message.tool_calls))
-        return ChatResponse(message, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
+        reason = _decode_finish_reason(answer, self._provider, has_calls=bool(message.tool_calls))
+        return ChatResponse(message, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
 
     def decoder(self) -> OpenAIResponsesChunkDecoder:
         """Return a decoder for one streamed answer."""
@@ -173,76 +182,80 @@ class OpenAIResponsesCodec:
 
 
 class OpenAIResponsesChunkDecoder:
-    """Decodes one streamed answer. An item that came in pieces is not said again when it comes as a whole."""
+    """Decodes one streamed answer, which is complete after the event that contains the whole answer.
+
+    The whole item at the end of a streamed item yields only the parts that weren't streamed.
+    """
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._streamed: set[int | None] = set()
-        self._inputs = CustomInputs()
-        self._thought: tuple[int | None, int | None] | None = None
-        self._has_begun = False
+        self._inputs = CustomInputConverter()
+        self._last_reasoning: tuple[int | None, int | None] | None = None
+        self._has_content = False
         self._call_ids: set[str | None] = set()
-        self._without_arguments: dict[int | None, FunctionCall] = {}
+        self._without_arguments: dict[int | None, ResponsesFunctionCall] = {}
         self.done = False
 
     def chunks(self, data: str) -> Iterator[ChatChunk]:
-        """Return the chunks an event's data stands for, none for one that says nothing; raises `InvalidResponse`."""
+        """Decode the data of one event; raises `InvalidResponse`."""
         if not data or data.strip() == _DONE:
             return
-        kind = EVENTS.get(read(Event, data, _EVENT, self._provider).type)
+        kind = EVENTS.get(parse_body(ResponsesEvent, data, _EVENT, self._provider).type)
         if kind is not None:
-            yield from self._read(read(kind, data, _EVENT, self._provider))
+            yield from self._decode_event(parse_body(kind, data, _EVENT, self._provider))
 
-    def _read(self, event: Event) -> Iterator[ChatChunk]:
+    def _decode_event(self, event: ResponsesEvent) -> Iterator[ChatChunk]:
         match event:
-            case ItemAdded(item=FunctionCall() as call, output_index=index):
+            case ItemAdded(item=ResponsesFunctionCall() as call, output_index=index):
                 self._without_arguments[index] = call
-                yield self._call(call.delta(index))
-            case Delta(delta=piece) if piece:
-                yield from self._piece(event)
+                yield self._call_chunk(call.delta(index))
+            case ResponsesDelta(delta=piece) if piece:
+                yield from self._decode_delta(event)
             case ItemDone(item=item, output_index=index):
-                yield from self._whole(item, index)
-            case Ended(response=answer):
-                yield from self._end(answer)
-            case Failure(code=code):
+                yield from self._decode_item(item, index)
+            case ResponseEnded(response=answer):
+                yield from self._decode_last_event(answer)
+            case ResponseFailed(code=code):
                 raise InvalidResponse(f"{_EVENT} is an error object", provider=self._provider, code=code)
 
-    def _piece(self, event: Delta) -> Iterator[ChatChunk]:
-        self._has_begun = True
+    def _decode_delta(self, event: ResponsesDelta) -> Iterator[ChatChunk]:
+        self._has_content = True
         self._streamed.add(event.output_index)
         match event:
-            case TextDelta():
+            case ResponsesTextDelta():
                 yield ChatChunk(text=event.delta)
             case ReasoningDelta():
-                yield from self._thoughts(event)
+                yield from self._decode_reasoning(event)
             case ArgumentsDelta():
-                yield self._call(ToolCallDelta(event.output_index, arguments=event.delta))
+                yield self._call_chunk(ToolCallDelta(event.output_index, arguments=event.delta))
             case InputDelta(output_index=index):
-                yield self._call(ToolCallDelta(index, arguments=self._inputs.piece(index, None, event.delta)))
+                arguments = self._inputs.convert_piece(index, None, event.delta)
+                yield self._call_chunk(ToolCallDelta(index, arguments=arguments))
 
-    def _thoughts(self, event: ReasoningDelta) -> Iterator[ChatChunk]:
-        """Give a piece of reasoning, and before it the end of another summary or text of the same item."""
-        thought = event.summary_index, event.content_index
-        if self._thought not in (None, thought):
+    def _decode_reasoning(self, event: ReasoningDelta) -> Iterator[ChatChunk]:
+        """Yield a piece of reasoning. If it starts another summary or text, first yield the end of the one before."""
+        current = event.summary_index, event.content_index
+        if self._last_reasoning not in (None, current):
             item_id = event.item_id if event.content_index is None else None
             yield ChatChunk(parts=(ReasoningPart("", id=item_id),))
-        self._thought = thought
+        self._last_reasoning = current
         yield ChatChunk(reasoning=event.delta)
 
-    def _whole(self, item: Item, index: int | None) -> Iterator[ChatChunk]:
+    def _decode_item(self, item: ResponsesItem, index: int | None) -> Iterator[ChatChunk]:
         is_streamed = index in self._streamed
         self._streamed.discard(index)
-        self._has_begun, self._thought = True, None
-        if isinstance(item, FunctionCall) and not is_streamed:
-            yield self._call(item.delta(index, item.text))
-        elif isinstance(item, CustomCall):
+        self._has_content, self._last_reasoning = True, None
+        if isinstance(item, ResponsesFunctionCall) and not is_streamed:
+            yield self._call_chunk(item.delta(index, item.text))
+        elif isinstance(item, ResponsesCustomCall):
             if not item.is_cut_off:
-                yield self._call(ToolCallDelta(index, arguments=self._inputs.end(index)))
-        elif parts := tuple(item.rest() if is_streamed else item.parts()):
+                yield self._call_chunk(ToolCallDelta(index, arguments=self._inputs.close(index)))
+        elif parts := tuple(item.remaining_parts() if is_streamed else item.parts()):
             yield ChatChunk(parts=parts)
 
-    def _call(self, delta: ToolCallDelta) -> ChatChunk:
-        self._has_begun = True
+    def _call_chunk(self, delta: ToolCallDelta) -> ChatChunk:
+        self._has_content = True
         if delta.arguments and self._without_arguments:
             begun = next(reversed(self._without_arguments)) if delta.index is None else delta.index
             self._without_arguments.pop(begun, None)
@@ -250,26 +263,26 @@ class OpenAIResponsesChunkDecoder:
             self._call_ids.add(delta.id)
         return ChatChunk(tool_calls=(delta,))
 
-    def _end(self, answer: Response) -> Iterator[ChatChunk]:
-        parts = tuple(self._missed_calls(answer)) if self._has_begun else answer.parts()
+    def _decode_last_event(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
+        parts = tuple(self._missed_calls(answer)) if self._has_content else answer.parts()
         yield from self._missed_arguments(answer)
-        for place in self._inputs.open() if answer.status != "incomplete" else ():
-            yield self._call(ToolCallDelta(place, arguments=self._inputs.end(place)))
+        for index in self._inputs.open_indices() if answer.status != "incomplete" else ():
+            yield self._call_chunk(ToolCallDelta(index, arguments=self._inputs.close(index)))
         has_calls = bool(self._call_ids) or any(isinstance(part, ToolCall) for part in parts)
-        reason = _finish_reason(answer, self._provider, has_calls=has_calls)
+        reason = _decode_finish_reason(answer, self._provider, has_calls=has_calls)
         self.done = True
-        yield ChatChunk(parts=parts, usage=answer.used(), finish_reason=reason, id=answer.id, model=answer.model)
+        yield ChatChunk(parts=parts, usage=answer.token_usage(), finish_reason=reason, id=answer.id, model=answer.model)
 
-    def _missed_arguments(self, answer: Response) -> Iterator[ChatChunk]:
-        """Give the arguments that no event has held: without them, a call would be run with none."""
+    def _missed_arguments(self, answer: ResponsesAnswer) -> Iterator[ChatChunk]:
+        """Yield arguments that no event before contained; without them, a call would run without arguments."""
         whole = {call.call_id: call for call in answer.calls()}
         for index, begun in list(self._without_arguments.items()):
-            found = whole.get(begun.call_id, begun)
-            if found is not begun or answer.status != "incomplete":  # else it was cut off before its arguments
-                yield self._call(ToolCallDelta(index, arguments=found.text))
+            call = whole.get(begun.call_id, begun)
+            if call is not begun or answer.status != "incomplete":  # otherwise it was cut off before its arguments
+                yield self._call_chunk(ToolCallDelta(index, arguments=call.text))
 
-    def _missed_calls(self, answer: Response) -> Iterator[AssistantPart]:
-        """Yield calls that appear only in the last event. If that event has other ids than the stream, yield none."""
+    def _missed_calls(self, answer: ResponsesAnswer) -> Iterator[AssistantPart]:
+        """Yield calls that appear only in the last event, none if its ids differ from the ids in the stream."""
         calls = answer.calls()
         if self._call_ids <= {call.call_id for call in calls}:
             yield from [part for call in calls if call.call_id not in self._call_ids for part in call.parts()]
@@ -280,10 +293,10 @@ class OpenAIResponsesChunkDecoder:
             raise InvalidResponse("the stream ended before the answer did", provider=self._provider)
 
 
-def _finish_reason(answer: Response, provider: str, *, has_calls: bool) -> str:
-    """Return why an answer ended; raises `InvalidResponse` for one that failed, or that is still being made."""
+def _decode_finish_reason(answer: ResponsesAnswer, provider: str, *, has_calls: bool) -> str:
+    """Return the finish reason; raises `InvalidResponse` if the answer failed or is still in progress."""
     if answer.error or answer.status not in (None, "completed", "incomplete"):
-        code = code_of(answer.error) or answer.status
+        code = error_code(answer.error) or answer.status
         raise InvalidResponse("the answer was not completed", provider=provider, code=code)
     if answer.status == "incomplete":
         details = answer.incomplete_details
@@ -291,7 +304,7 @@ def _finish_reason(answer: Response, provider: str, *, has_calls: bool) -> str:
     return "tool_call" if has_calls else "stop"
 
 
-def _tool_choice(choice: str | None) -> str | dict[str, Any] | None:
+def _encode_tool_choice(choice: str | None) -> str | dict[str, Any] | None:
     if choice is None or choice in ("auto", "none", "required"):
         return choice
     return {"type": "function", "name": choice}

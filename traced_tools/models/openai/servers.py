@@ -1,4 +1,4 @@
-"""The servers that speak chat completions: who runs them, whose key they take, and where they go a way of their own."""
+"""The known servers with chat completions: provider, API key variable, and deviations from OpenAI's format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-def _effort(level: str) -> dict[str, Any]:
+def _effort_field(level: str) -> dict[str, Any]:
     return {"reasoning_effort": level}
 
 
@@ -18,17 +18,17 @@ def _effort_of_openrouter(level: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Server:
-    """A server, by default one that does as most do.
+    """A server. The defaults describe the behavior of most servers.
 
     Args:
-        provider: who runs it, as in `gen_ai.provider.name`.
-        host: where it is; subdomains are the same server's.
-        key: the variable that holds its key.
-        max_tokens: what it calls the limit of an answer.
-        seed: what it calls the seed.
-        effort: returns the fields that ask for so much reasoning.
-        stream_options: whether it takes the wish for usage on streams; if not, it reports usage unasked.
-        output_schema: whether it can hold an answer to a schema.
+        provider: the provider that runs it, as in `gen_ai.provider.name`.
+        host: its host name; subdomains belong to the same server.
+        key: the environment variable of its API key.
+        max_tokens: its field for the maximum tokens of an answer.
+        seed: its field for the seed.
+        effort: returns the fields that request a level of reasoning.
+        stream_options: whether it accepts the option that requests usage on streams; if not, it always reports usage.
+        output_schema: whether it supports a schema for the answer.
     """
 
     provider: str
@@ -36,12 +36,12 @@ class Server:
     key: str = "OPENAI_API_KEY"
     max_tokens: str = "max_tokens"
     seed: str = "seed"
-    effort: Callable[[str], dict[str, Any]] = _effort
+    effort: Callable[[str], dict[str, Any]] = _effort_field
     stream_options: bool = True
     output_schema: bool = True
 
-    def runs(self, host: str) -> bool:
-        """Return whether `host` is this server's."""
+    def serves(self, host: str) -> bool:
+        """Return whether `host` belongs to this server."""
         return self.host is not None and (host == self.host or host.endswith(f".{self.host}"))
 
 
@@ -49,33 +49,33 @@ _KNOWN = (
     # its newer models refuse `max_tokens`: https://platform.openai.com/docs/api-reference/chat/create
     Server("openai", "api.openai.com", "OPENAI_API_KEY", max_tokens="max_completion_tokens"),
     Server("groq", "api.groq.com", "GROQ_API_KEY"),
-    # it refuses fields that it does not know: https://docs.mistral.ai/api/#tag/chat
+    # it refuses unknown fields: https://docs.mistral.ai/api/#tag/chat
     Server("mistral_ai", "api.mistral.ai", "MISTRAL_API_KEY", seed="random_seed", stream_options=False),
-    # it knows JSON, but no schema: https://api-docs.deepseek.com/api/create-chat-completion
+    # it supports JSON output, but no schema: https://api-docs.deepseek.com/api/create-chat-completion
     Server("deepseek", "api.deepseek.com", "DEEPSEEK_API_KEY", output_schema=False),
     Server("openrouter", "openrouter.ai", "OPENROUTER_API_KEY", effort=_effort_of_openrouter),
     Server("huggingface", "router.huggingface.co", "HF_TOKEN"),
     Server("perplexity", "api.perplexity.ai", "PERPLEXITY_API_KEY"),
     Server("x_ai", "api.x.ai", "XAI_API_KEY"),
-    # Gemini models in OpenAI's language: https://ai.google.dev/gemini-api/docs/openai
+    # Gemini's OpenAI-compatible API: https://ai.google.dev/gemini-api/docs/openai
     Server("gcp.gemini", "generativelanguage.googleapis.com", "GEMINI_API_KEY"),
 )
 
 
-def known_server(address: str) -> Server | None:
-    """Return the server at `address`, None for one that is not known."""
+def find_known_server(address: str) -> Server | None:
+    """Return the known server at `address`, None if there is none."""
     host = _host(address)
-    return next((server for server in _KNOWN if server.runs(host)), None)
+    return next((server for server in _KNOWN if server.serves(host)), None)
 
 
-def server_of(address: str, provider: str | None = None) -> Server:
-    """Return the server at `address`; where none is known, the one that `provider` runs, which a gateway may hide."""
+def resolve_server(address: str, provider: str | None = None) -> Server:
+    """Return the known server at `address`, else that of `provider` (behind a gateway), else one with the defaults."""
     named = next((server for server in _KNOWN if server.provider == provider), None)
-    return known_server(address) or named or Server(provider or "openai")
+    return find_known_server(address) or named or Server(provider or "openai")
 
 
 def _host(address: str) -> str:
     try:
         return (urlsplit(address).hostname or "").rstrip(".")
-    except ValueError:  # no address: that is the transport's to say
+    except ValueError:  # an invalid address, which the transport reports
         return ""
