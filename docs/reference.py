@@ -22,7 +22,7 @@ from traced_tools.events import json_schema
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Attribute, EventType, Metric, SpanType
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
-from traced_tools.otel.prometheus import Kind, family_of
+from traced_tools.otel.prometheus import Kind, make_family
 
 DOCS: Final = Path(__file__).parent
 STABILITY: Final = "development"
@@ -357,7 +357,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def prometheus_name(each: Metric) -> str:
     """Return what a metric is called in Prometheus."""
     kind = KINDS[each.instrument]
-    name: str = family_of(each.name, each.brief, each.unit, kind).name
+    name: str = make_family(each.name, each.brief, each.unit, kind).name
     return f"{name}_total" if kind == "counter" else name
 
 

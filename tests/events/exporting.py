@@ -61,7 +61,7 @@ class Exporter(EventExporter):
             raise failure
         self.batches.append([*events])
 
-    def give_up(self, events: Sequence[Event]) -> None:
+    def on_undeliverable(self, events: Sequence[Event]) -> None:
         self.given_up.append([*events])
 
     def flush(self) -> None:

@@ -15,7 +15,7 @@ from tests.events.made import HOSTILE, batch, one_of_each, started, texts
 from traced_tools.errors import ConfigurationError
 from traced_tools.events import ExportFailed, JsonLinesExporter
 from traced_tools.events.exporters import event_file
-from traced_tools.events.exporters.event_file import json_of
+from traced_tools.events.exporters.event_file import event_json
 
 # Lines.
 
@@ -41,7 +41,7 @@ def test_what_is_none_is_left_out(tmp_path: Path) -> None:
 @given(texts)
 def test_hostile_text_stays_one_line_of_json_by_any_readers_idea_of_a_line(text: str) -> None:
     for event in one_of_each(text):
-        line = json_of(event)
+        line = event_json(event)
         assert line.isascii()
         assert line.splitlines() == [line]
         read = type(event).model_validate_json(line)
@@ -76,7 +76,7 @@ def test_each_batch_waits_for_the_disk_unless_it_never_shall(
     exporter.export(batch(1))
     exporter.export(batch(1, 2))
     exporter.close()
-    sizes = [len(json_of(event)) + 1 for event in batch(2)]
+    sizes = [len(event_json(event)) + 1 for event in batch(2)]
     assert synced == ([sizes[0], sum(sizes)] if fsync == "batch" else [])
 
 
@@ -106,7 +106,7 @@ def test_a_batch_that_does_not_reach_the_disk_is_not_in_the_file(
 
 def test_a_file_that_a_batch_would_make_too_large_is_put_away_first(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    size = len(json_of(started())) + 1
+    size = len(event_json(started())) + 1
     exporter = JsonLinesExporter(path, max_bytes=3 * size)
     for number in range(1, 8):
         exporter.export(batch(1, number))

@@ -20,7 +20,7 @@ from tests.events.files import exported, ids, ids_in, put_away
 from tests.events.made import batch, started
 from tests.support import PATIENCE
 from traced_tools.events import ExportFailed, JsonLinesExporter
-from traced_tools.events.exporters.event_file import json_of
+from traced_tools.events.exporters.event_file import event_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,9 +153,9 @@ def test_a_torn_last_line_is_set_aside_and_a_whole_one_is_ended(
 ) -> None:
     caplog.set_level(logging.WARNING, "traced_tools")
     path, torn = tmp_path / "events.jsonl", tmp_path / "events.jsonl.torn"
-    whole, cut = json_of(batch(1, 2)[0]), json_of(started(3, agent="x" * 200_000))[:150_000]
+    whole, cut = event_json(batch(1, 2)[0]), event_json(started(3, agent="x" * 200_000))[:150_000]
     for number, end in enumerate([whole, cut, "{", cut]):
-        path.write_text(f"{json_of(started(conversation_id='c' * 100_000))}\n{end}")
+        path.write_text(f"{event_json(started(conversation_id='c' * 100_000))}\n{end}")
         exporter = JsonLinesExporter(path)
         assert exporter.torn == (number > 0)
         exporter.export(batch(1, 4))

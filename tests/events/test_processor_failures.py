@@ -107,7 +107,7 @@ def test_nothing_that_an_exporter_raises_ends_its_thread(made: Any, failure: Bas
     assert exporter.sent == [event()]
 
 
-@pytest.mark.parametrize("method", ["give_up", "flush", "close"])
+@pytest.mark.parametrize("method", ["on_undeliverable", "flush", "close"])
 def test_what_else_an_exporter_raises_is_logged_by_its_type(
     made: Any, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +127,7 @@ def test_what_else_an_exporter_raises_is_logged_by_its_type(
     assert accounts(sending) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("method", ["give_up", "flush", "close"])
+@pytest.mark.parametrize("method", ["on_undeliverable", "flush", "close"])
 def test_a_method_without_a_name_may_raise_as_well(
     made: Any, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,7 +29,7 @@ from tests.helpers import MARKER
 from tests.support import PATIENCE
 from traced_tools.errors import ConfigurationError
 from traced_tools.events import ExportFailed, WebhookExporter
-from traced_tools.events.exporters.webhook import cloud_event
+from traced_tools.events.exporters.webhook import to_cloud_event
 from traced_tools.testing import Fault, ReplayServer, Reply
 from traced_tools.testing.reply import Piece
 from traced_tools.testing.server import Received
@@ -97,14 +97,14 @@ def test_a_batch_is_one_post_of_cloudevents() -> None:
 @given(texts.filter(bool))
 def test_hostile_text_stays_a_cloudevent(text: str) -> None:
     for event in one_of_each(text):
-        made = json.loads(cloud_event(event))
+        made = json.loads(to_cloud_event(event))
         jsonschema.validate(made, CLOUD_EVENT)
         assert made["data"]["agent"] == event.agent
 
 
 def test_a_time_of_another_zone_is_told_in_utc() -> None:
     elsewhere = START.astimezone(tz=datetime.now().astimezone().tzinfo)
-    assert json.loads(cloud_event(started(time=elsewhere)))["time"] == "2025-01-31T23:59:59.123456+00:00"
+    assert json.loads(to_cloud_event(started(time=elsewhere)))["time"] == "2025-01-31T23:59:59.123456+00:00"
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET.removeprefix("whsec_"), KEY])

@@ -138,8 +138,8 @@ def test_once_the_status_says_it_is_taken_the_rest_of_the_answer_does_not_matter
 def test_events_that_are_given_up_are_in_the_dead_letter_file_as_lines(tmp_path: Path) -> None:
     path, other = tmp_path / "dead.jsonl", tmp_path / "other.jsonl"
     exporter = WebhookExporter("http://127.0.0.1:9", dead_letter=path)
-    exporter.give_up(batch(2))
-    exporter.give_up(one_of_each())
+    exporter.on_undeliverable(batch(2))
+    exporter.on_undeliverable(one_of_each())
     exporter.close()
     lines = JsonLinesExporter(other)
     lines.export([*batch(2), *one_of_each()])
@@ -161,12 +161,12 @@ def test_a_dead_letter_file_that_fails_later_is_told_in_the_log(
     exporter = WebhookExporter(f"http://127.0.0.1:9/{MARKER}", dead_letter=path)
     path.unlink()
     path.parent.rmdir()
-    exporter.give_up(batch(3, agent=MARKER))
+    exporter.on_undeliverable(batch(3, agent=MARKER))
     exporter.close()
     assert caplog.messages == ["3 events for http://127.0.0.1:9 and its dead-letter file are lost (ENOENT)"]
 
 
 def test_without_a_dead_letter_file_what_is_given_up_is_left_to_who_counts_it() -> None:
     exporter = WebhookExporter("http://127.0.0.1:9")
-    exporter.give_up(batch(1))
+    exporter.on_undeliverable(batch(1))
     exporter.close()

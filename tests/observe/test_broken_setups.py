@@ -137,4 +137,4 @@ def test_no_run_stays_under_way_when_records_and_spans_fail(mode: str) -> None:
     answer(mode, TelemetryOptions(tracer_provider=tracing(), meter_provider=meters))
     instruments = instruments_of(meters)
     assert isinstance(instruments, Instruments)
-    assert [point.value for point in instruments.runs_under_way.observe(CallbackOptions())] == [0]
+    assert [point.value for point in instruments.active_runs.observe(CallbackOptions())] == [0]

@@ -29,7 +29,7 @@ from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 RUNS = 10_000
-WARM_UP = 4 * names.MOST_WORDS_OF_A_LABEL
+WARM_UP = 4 * names.MAX_LABEL_VALUES
 FRESH = itertools.count()
 
 
@@ -100,7 +100,7 @@ def test_the_kinds_of_error_a_tool_may_show_are_bounded() -> None:
     for _ in range(100):
         client.prompt("?").call()
     found = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
-    assert len(found) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert len(found) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in found
 
 
@@ -113,7 +113,7 @@ def test_the_models_that_a_server_says_have_answered_are_bounded(mode: str) -> N
     for _ in answers:
         run(client.prompt("?"), mode)
     shown = {point.labels[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
-    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert len(shown) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in shown
     on_spans = {(span.attributes or {})[names.RESPONSE_MODEL] for span in telemetry.named(f"chat {model}")}
     assert len(on_spans) == 100
@@ -139,9 +139,9 @@ def test_the_kinds_of_error_that_models_and_advisors_may_show_are_bounded(mode: 
         for labels in (point.labels for point in telemetry.metric(metric.name)):
             assert len(labels.get(names.ERROR_TYPE, "")) < 100
     shown = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
-    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert len(shown) == names.MAX_LABEL_VALUES + 1
     series = [point.key for point in telemetry.points() if names.ERROR_TYPE in point.labels]
-    assert len(series) <= 6 * (names.MOST_WORDS_OF_A_LABEL + 1)
+    assert len(series) <= 6 * (names.MAX_LABEL_VALUES + 1)
 
 
 def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.Monk
         ChatClient(model, name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
     for metric in (names.INVOKE_AGENT_DURATION, names.OPERATION_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
         shown = {point.labels[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
-        assert len(shown) == names.MOST_AGENTS + 1
+        assert len(shown) == names.MAX_AGENTS + 1
         assert names.OTHER in shown
     assert (telemetry.one("invoke_agent agent-199").attributes or {})[names.AGENT_NAME] == "agent-199"
 

@@ -174,7 +174,7 @@ def test_codes_and_advisors_that_are_computed_do_not_add_series_without_end() ->
     assert sum(point.total for point in points) == 100
     for label in (names.REASON_CODE, names.ADVISOR_NAME):
         told = {point.labels[label] for point in points}
-        assert len(told) <= names.MOST_WORDS_OF_A_LABEL + 1
+        assert len(told) <= names.MAX_LABEL_VALUES + 1
         assert names.OTHER in told
 
 

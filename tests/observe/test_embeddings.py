@@ -35,7 +35,7 @@ from traced_tools.models import ChatResponse, EmbeddingModel, EmbeddingResponse,
 from traced_tools.models.http.model import HttpModel
 from traced_tools.observe import names
 from traced_tools.observe.model_calls import EmbeddingsScope
-from traced_tools.observe.span_tree import summary
+from traced_tools.observe.span_tree import summarize
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
 
 WAYS = ("embed", "aembed")
@@ -142,7 +142,7 @@ def test_the_tree_tells_the_tokens_that_were_read() -> None:
     with capture_telemetry() as captured:
         Embedder().embed(["one", "three"], telemetry=captured.options)
         (node,) = captured.tree()
-    assert (node.name, summary(node)) == ("embeddings embedder", "8 tokens")
+    assert (node.name, summarize(node)) == ("embeddings embedder", "8 tokens")
 
 
 # Status and errors.

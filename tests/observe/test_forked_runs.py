@@ -61,7 +61,7 @@ def test_a_child_that_is_forked_while_a_lock_is_held_runs_all_the_same(lock: str
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with run._making if lock == "providers" else instruments.runs_under_way._lock:
+        with run._making if lock == "providers" else instruments.active_runs._lock:
             held.set()
             forked.wait(10)
 

@@ -99,8 +99,8 @@ def test_the_statuses_that_a_provider_may_show_are_bounded(telemetry: Telemetry,
     replies = [Reply.json({}, 500 + number, {"Retry-After": "0"}) for number in range(60)]
     asked([*replies, said("call")], retries=60)
     shown = by_reason(telemetry.metric(names.MODEL_RETRIES.name))
-    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
-    assert shown[None, FAILED] == 60 - names.MOST_WORDS_OF_A_LABEL
+    assert len(shown) == names.MAX_LABEL_VALUES + 1
+    assert shown[None, FAILED] == 60 - names.MAX_LABEL_VALUES
 
 
 @pytest.mark.parametrize("mode", ["call", "acall"])

@@ -10,7 +10,7 @@ from traced_tools.advisors.base import BaseAdvisor
 from traced_tools.client import ChatClient
 from traced_tools.core.messages import ToolCall, Usage
 from traced_tools.observe import names
-from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, render_text, seconds_text, summary
+from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, format_seconds, render_text, summarize
 from traced_tools.testing.scripted import ScriptedChatModel
 from traced_tools.testing.telemetry import capture_telemetry
 
@@ -143,14 +143,14 @@ def test_a_failed_span_tells_its_error_type_and_never_its_description() -> None:
     ],
 )
 def test_a_summary_tells_the_facts_of_a_span(attributes: dict[str, AttributeValue], facts: str | None) -> None:
-    assert summary(node(attributes)) == (facts if facts is not None else "answered, 2 iterations, 3 tool calls")
+    assert summarize(node(attributes)) == (facts if facts is not None else "answered, 2 iterations, 3 tool calls")
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.00012, "0.12 ms"), (0.0314, "31.4 ms"), (0.99999, "1000.0 ms"), (2.05, "2.05 s")]
 )
 def test_durations_have_the_unit_people_would_use(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
+    assert format_seconds(seconds) == text
 
 
 def test_a_run_is_drawn_as_it_was_nested() -> None:

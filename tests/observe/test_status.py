@@ -150,7 +150,7 @@ def test_the_run_names_the_step_that_failed_it(mode: str, what: str, detail: str
 
 
 def test_the_failed_step_has_the_error_type_of_its_span_however_many_types_there_were() -> None:
-    for number in range(names.MOST_WORDS_OF_A_LABEL + 1):
+    for number in range(names.MAX_LABEL_VALUES + 1):
         telemetry = Telemetry()
         error = type(f"Error{number}", (Exception,), {})("x")
         with suppress(Exception):

@@ -192,7 +192,7 @@ def test_the_variable_for_openinference_takes_words_and_numbers(
     word: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OPENINFERENCE, word)
-    assert settings.openinference_by_environment() is expected
+    assert settings.read_openinference() is expected
 
 
 @pytest.mark.parametrize("variable", [DETAIL, OPENINFERENCE])

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.helpers import MARKER, relaxed
 from traced_tools.testing import Delay, Fault, Reply, split
-from traced_tools.testing.reply import Piece, on_the_wire
+from traced_tools.testing.reply import Piece, wire_pieces
 
 STREAM = b'event: one\ndata: {"a": 1}\n\ndata: two\n\ndata: [DONE]\n\n'
 
 
 def wire(answer: Reply | Piece, method: str = "POST") -> list[Piece]:
     """What is sent, less the delays that take no time."""
-    return [piece for piece in on_the_wire(answer, method) if piece != Delay(0.0)]
+    return [piece for piece in wire_pieces(answer, method) if piece != Delay(0.0)]
 
 
 def sent(answer: Reply | Piece, method: str = "POST") -> bytes:
@@ -144,7 +144,7 @@ def test_a_generator_is_closed_when_nobody_wants_more_of_it(of: Any) -> None:
         finally:
             closed.append(True)
 
-    pieces = on_the_wire(of(endless()), "POST")
+    pieces = wire_pieces(of(endless()), "POST")
     while next(pieces) != b"5\r\nagain\r\n":
         assert closed == []
     pieces.close()

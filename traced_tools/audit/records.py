@@ -208,7 +208,7 @@ def timestamp(time: int) -> str:
     return f"{_day(days)}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{nanoseconds:09}Z"
 
 
-def nanoseconds(time: datetime) -> int:
+def unix_nanoseconds(time: datetime) -> int:
     """Return a time, which must have a zone, in nanoseconds of Unix time."""
     return (time - _EPOCH) // timedelta(microseconds=1) * 1000
 

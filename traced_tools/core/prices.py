@@ -46,7 +46,7 @@ class PriceTable(Protocol):
         ...
 
 
-def checked_price(dollars: float) -> float:
+def check_price(dollars: float) -> float:
     """Return a price that a table gave; raises `TypeError` or `ValueError` for what can be none."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
         raise TypeError(f"a price must be a number of dollars, not {type(dollars).__name__}")

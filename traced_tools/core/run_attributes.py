@@ -14,10 +14,10 @@ from traced_tools.observe import names
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-MOST_ATTRIBUTES: Final = 32
-LONGEST_TEXT: Final = 256
+MAX_ATTRIBUTES: Final = 32
+MAX_TEXT_LENGTH: Final = 256
 """Characters of a text, alone or in a sequence."""
-MOST_ITEMS: Final = 32
+MAX_ITEMS: Final = 32
 
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _OURS: Final = ("gen_ai.", f"{names.SCOPE}.")
@@ -51,7 +51,7 @@ class RunAttributes(Mapping[str, Any]):
 NO_ATTRIBUTES: Final = RunAttributes({})
 
 
-def checked_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
+def check_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
     """Return the attributes an application gave.
 
     Raises:
@@ -60,15 +60,17 @@ def checked_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttribu
     if given is None:
         return NO_ATTRIBUTES
     expect("attributes", given, Mapping, "a mapping of keys to values")
-    return merged(NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in given.items()}))
+    return merge_attributes(
+        NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in given.items()})
+    )
 
 
-def merged(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
+def merge_attributes(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
     """Return both; `own` win. Raises `ValueError` if they are too many."""
     together = RunAttributes({**outer, **own}) if outer else own
-    if len(together) > MOST_ATTRIBUTES:
+    if len(together) > MAX_ATTRIBUTES:
         raise ValueError(
-            f"a run has at most {MOST_ATTRIBUTES} attributes, those of its client and of the run it is nested in "
+            f"a run has at most {MAX_ATTRIBUTES} attributes, those of its client and of the run it is nested in "
             f"included; these are {len(together)}"
         )
     return together
@@ -86,8 +88,8 @@ def _key(key: object) -> str:
 
 def _value(key: str, value: object) -> Any:
     if isinstance(value, list | tuple):
-        if len(value) > MOST_ITEMS:
-            raise ValueError(f"attributes[{key!r}] must have at most {MOST_ITEMS} items; it has {len(value)}")
+        if len(value) > MAX_ITEMS:
+            raise ValueError(f"attributes[{key!r}] must have at most {MAX_ITEMS} items; it has {len(value)}")
         items = tuple(_scalar(key, each) for each in value)
         if len({type(each) for each in items}) > 1:
             raise TypeError(f"attributes[{key!r}] must be {_ACCEPTED}; its items are of several types")
@@ -100,8 +102,8 @@ def _scalar(key: str, value: object) -> str | bool | int | float:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise ValueError(f"attributes[{key!r}] must have at most {LONGEST_TEXT} characters; it has {len(value)}")
+        if len(value) > MAX_TEXT_LENGTH:
+            raise ValueError(f"attributes[{key!r}] must have at most {MAX_TEXT_LENGTH} characters; it has {len(value)}")
         return encodable(str.__str__(value))
     if isinstance(value, int):
         number = int(value)

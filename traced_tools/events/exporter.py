@@ -47,7 +47,7 @@ class EventExporter:
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to export events")
 
-    def give_up(self, events: Sequence[Event]) -> None:
+    def on_undeliverable(self, events: Sequence[Event]) -> None:
         """Take note of events that were tried often enough and are lost; such as in a dead-letter file."""
 
     def flush(self) -> None:

@@ -57,11 +57,11 @@ class Instruments:
         self.usage_cost = _counter(meter, names.USAGE_COST)
         self.unpriced_tokens = _counter(meter, names.UNPRICED_TOKENS)
         self.telemetry_failures = _counter(meter, names.TELEMETRY_FAILURES)
-        self.runs_under_way, self.tools_under_way = UnderWay(), UnderWay()
-        _observed(meter, names.RUN_ACTIVE, self.runs_under_way)
-        _observed(meter, names.TOOL_ACTIVE, self.tools_under_way)
-        _aged(meter, names.RUN_OLDEST_ACTIVE, self.runs_under_way)
-        _aged(meter, names.TOOL_OLDEST_ACTIVE, self.tools_under_way)
+        self.active_runs, self.active_tools = ActiveTracker(), ActiveTracker()
+        _observed(meter, names.RUN_ACTIVE, self.active_runs)
+        _observed(meter, names.TOOL_ACTIVE, self.active_tools)
+        _aged(meter, names.RUN_OLDEST_ACTIVE, self.active_runs)
+        _aged(meter, names.TOOL_OLDEST_ACTIVE, self.active_tools)
         self.audit_records = _counter(meter, names.AUDIT_RECORDS)
         self.audit_checkpoints_failed = _counter(meter, names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = _counter(meter, names.AUDIT_CHECKPOINTS_LOST)
@@ -163,15 +163,15 @@ def _counter(meter: Meter, metric: Metric) -> metrics.Counter:
     return meter.create_counter(metric.name, metric.unit, metric.brief)
 
 
-def _observed(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
+def _observed(meter: Meter, metric: Metric, under_way: ActiveTracker) -> None:
     meter.create_observable_up_down_counter(metric.name, [under_way.observe], metric.unit, metric.brief)
 
 
-def _aged(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
+def _aged(meter: Meter, metric: Metric, under_way: ActiveTracker) -> None:
     meter.create_observable_gauge(metric.name, [under_way.observe_oldest], metric.unit, metric.brief)
 
 
-class UnderWay:
+class ActiveTracker:
     """What is under way, told when somebody collects.
 
     Counted here and not by the SDK's up-down counters, which take as long as a histogram each time. What has been under

@@ -20,7 +20,7 @@ OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
-def conventions() -> Conventions:
+def read_conventions() -> Conventions:
     """Return which names model calls are told by: `latest` if the environment opts in.
 
     The variable holds words for many conventions, separated by commas; see
@@ -30,7 +30,7 @@ def conventions() -> Conventions:
     return "latest" if LATEST_GEN_AI in words else "stable"
 
 
-def captured_by_environment() -> CaptureMode | None:
+def read_capture_mode() -> CaptureMode | None:
     """Return what the environment wants to be captured of contents; None when it says nothing.
 
     Raises:
@@ -45,7 +45,7 @@ def captured_by_environment() -> CaptureMode | None:
     raise ConfigurationError(f"{CAPTURE_CONTENT} must be one of {', '.join(CAPTURE_MODES)}")
 
 
-def detail_by_environment() -> Detail | None:
+def read_detail() -> Detail | None:
     """Return which spans the environment wants; None when it says nothing.
 
     Raises:
@@ -60,7 +60,7 @@ def detail_by_environment() -> Detail | None:
     raise ConfigurationError(f"{DETAIL} must be one of {', '.join(DETAILS)}")
 
 
-def openinference_by_environment() -> bool | None:
+def read_openinference() -> bool | None:
     """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
 
     Raises:
@@ -72,7 +72,7 @@ def openinference_by_environment() -> bool | None:
     return word in ON if word else None
 
 
-def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
+def read_or_warn(read: Callable[[], T | None], otherwise: str) -> T | None:
     """Return the value of an environment variable; if it is invalid, log that once and return None.
 
     Args:

@@ -84,14 +84,14 @@ def build_trees(spans: Iterable[FinishedSpan]) -> list[SpanNode]:
     return roots
 
 
-def summary(node: SpanNode) -> str:
+def summarize(node: SpanNode) -> str:
     """Return the short facts of a span, such as `812 -> 93 tokens`, `denied` or `self 0.12 ms`; empty without any."""
-    return ", ".join(printable(fact) for find in _FACTS for fact in find(node.attributes))
+    return ", ".join(mask_unprintable(fact) for find in _FACTS for fact in find(node.attributes))
 
 
 def render_text(node: SpanNode) -> str:
     """Return the tree as lines of plain text: name, duration, facts and, for what failed, the type of the error."""
-    rows = list(rows_of(node))
+    rows = list(tree_rows(node))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {_line(each)}".rstrip() for name, each in rows)
 
@@ -141,12 +141,12 @@ class OpenTraces(Generic[SpanT]):
         return self._ended.pop(trace_id, [])
 
 
-def trace_id(span: FinishedSpan) -> int:
+def trace_id_of(span: FinishedSpan) -> int:
     """Return the id of the trace a span belongs to; 0 for none."""
     return _key(span.get_span_context())[0]
 
 
-def seconds_text(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Return a duration as people write it: `0.12 ms`, `31.4 ms`, `2.05 s`."""
     milliseconds = seconds * 1000
     if milliseconds < 10:
@@ -154,7 +154,7 @@ def seconds_text(seconds: float) -> str:
     return f"{milliseconds:.1f} ms" if milliseconds < 1000 else f"{seconds:.2f} s"
 
 
-def printable(text: str) -> str:
+def mask_unprintable(text: str) -> str:
     """Return `text` without control characters: a name must not move the cursor of whoever reads it."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
@@ -175,7 +175,7 @@ def _error_type(status: Status, attributes: Mapping[str, AttributeValue]) -> str
     return str(attributes.get(names.ERROR_TYPE, names.OTHER))
 
 
-def rows_of(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[str, SpanNode]]:
+def tree_rows(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[str, SpanNode]]:
     """Give each node of a tree with its name behind the branches that lead to it.
 
     Args:
@@ -183,22 +183,22 @@ def rows_of(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[
         first: what stands before its name.
         below: what stands before what is under it.
     """
-    yield first + printable(node.name), node
+    yield first + mask_unprintable(node.name), node
     for index, child in enumerate(node.children, start=1):
         last = index == len(node.children)
-        yield from rows_of(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+        yield from tree_rows(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
 def _line(node: SpanNode) -> str:
-    failed = None if node.error_type is None else f"failed: {printable(node.error_type)}"
-    facts = filter(None, (summary(node), failed))
-    return f"{seconds_text(node.duration):>9}  {'  '.join(facts)}"
+    failed = None if node.error_type is None else f"failed: {mask_unprintable(node.error_type)}"
+    facts = filter(None, (summarize(node), failed))
+    return f"{format_seconds(node.duration):>9}  {'  '.join(facts)}"
 
 
-Attributes = Mapping[str, AttributeValue]
+SpanAttributes = Mapping[str, AttributeValue]
 
 
-def _tokens(attributes: Attributes) -> Iterator[str]:
+def _tokens(attributes: SpanAttributes) -> Iterator[str]:
     read, written = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
     if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # which writes none
         yield from _counted(read, "token")
@@ -206,13 +206,13 @@ def _tokens(attributes: Attributes) -> Iterator[str]:
         yield f"{'?' if read is None else read} -> {'?' if written is None else written} tokens"
 
 
-def _resent(attributes: Attributes) -> Iterator[str]:
+def _resent(attributes: SpanAttributes) -> Iterator[str]:
     again = attributes.get(names.RESEND_COUNT)
     if isinstance(again, int) and again > 0:
         yield f"sent {again + 1} times"
 
 
-def _tool(attributes: Attributes) -> Iterator[str]:
+def _tool(attributes: SpanAttributes) -> Iterator[str]:
     """Give the outcome of a tool or, if it did not run, the decision about the call, with who decided and why."""
     outcome, decision = attributes.get(names.TOOL_OUTCOME), attributes.get(names.TOOL_DECISION)
     if outcome is None and decision is not None:
@@ -226,21 +226,21 @@ def _tool(attributes: Attributes) -> Iterator[str]:
         yield f"{attempts} attempts"
 
 
-def _run(attributes: Attributes) -> Iterator[str]:
+def _run(attributes: SpanAttributes) -> Iterator[str]:
     if names.LOOP_STOP_REASON in attributes:
         yield str(attributes[names.LOOP_STOP_REASON])
     yield from _counted(attributes.get(names.LOOP_ITERATIONS), "iteration")
     yield from _counted(attributes.get(names.LOOP_TOOL_CALLS), "tool call")
 
 
-def _iteration(attributes: Attributes) -> Iterator[str]:
+def _iteration(attributes: SpanAttributes) -> Iterator[str]:
     yield from _counted(attributes.get(names.ITERATION_TOOL_CALLS), "tool call")
 
 
-def _self_time(attributes: Attributes) -> Iterator[str]:
+def _self_time(attributes: SpanAttributes) -> Iterator[str]:
     seconds = attributes.get(names.ADVISOR_SELF_TIME)
     if isinstance(seconds, float):
-        yield f"self {seconds_text(seconds)}"
+        yield f"self {format_seconds(seconds)}"
 
 
 def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
@@ -248,4 +248,4 @@ def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
         yield f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_FACTS: tuple[Callable[[Attributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)
+_FACTS: tuple[Callable[[SpanAttributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)

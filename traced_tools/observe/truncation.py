@@ -12,14 +12,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-DEEPEST = 16
+MAX_DEPTH = 16
 """Levels of nesting; a level of JSON takes three of protobuf, of which parsers accept 100."""
 _SHORTEST_TEXT = 32
 """Bytes; shorter ones mean nothing, so then parts are left out."""
 _INT64 = range(-(2**63), 2**63)
 
 
-class Fitted(NamedTuple):
+class BoundedJson(NamedTuple):
     """Content that fits.
 
     Args:
@@ -33,7 +33,7 @@ class Fitted(NamedTuple):
     cut: bool
 
 
-def fitted(value: object, most: int) -> Fitted:
+def truncate_json(value: object, most: int) -> BoundedJson:
     """Return `value` in at most `most` bytes of JSON: its texts are shortened, and then parts of it left out.
 
     Of a list the last items are kept, of a mapping the first.
@@ -46,7 +46,7 @@ def fitted(value: object, most: int) -> Fitted:
     return _part(value, most)
 
 
-def shortened(text: str, most: int) -> tuple[str, bool]:
+def truncate_utf8(text: str, most: int) -> tuple[str, bool]:
     """Return the beginning of `text` that fits in `most` bytes of UTF-8, and whether it was cut."""
     encoded = text[: most + 1].encode("utf-8", "replace")
     if len(text) <= most and len(encoded) <= most:
@@ -54,18 +54,18 @@ def shortened(text: str, most: int) -> tuple[str, bool]:
     return encoded[:most].decode("utf-8", "ignore"), True
 
 
-def _newest(items: Sequence[object], most: int) -> Fitted:
+def _newest(items: Sequence[object], most: int) -> BoundedJson:
     """Return `items` if they fit, else the last of them that do, the older ones the shorter."""
     kept = _kept(items, most, _whole)
     if len(kept) < len(items):
         kept = _kept(items, most, _share if len(items) > 1 else _part)
     cut = len(kept) < len(items) or any(each.cut for each in kept)
-    return Fitted([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
+    return BoundedJson([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
 
 
-def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], Fitted | None]) -> list[Fitted]:
+def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]) -> list[BoundedJson]:
     """Return those of `items` that `fit` makes fit, from the last one on, until one does not."""
-    kept: list[Fitted] = []
+    kept: list[BoundedJson] = []
     left = most - 2
     for item in reversed(items):
         made = fit(item, left)
@@ -76,12 +76,12 @@ def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], Fitte
     return kept
 
 
-def _share(value: object, left: int) -> Fitted | None:
+def _share(value: object, left: int) -> BoundedJson | None:
     """Return `value` in half of what is left, so that older ones have a place too; in all of it if it must be."""
     return _shortened_texts(value, left // 2) or (_part(value, left) if left > 2 * _SHORTEST_TEXT else None)
 
 
-def _part(value: object, most: int) -> Fitted:
+def _part(value: object, most: int) -> BoundedJson:
     """Return `value` with short texts or, if it has too many parts, as much of it as fits."""
     found = _shortened_texts(value, most)
     room = most
@@ -91,7 +91,7 @@ def _part(value: object, most: int) -> Fitted:
     return found
 
 
-def _shortened_texts(value: object, most: int) -> Fitted | None:
+def _shortened_texts(value: object, most: int) -> BoundedJson | None:
     """Return all of `value`, with texts as long as can be; None if that does not fit."""
     if (whole := _whole(value, most)) is not None:
         return whole
@@ -103,27 +103,27 @@ def _shortened_texts(value: object, most: int) -> Fitted | None:
     return best
 
 
-def _whole(value: object, most: int) -> Fitted | None:
+def _whole(value: object, most: int) -> BoundedJson | None:
     made = _with_texts(value, most, most)
     return None if made is None or made.cut else made
 
 
-def _with_texts(value: object, longest: int, most: int) -> Fitted | None:
+def _with_texts(value: object, longest: int, most: int) -> BoundedJson | None:
     """Return all of `value` with texts of `longest` bytes at most; None if it does not fit."""
     plain = _Plain(longest, most)
     made = plain.of(value)
     return None if plain.incomplete else _if_it_fits(made, most, plain.cut)
 
 
-def _made(value: object, longest: int, room: int, most: int) -> Fitted | None:
+def _made(value: object, longest: int, room: int, most: int) -> BoundedJson | None:
     """Return as much of `value` as seems to take `room` bytes; None if that is more than `most` after all."""
     plain = _Plain(longest, room)
     return _if_it_fits(plain.of(value), most, cut=True)
 
 
-def _if_it_fits(made: Any, most: int, cut: bool) -> Fitted | None:
+def _if_it_fits(made: Any, most: int, cut: bool) -> BoundedJson | None:
     text = json.dumps(made, ensure_ascii=False, allow_nan=False)
-    return Fitted(made, text, cut) if _size(text) <= most else None
+    return BoundedJson(made, text, cut) if _size(text) <= most else None
 
 
 class _Plain:
@@ -181,14 +181,14 @@ class _Plain:
         return found
 
     def _goes_on(self, depth: int) -> bool:
-        if self._room > 0 and depth < DEEPEST:
+        if self._room > 0 and depth < MAX_DEPTH:
             return True
         self.cut = True
         self.incomplete = self.incomplete or self._room <= 0
         return False
 
     def _text(self, text: str) -> str:
-        short, cut = shortened(text, self._longest)
+        short, cut = truncate_utf8(text, self._longest)
         self.cut = self.cut or cut
         return short
 

@@ -30,7 +30,7 @@ from traced_tools.observe.content import ContentCapture, as_capture, set_process
 from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.run_telemetry import instruments_of, is_stand_in
 from traced_tools.observe.scope import error_type
-from traced_tools.observe.settings import captured_by_environment, detail_by_environment, openinference_by_environment
+from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
 from traced_tools.otel import file_configuration
 from traced_tools.otel.console import ConsoleProcessor
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
@@ -135,7 +135,7 @@ class _Settings:
 
 
 @dataclass
-class _Parts:
+class _Build:
     """What is being set up; `undo` stops what was started, should a later part fail."""
 
     undo: ExitStack
@@ -167,7 +167,7 @@ def _checked(
         endpoint = _Endpoint(*parse_address(prometheus), targets)
     elif prometheus_targets is not None:
         raise ConfigurationError("prometheus_targets lists where metrics are served: give prometheus= a port as well")
-    for read in (captured_by_environment, detail_by_environment, openinference_by_environment):
+    for read in (read_capture_mode, read_detail, read_openinference):
         read()
     return _Settings(service_name, otlp, is_scraped, endpoint, console, as_capture(capture))
 
@@ -195,7 +195,7 @@ def _from_variables(settings: _Settings) -> Telemetry:
     _warn_of_settings(settings)
     with ExitStack() as undo:
         try:
-            handle = _build(settings, _Parts(undo))
+            handle = _build(settings, _Build(undo))
         except ConfigurationError:
             raise
         except Exception as error:  # its text may quote a value, such as a URL with a password
@@ -206,7 +206,7 @@ def _from_variables(settings: _Settings) -> Telemetry:
     return handle
 
 
-def _build(settings: _Settings, parts: _Parts) -> Telemetry:
+def _build(settings: _Settings, parts: _Build) -> Telemetry:
     """Make what is wanted and set it as the process's."""
     named = {} if settings.service_name is None else {SERVICE_NAME: settings.service_name}
     resource = Resource.create(named)
@@ -229,7 +229,7 @@ def _build(settings: _Settings, parts: _Parts) -> Telemetry:
     return Telemetry([each for each in made if each is not None], parts.server, parts.ledgers, parts.collector)
 
 
-def _tracer_provider(settings: _Settings, resource: Resource, parts: _Parts) -> TracerProvider:
+def _tracer_provider(settings: _Settings, resource: Resource, parts: _Build) -> TracerProvider:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if settings.console:
         provider.add_span_processor(ConsoleProcessor())
@@ -241,7 +241,7 @@ def _tracer_provider(settings: _Settings, resource: Resource, parts: _Parts) -> 
     return provider
 
 
-def _logger_provider(settings: _Settings, resource: Resource, parts: _Parts) -> LoggerProvider:
+def _logger_provider(settings: _Settings, resource: Resource, parts: _Build) -> LoggerProvider:
     pipeline, ledger = log_pipeline(settings.otlp)
     parts.undo.callback(pipeline.shutdown)
     parts.ledgers.append(ledger)
@@ -250,7 +250,7 @@ def _logger_provider(settings: _Settings, resource: Resource, parts: _Parts) -> 
     return provider
 
 
-def _meter_provider(settings: _Settings, resource: Resource, parts: _Parts) -> MeterProvider:
+def _meter_provider(settings: _Settings, resource: Resource, parts: _Build) -> MeterProvider:
     readers: list[MetricReader] = []
     if METRICS.is_sent(settings.otlp):
         pipeline, ledger = metric_pipeline(settings.otlp)

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from traced_tools.observe.scope import error_type
-from traced_tools.observe.span_tree import OpenTraces, build_trees, render_text, trace_id
+from traced_tools.observe.span_tree import OpenTraces, build_trees, render_text, trace_id_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,11 +26,11 @@ class ConsoleProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Remember that a span is under way."""
-        self._print(self._traces.begin(trace_id(span)))
+        self._print(self._traces.begin(trace_id_of(span)))
 
     def on_end(self, span: ReadableSpan) -> None:
         """Print the trace if this was the last of its spans."""
-        self._print(self._traces.end(trace_id(span), span))
+        self._print(self._traces.end(trace_id_of(span), span))
 
     def shutdown(self) -> None:
         """Print what is left, beside spans that never ended."""

@@ -25,7 +25,7 @@ _SERVICES = "opentelemetry.proto.collector"
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _OtlpClasses:
     """Where a signal's classes are."""
 
     module: str
@@ -36,21 +36,21 @@ class _Parts:
 
 
 _PARTS = {
-    "TRACES": _Parts(
+    "TRACES": _OtlpClasses(
         "trace_exporter",
         "OTLPSpanExporter",
         "trace.v1.trace_service_pb2",
         "ExportTraceServiceResponse",
         "rejected_spans",
     ),
-    "METRICS": _Parts(
+    "METRICS": _OtlpClasses(
         "metric_exporter",
         "OTLPMetricExporter",
         "metrics.v1.metrics_service_pb2",
         "ExportMetricsServiceResponse",
         "rejected_data_points",
     ),
-    "LOGS": _Parts(
+    "LOGS": _OtlpClasses(
         "_log_exporter",
         "OTLPLogExporter",
         "logs.v1.logs_service_pb2",

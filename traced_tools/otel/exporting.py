@@ -30,10 +30,10 @@ from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.exporters import ExporterT, OtlpExporter, make_exporter
 from traced_tools.otel.otlp import LOGS, METRICS, TRACES
-from traced_tools.otel.prometheus import metrics_of
-from traced_tools.otel.variables import queue_size
+from traced_tools.otel.prometheus import iter_metrics
+from traced_tools.otel.variables import read_queue_size
 
-TALKATIVE: Final = (
+EXPORTER_LOGGERS: Final = (
     "opentelemetry.exporter.otlp.common.http",
     "opentelemetry.exporter.otlp.proto.common._internal",
     "opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder",
@@ -68,8 +68,8 @@ class Sender(Generic[ExporterT]):
         self._inherited = False
         ledger.ask(lambda: self.otlp.problem())
         on_fork(self._note_fork)
-        for name in TALKATIVE:
-            logging.getLogger(name).addFilter(_is_told)
+        for name in EXPORTER_LOGGERS:
+            logging.getLogger(name).addFilter(_is_not_suppressed)
 
     def send(self, count: int, export: Callable[[ExporterT], bool]) -> bool:
         """Send a batch of `count` items and return whether all went well; never raises.
@@ -81,7 +81,7 @@ class Sender(Generic[ExporterT]):
         if not self._ledger.take(count):
             return False
         try:
-            with _untold():
+            with _suppress_exporter_logs():
                 self._renew()
                 lost, why = self.otlp.send(count, export)
         except Exception as error:  # its text may quote the collector
@@ -95,7 +95,7 @@ class Sender(Generic[ExporterT]):
             self._stopped = True
             if self._inherited:  # the connections are the parent's
                 return
-            with _untold():
+            with _suppress_exporter_logs():
                 self.otlp.exporter.shutdown()
 
     def _note_fork(self) -> None:
@@ -156,7 +156,7 @@ class MetricSender(MetricExporter):
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **options: Any) -> MetricExportResult:
         """Send what was collected."""
         success = MetricExportResult.SUCCESS
-        points = sum(len(metric.data.data_points) for metric in metrics_of(metrics_data))
+        points = sum(len(metric.data.data_points) for metric in iter_metrics(metrics_data))
         sent = self._sender.send(points, lambda exporter: exporter.export(metrics_data, timeout_millis) is success)
         return success if sent else MetricExportResult.FAILURE
 
@@ -208,14 +208,14 @@ class MetricPipeline(PeriodicExportingMetricReader):
 
 def trace_pipeline(otlp: bool | str | None) -> tuple[SpanPipeline, Ledger]:
     """Return what sends spans, which is started, and its ledger."""
-    ledger = Ledger("otlp.traces", "spans", queue_size("OTEL_BSP"))
+    ledger = Ledger("otlp.traces", "spans", read_queue_size("OTEL_BSP"))
     sender: Sender[SpanExporter] = Sender(partial(make_exporter, TRACES, otlp), ledger)
     return SpanPipeline(SpanSender(sender), ledger), ledger
 
 
 def log_pipeline(otlp: bool | str | None) -> tuple[LogPipeline, Ledger]:
     """Return what sends log records, which is started, and its ledger."""
-    ledger = Ledger("otlp.logs", "log records", queue_size("OTEL_BLRP"))
+    ledger = Ledger("otlp.logs", "log records", read_queue_size("OTEL_BLRP"))
     sender: Sender[LogRecordExporter] = Sender(partial(make_exporter, LOGS, otlp), ledger)
     return LogPipeline(LogSender(sender), ledger), ledger
 
@@ -231,7 +231,7 @@ _thread = threading.local()
 
 
 @contextmanager
-def _untold() -> Iterator[None]:
+def _suppress_exporter_logs() -> Iterator[None]:
     """Leave out what the exporters log in this thread."""
     before, _thread.untold = getattr(_thread, "untold", False), True
     try:
@@ -240,5 +240,5 @@ def _untold() -> Iterator[None]:
         _thread.untold = before
 
 
-def _is_told(_: logging.LogRecord) -> bool:
+def _is_not_suppressed(_: logging.LogRecord) -> bool:
     return not getattr(_thread, "untold", False)

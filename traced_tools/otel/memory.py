@@ -27,7 +27,7 @@ from opentelemetry.util.types import AnyValue
 
 from traced_tools.observe.metric_point import MetricPoint
 from traced_tools.observe.scope import error_type
-from traced_tools.otel.prometheus import metrics_of
+from traced_tools.otel.prometheus import iter_metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class InMemoryTelemetry:
                 _LOG.warning("telemetry in memory could not be stopped: %s", error_type(error))
 
     def _collect(self) -> None:
-        for metric in metrics_of(self._reader.get_metrics_data()):
+        for metric in iter_metrics(self._reader.get_metrics_data()):
             for point in metric.data.data_points:
                 self._add(_point(metric, point), is_delta=_is_delta(metric.data))
 

@@ -172,7 +172,7 @@ class PrometheusCollector(Collector):
     def _families(self, scrape: _Scrape, data: MetricsData | None) -> list[Family]:
         for resource_metrics in () if data is None else data.resource_metrics:
             scrape.target(resource_metrics.resource.attributes)
-        for metric in metrics_of(data):
+        for metric in iter_metrics(data):
             problem = scrape.add(metric)
             if problem is not None:
                 self._skip(metric.name, problem)
@@ -214,7 +214,7 @@ class _Scrape:
         kind = _kind(metric)
         if kind is None:
             return "Prometheus's text formats have no exponential histograms; use a view with explicit buckets"
-        family = self._claim(family_of(metric.name, metric.description or "", metric.unit or "", kind), kind)
+        family = self._claim(make_family(metric.name, metric.description or "", metric.unit or "", kind), kind)
         if family is None:
             return "another metric has the same name in Prometheus"
         added = [self._add_point(family, point) for point in metric.data.data_points]
@@ -300,7 +300,7 @@ class PrometheusServer:
         self, collector: PrometheusCollector, host: str, ports: Sequence[int], targets: TargetsFile | None = None
     ) -> None:
         self._targets = targets
-        registry = registry_of(collector)
+        registry = make_registry(collector)
         for port in ports:
             try:
                 self._server, self._thread = start_wsgi_server(port, host, registry)
@@ -337,7 +337,7 @@ class PrometheusServer:
         self._server.server_close()
 
 
-def registry_of(collector: PrometheusCollector | None) -> CollectorRegistry:
+def make_registry(collector: PrometheusCollector | None) -> CollectorRegistry:
     """Return what prometheus-client serves: a collector's metrics, or none."""
     registry = CollectorRegistry(support_collectors_without_names=True)
     if collector is not None:
@@ -384,12 +384,12 @@ def parse_address(value: int | str) -> tuple[str, range]:
     return host, range(port, port + 1)
 
 
-def family_of(name: str, brief: str, unit: str, kind: Kind) -> Family:
+def make_family(name: str, brief: str, unit: str, kind: Kind) -> Family:
     """Return the family of a metric, still empty: its name and its unit in Prometheus's words."""
     return Family(_name(name).removesuffix("_total"), brief, kind, _unit(unit, kind))
 
 
-def metrics_of(data: MetricsData | None) -> Iterator[Metric]:
+def iter_metrics(data: MetricsData | None) -> Iterator[Metric]:
     """Give the metrics of all scopes, one after the other."""
     if data is not None:
         scopes = chain.from_iterable(each.scope_metrics for each in data.resource_metrics)

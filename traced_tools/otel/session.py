@@ -18,7 +18,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-MOST_BYTES = 65_536
+MAX_BYTES = 65_536
 """How much of an answer is read; the longest that OTLP knows is an error message."""
 
 
@@ -86,7 +86,7 @@ class _BoundedAdapter(HTTPAdapter):
 def _read(raw: BaseHTTPResponse) -> bytes:
     """Return the beginning of a body; raises when the connection breaks before that is there."""
     body = b""
-    while len(body) < MOST_BYTES and (part := raw.read(MOST_BYTES - len(body), decode_content=False)):
+    while len(body) < MAX_BYTES and (part := raw.read(MAX_BYTES - len(body), decode_content=False)):
         body += part
     return body
 
@@ -139,20 +139,20 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
-class _Connection(HTTPConnection):
+class _TimedConnection(HTTPConnection):
     response_class = _TimedResponse
 
 
-class _TlsConnection(HTTPSConnection):
+class _TimedTlsConnection(HTTPSConnection):
     response_class = _TimedResponse
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
+    ConnectionCls = _TimedConnection
 
 
 class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
+    ConnectionCls = _TimedTlsConnection
 
 
 _POOLS = {"http": _Pool, "https": _TlsPool}

@@ -48,7 +48,7 @@ def check_batches(prefix: str) -> None:
     """Raise `ConfigurationError` for a variable of batching, such as `OTEL_BSP_MAX_QUEUE_SIZE`, that cannot work."""
     for setting in ("SCHEDULE_DELAY", "MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "EXPORT_TIMEOUT"):
         _check(f"{prefix}_{setting}", _is_positive_whole, "a whole number above 0")
-    if number(f"{prefix}_MAX_EXPORT_BATCH_SIZE", 512) > queue_size(prefix):
+    if read_number(f"{prefix}_MAX_EXPORT_BATCH_SIZE", 512) > read_queue_size(prefix):
         raise ConfigurationError(
             f"{prefix}_MAX_EXPORT_BATCH_SIZE (512 where it is not set) must not be above {prefix}_MAX_QUEUE_SIZE"
         )
@@ -82,12 +82,12 @@ def check_otlp(signal: str, *, is_grpc: bool) -> None:
             _check(f"{prefix}_{setting}", _is_readable, "the path of a file that can be read")
 
 
-def queue_size(prefix: str) -> int:
+def read_queue_size(prefix: str) -> int:
     """Return how many items may wait to be sent; `prefix` is `OTEL_BSP` or `OTEL_BLRP`."""
-    return number(f"{prefix}_MAX_QUEUE_SIZE", 2048)
+    return read_number(f"{prefix}_MAX_QUEUE_SIZE", 2048)
 
 
-def number(variable: str, default: int) -> int:
+def read_number(variable: str, default: int) -> int:
     """Return a variable's whole number, which has been checked, or `default` where it is not set."""
     return int(environ.get(variable, "").strip() or default)
 

@@ -133,7 +133,7 @@ def split(data: bytes, *, every: int | None = None, after: bytes | None = None, 
     return [data[start:end] for start, end in itertools.pairwise(sorted(places))]
 
 
-def on_the_wire(answer: Reply | Piece, method: str) -> Generator[Piece]:
+def wire_pieces(answer: Reply | Piece, method: str) -> Generator[Piece]:
     """Give what goes over the connection in answer to a request made with `method`.
 
     A piece in place of a reply is the last thing of its connection.

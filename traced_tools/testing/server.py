@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from traced_tools.core.checks import expect
-from traced_tools.testing.reply import Delay, Fault, Piece, Reply, on_the_wire
+from traced_tools.testing.reply import Delay, Fault, Piece, Reply, wire_pieces
 
 _TICK = 0.02
 """Seconds between two looks at whether a client still waits for the end of a delay."""
@@ -124,7 +124,7 @@ class _Server(socketserver.TCPServer):
     request_queue_size = 128  # many clients may connect at once
 
     def __init__(self, answer: Callable[[Received], Reply | Piece]) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
+        super().__init__(("127.0.0.1", 0), _ConnectionHandler)
         self.answer = answer
         self.failures: list[BaseException] = []
         self._threads: dict[socket.socket, threading.Thread] = {}
@@ -157,7 +157,7 @@ class _Server(socketserver.TCPServer):
             warnings.warn("a reply is still being made; give it a Delay to wait in", RuntimeWarning, stacklevel=3)
 
 
-class _Connection(BaseHTTPRequestHandler):
+class _ConnectionHandler(BaseHTTPRequestHandler):
     """One connection: reads requests and sends what answers them, until either side has enough."""
 
     protocol_version = "HTTP/1.1"
@@ -169,7 +169,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.raw_requestline = self.rfile.readline(65537)
         if self.raw_requestline and self.parse_request():
             request = Received(self.command, self.path, _Headers(self.headers), self._body())
-            self._send(on_the_wire(self.server.answer(request), self.command))
+            self._send(wire_pieces(self.server.answer(request), self.command))
 
     def log_message(self, *_: object) -> None:
         """Say nothing: a request line may hold a key."""

@@ -16,10 +16,10 @@ from traced_tools.audit.reading.reader import AuditedCall
 from traced_tools.audit.records import AUDIT_DECISIONS, RAN
 from traced_tools.cli.audit.formatting import (
     as_text,
-    counted,
     decider_text,
     decision_text,
     duration_text,
+    pluralize,
     state_text,
     time_text,
     tool_name,
@@ -115,6 +115,6 @@ _REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
     states = Counter(call.state for call in calls)
     refused = sum(1 for call in calls if call.state in _REFUSED)
-    told = [counted(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
+    told = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
     return ", ".join(told) + more

@@ -34,7 +34,7 @@ from traced_tools.audit.verifying.verified import UnverifiedError, read_verified
 from traced_tools.audit.writing.checkpoints import checkpoints_beside
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.call_table import print_calls
-from traced_tools.cli.audit.formatting import call_json, console, counted, escaped, json_text
+from traced_tools.cli.audit.formatting import call_json, escape, json_text, make_console, pluralize
 from traced_tools.cli.audit.run_tree import print_run
 from traced_tools.cli.audit.verification_report import print_verification
 from traced_tools.cli.output import drop_output
@@ -76,7 +76,7 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with _statuses():
-        first, last = options.times_of(since, until)
+        first, last = options.parse_period(since, until)
         with proof.reader(store) as reader:
             calls = reader.calls(
                 tool=tool,
@@ -84,7 +84,7 @@ def list_calls(
                 decision=decision,
                 agent=agent,
                 conversation=conversation,
-                attributes=options.attributes_of(attribute),
+                attributes=options.parse_attributes(attribute),
                 since=first,
                 until=last,
                 limit=limit,
@@ -92,7 +92,7 @@ def list_calls(
             if json:
                 print(json_text([call_json(call) for call in calls]))
             else:
-                print_calls(console(sys.stdout), calls, limit)
+                print_calls(make_console(sys.stdout), calls, limit)
 
 
 @app.command()
@@ -119,7 +119,7 @@ def show(
             if json:
                 print(json_text(_run_json(found, link)))
             else:
-                print_run(console(sys.stdout), found, link)
+                print_run(make_console(sys.stdout), found, link)
 
 
 @app.command()
@@ -133,13 +133,13 @@ def verify(
     """Look at every record; status 1 and the first bad one when the trail is not what was written."""
     with _statuses() as ending:
         key = None if public_key is None else _read(public_key, "public")
-        archived = options.time_of(archived_before, "--archived-before")
+        archived = options.parse_time(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
         ending.status = 0 if found.ok else FOUND
         if json:
             print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
         else:
-            print_verification(console(sys.stdout), found)
+            print_verification(make_console(sys.stdout), found)
 
 
 @app.command()
@@ -158,14 +158,14 @@ def export(
 ) -> None:
     """Write records, chain by chain: all, or those of the calls that the options tell."""
     with _statuses(printing=output is None):
-        first, last = options.times_of(since, until)
+        first, last = options.parse_period(since, until)
         records = AuditReader(store).records(
             tool=tool,
             outcome=outcome,
             decision=decision,
             agent=agent,
             conversation=conversation,
-            attributes=options.attributes_of(attribute),
+            attributes=options.parse_attributes(attribute),
             since=first,
             until=last,
         )
@@ -177,7 +177,7 @@ def export(
         with _output(output) as file:
             written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # it looks itself
         if output is not None:
-            typer.echo(f"{written:,} records written to {escaped(str(output))}", err=True)
+            typer.echo(f"{written:,} records written to {escape(str(output))}", err=True)
 
 
 @app.command()
@@ -227,7 +227,7 @@ def match(
         if json:
             print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
-            print(f"{escaped(call)}: {_THESE[content]} {_VERDICTS[matches]}")
+            print(f"{escape(call)}: {_THESE[content]} {_VERDICTS[matches]}")
 
 
 @app.command()
@@ -281,9 +281,11 @@ def erase(
         if json:
             print(json_text(dataclasses.asdict(done)))
         elif done.texts:
-            print(f"erased {counted(done.texts, 'text')} of {counted(done.records, 'record')} of run {escaped(run_id)}")
+            print(
+                f"erased {pluralize(done.texts, 'text')} of {pluralize(done.records, 'record')} of run {escape(run_id)}"
+            )
         else:
-            print(f"no stored text of run {escaped(run_id)} is left to erase")
+            print(f"no stored text of run {escape(run_id)} is left to erase")
 
 
 def _seals(store: str) -> tuple[bool, bool]:
@@ -355,7 +357,7 @@ class _Proof:
             yield AuditReader(store)
             return
         key = None if self.public_key is None else _read(self.public_key, "public")
-        archived = options.time_of(self.archived_before, "--archived-before")
+        archived = options.parse_time(self.archived_before, "--archived-before")
         try:
             with read_verified(
                 store, run=run, checkpoints=self.checkpoints, public_key=key, archived_before=archived
@@ -366,7 +368,7 @@ class _Proof:
             verification = error.verification
         if sys.stderr is not None:
             with suppress(OSError):
-                print_verification(console(sys.stderr), verification)
+                print_verification(make_console(sys.stderr), verification)
         if not verification.ok:
             raise typer.Exit(FOUND)
 
@@ -377,9 +379,9 @@ def _full_id(reader: AuditReader, beginning: str, missing: int = FOUND) -> str:
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]
     if not found:
-        _end(missing, f"no run begins with {escaped(beginning)}")
-    listed = "".join(f"\n  {escaped(each)}" for each in found[:_MOST_RUNS])
-    _end(UNREADABLE, f"several runs begin with {escaped(beginning)}:{listed}{_more(len(found))}")
+        _end(missing, f"no run begins with {escape(beginning)}")
+    listed = "".join(f"\n  {escape(each)}" for each in found[:_MOST_RUNS])
+    _end(UNREADABLE, f"several runs begin with {escape(beginning)}:{listed}{_more(len(found))}")
 
 
 def _more(found: int) -> str:
@@ -416,7 +418,7 @@ def _read(path: Path, key: KeyKind | None = None) -> bytes:
             return file.read()
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escaped(str(path))} cannot be read: {problem}")
+    _end(UNREADABLE, f"{escape(str(path))} cannot be read: {problem}")
 
 
 def _begun(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
@@ -454,7 +456,7 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
             return
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escaped(str(path))} cannot be written: {problem}")
+    _end(UNREADABLE, f"{escape(str(path))} cannot be written: {problem}")
 
 
 @dataclass
@@ -480,7 +482,7 @@ def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
     except (typer.Exit, typer.BadParameter):
         raise
     except TracedToolsError as error:
-        _end(UNREADABLE, escaped(str(error), most=2000))
+        _end(UNREADABLE, escape(str(error), most=2000))
     except BrokenPipeError:
         drop_output()
     except OSError as error:

@@ -13,14 +13,14 @@ from rich.text import Text
 from traced_tools.audit.reading.queries import UNFINISHED
 from traced_tools.audit.reading.reader import DAMAGED, AuditedCall
 from traced_tools.audit.records import RAN, AuditRecord
-from traced_tools.observe.span_tree import seconds_text
+from traced_tools.observe.span_tree import format_seconds
 
 _MOST: Final = 200
 _WIDE: Final = 100_000
 _STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bold red", UNFINISHED: "bold yellow"}
 
 
-def escaped(value: object, most: int = _MOST) -> str:
+def escape(value: object, most: int = _MOST) -> str:
     r"""Return a text on one line, with what cannot be seen written as `\x1b` or `\u202e`, and a backslash as two.
 
     Args:
@@ -30,7 +30,7 @@ def escaped(value: object, most: int = _MOST) -> str:
     return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
 
 
-def escaped_json(text: str, most: int) -> str:
+def escape_json(text: str, most: int) -> str:
     r"""Return JSON text on one line, with what cannot be seen as JSON writes it (`\u001b`): it says the same.
 
     Args:
@@ -59,7 +59,7 @@ def _visible_in_json(character: str) -> str:
 
 def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
     """Return a value as text that means nothing to rich but itself; None is blank."""
-    return Text("" if value is None else escaped(value, most), style)
+    return Text("" if value is None else escape(value, most), style)
 
 
 def time_text(record: AuditRecord, digits: str = "") -> str:
@@ -72,7 +72,7 @@ def state_text(call: AuditedCall) -> Text:
     state = call.state
     if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
         return _marked(call, Text("-", "dim"))
-    return _marked(call, Text(escaped(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
+    return _marked(call, Text(escape(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
 
 
 def _marked(call: AuditedCall, text: Text) -> Text:
@@ -84,7 +84,7 @@ def decision_text(call: AuditedCall) -> Text:
     """Return what was decided, and the reason code."""
     fields = call.fields("decision")
     decision, why = fields.get("decision"), reason_text(fields)
-    text = "-" if decision is None else escaped(decision) + (f" ({why})" if why else "")
+    text = "-" if decision is None else escape(decision) + (f" ({why})" if why else "")
     return Text(text, "" if decision in RAN else "yellow")
 
 
@@ -100,25 +100,25 @@ def verdict_text(call: AuditedCall) -> Text:
     decision = told.get("decision", "undecided")
     if not by and decision in ("allowed", call.state):
         return text
-    return text.append(f" ({escaped(decision)}{by}{f': {why}' if why else ''})", "not bold default")
+    return text.append(f" ({escape(decision)}{by}{f': {why}' if why else ''})", "not bold default")
 
 
 def decider_text(decision: Mapping[str, Any]) -> str:
     """Return the person and the advisor that decided, as the record of the decision names them; may be blank."""
-    named = [escaped(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
+    named = [escape(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
     return " via ".join(named)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
     """Return the codes that say why it was decided so, as the record of the decision has them; may be blank."""
     codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
-    return ", ".join(escaped(code) for code in codes if code not in (None, decision.get("decision")))
+    return ", ".join(escape(code) for code in codes if code not in (None, decision.get("decision")))
 
 
 def duration_text(outcome: Mapping[str, Any]) -> str:
     """Return how long the tool took, as the record of its outcome says."""
     duration = outcome.get("duration")
-    return seconds_text(duration) if isinstance(duration, int | float) else ""
+    return format_seconds(duration) if isinstance(duration, int | float) else ""
 
 
 def tool_name(call: AuditedCall) -> object:
@@ -128,7 +128,7 @@ def tool_name(call: AuditedCall) -> object:
     return f'{call.told("tool")} "{stored}"' if stored is not None else call.told("tool")
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return how many there are of something."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
@@ -161,7 +161,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
     }
 
 
-def console(file: TextIO) -> Console:
+def make_console(file: TextIO) -> Console:
     """Return where to print: as wide as the terminal; into a file or a pipe, lines are as long as they need to be."""
     reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:

@@ -15,7 +15,7 @@ _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _named(store: str) -> str:
+def _check_store(store: str) -> str:
     if not store:
         raise typer.BadParameter("name a file, or a server's URL")
     return store
@@ -27,7 +27,7 @@ Store = Annotated[
         metavar="PATH_OR_URL",
         envvar="TRACED_TOOLS_AUDIT_STORE",
         help="The trail: a file, or a server's URL.",
-        callback=_named,
+        callback=_check_store,
     ),
 ]
 Tool = Annotated[str | None, typer.Option(help="Calls of this tool.")]
@@ -60,7 +60,7 @@ Verified = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def attributes_of(given: list[str] | None) -> dict[str, str]:
+def parse_attributes(given: list[str] | None) -> dict[str, str]:
     """Return the attributes that `--attribute` asks for; raises `typer.BadParameter` for one that is none."""
     found: dict[str, str] = {}
     for each in given or ():
@@ -71,19 +71,19 @@ def attributes_of(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def times_of(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+def parse_period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
     """Return the times that `--since` and `--until` stand for.
 
     Raises:
         typer.BadParameter: when one is none, or nothing can be between them.
     """
-    first, last = time_of(since, "--since"), time_of(until, "--until")
+    first, last = parse_time(since, "--since"), parse_time(until, "--until")
     if first is not None and last is not None and first > last:
         raise typer.BadParameter("it is after --until", param_hint="--since")
     return first, last
 
 
-def time_of(text: str | None, option: str) -> datetime | None:
+def parse_time(text: str | None, option: str) -> datetime | None:
     """Return the time that a text stands for: ISO 8601, in UTC unless it says otherwise, or a span back from now.
 
     Raises:

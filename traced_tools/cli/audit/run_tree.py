@@ -18,8 +18,8 @@ from traced_tools.cli.audit.formatting import (
     as_text,
     decider_text,
     duration_text,
-    escaped,
-    escaped_json,
+    escape,
+    escape_json,
     reason_text,
     state_text,
     time_text,
@@ -40,11 +40,11 @@ _ABOUT: Final = (
 
 def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
     """Print a run; `trace_url` is where its trace is, when that is known."""
-    tree = Tree(Text(f"run {escaped(run.run_id)}", "bold"), guide_style="dim")
+    tree = Tree(Text(f"run {escape(run.run_id)}", "bold"), guide_style="dim")
     for line in _about(run, trace_url):
         tree.add(line)
     for iteration, calls in groupby(run.calls, key=lambda call: call.iteration):
-        branch = tree.add(Text(f"iteration {escaped(iteration)}", "bold blue"))
+        branch = tree.add(Text(f"iteration {escape(iteration)}", "bold blue"))
         for call in calls:
             _add_call(branch, call)
     console.print(tree)
@@ -79,7 +79,7 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
         return
     told = call.fields("intent")
     asked = [told.get("model"), told.get("provider")]
-    by = " of ".join(escaped(each) for each in asked if each is not None)
+    by = " of ".join(escape(each) for each in asked if each is not None)
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
     if "requested_name" in told:
         yield _labelled("asked for", _content(told["requested_name"]))
@@ -94,7 +94,7 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
 def _argument_names(told: dict[str, Any]) -> str:
     """Return the names of the arguments that the tool knows, and how many it does not."""
     names, unknown = told.get("argument_names"), told.get("unknown_arguments")
-    listed = ", ".join(escaped(name) for name in names) if isinstance(names, list) else ""
+    listed = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
     more = f"{unknown} unknown" if isinstance(unknown, int) else ""
     return " and ".join(each for each in (listed, more) if each)
 
@@ -133,7 +133,7 @@ def _outcome(call: AuditedCall) -> Iterator[Text]:
 
 
 def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
-    facts = [escaped(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
+    facts = [escape(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
     if duration := duration_text(told):
         facts.append(f"after {duration}")
     if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
@@ -146,8 +146,8 @@ def _conflicting(call: AuditedCall) -> Iterator[Text]:
     for record in call.conflicting:
         told = parsed(record.body) or {}
         said = told.get(record.kind)
-        what = f"  {record.kind}" + (f" {escaped(said)}" if said is not None else "")
-        where = f": record {record.sequence} of chain {escaped(record.chain_id)}"
+        what = f"  {record.kind}" + (f" {escape(said)}" if said is not None else "")
+        where = f": record {record.sequence} of chain {escape(record.chain_id)}"
         yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
 
 
@@ -165,11 +165,11 @@ def _content(content: object) -> Text:
         return Text("none was given", "dim")
     if _is_stored(content):
         cut = " (cut when it was stored)" if content.get("cut") else ""
-        shown = escaped_json if content.get("form") == "json" else escaped
+        shown = escape_json if content.get("form") == "json" else escape
         return Text(shown(content["text"], _LONG)).append(cut, "dim")
-    digest = escaped(str(content.get("digest"))[:_DIGEST])
+    digest = escape(str(content.get("digest"))[:_DIGEST])
     state = "erased" if commits(content) else "not stored"
-    return Text(f"{state} (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")
+    return Text(f"{state} (digest {digest}, {escape(content.get('size'))} bytes)", "dim")
 
 
 def _is_stored(content: object) -> bool:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
-from traced_tools.observe.span_tree import SpanNode, rows_of, seconds_text, summary
+from traced_tools.observe.span_tree import SpanNode, format_seconds, summarize, tree_rows
 from traced_tools.testing import CapturedTelemetry
 
 _STYLES = {
@@ -44,13 +44,13 @@ def print_report(console: Console, telemetry: CapturedTelemetry) -> None:
 
 def _tree(root: SpanNode) -> Iterator[Text]:
     """Give the lines of a tree: name, duration in a column of its own, facts."""
-    rows = list(rows_of(root))
+    rows = list(tree_rows(root))
     width = max(len(name) for name, _ in rows)
     for name, node in rows:
         branch = len(name) - len(node.name)
         line = Text.assemble((name[:branch], "dim"), (name[branch:], _style(node)))
-        line.append(f"{seconds_text(node.duration):>{width - len(name) + 10}}", style="dim")
-        line.append(f"  {summary(node)}").append(f"  {node.error_type or ''}", style="red")
+        line.append(f"{format_seconds(node.duration):>{width - len(name) + 10}}", style="dim")
+        line.append(f"  {summarize(node)}").append(f"  {node.error_type or ''}", style="red")
         line.rstrip()
         yield line
 
@@ -76,7 +76,7 @@ def _row(point: MetricPoint) -> tuple[str, str]:
 def _numbers(points: list[MetricPoint]) -> tuple[str, str]:
     count = sum(point.count or 0 for point in points)
     total = sum((point.value or 0) if point.sum is None else point.sum for point in points)
-    text = seconds_text(total) if points[0].unit == "s" else f"{total:,.0f}"
+    text = format_seconds(total) if points[0].unit == "s" else f"{total:,.0f}"
     return (f"{count}" if points[0].count is not None else "", text)
 
 

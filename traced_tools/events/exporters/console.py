@@ -11,7 +11,7 @@ from traced_tools.core.messages import Usage
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.observe.event_types import Event, ToolEvent
-from traced_tools.observe.span_tree import seconds_text
+from traced_tools.observe.span_tree import format_seconds
 
 _WIDEST: Final = 160
 _LONGEST: Final = 60
@@ -46,7 +46,7 @@ class ConsoleEventExporter(EventExporter):
         """Print events; raises `ExportFailed`, which is not worth another attempt: a part may be printed already."""
         problem = None
         try:
-            self._print("".join(f"{line_of(event)}\n" for event in events))
+            self._print("".join(f"{format_event(event)}\n" for event in events))
         except (OSError, ValueError, AttributeError) as error:  # full or gone, closed, or None
             problem = f"the console takes nothing ({type(error).__name__})"
         if problem is not None:
@@ -59,7 +59,7 @@ class ConsoleEventExporter(EventExporter):
         stream.flush()
 
 
-def line_of(event: Event) -> str:
+def format_event(event: Event) -> str:
     """Return the line that tells of an event."""
     when = event.time.astimezone(UTC)
     indent = "  " * _INDENTED.get(event.type, 3 if isinstance(event, ToolEvent) else 2)
@@ -123,7 +123,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "tool_calls": _counted("tool call"),
     "usage": _tokens,
     "attempts": _counted("attempt"),
-    "duration": seconds_text,
+    "duration": format_seconds,
     "arguments_size": _counted("byte"),
     "result_size": _counted("byte"),
     "size": _counted("byte"),

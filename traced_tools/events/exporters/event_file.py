@@ -49,7 +49,7 @@ class Rotation(NamedTuple):
     keep: int | None = None
 
 
-NEVER = Rotation()
+NO_ROTATION = Rotation()
 
 
 class EventFile:
@@ -68,7 +68,7 @@ class EventFile:
         OSError: when there can be no such file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], rotation: Rotation = NEVER, *, fsync: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], rotation: Rotation = NO_ROTATION, *, fsync: bool = True) -> None:
         self.path = Path(os.path.realpath(path))
         self.torn = 0
         self._rotation = rotation
@@ -80,7 +80,7 @@ class EventFile:
 
     def append(self, events: Sequence[Event]) -> None:
         """Append events, all of them or none; raises `OSError`."""
-        lines = "".join(f"{json_of(event)}\n" for event in events).encode()
+        lines = "".join(f"{event_json(event)}\n" for event in events).encode()
         with self._locked() as file:
             if not self._is_full(file, len(lines)):
                 return self._write(file, lines)
@@ -187,7 +187,7 @@ class EventFile:
         return sorted(each for each in self.path.parent.iterdir() if name.fullmatch(each.name))
 
 
-def json_of(event: Event) -> str:
+def event_json(event: Event) -> str:
     """Return an event as JSON in ASCII, which is one line by any reader's idea of where lines end."""
     return event.model_dump_json(exclude_none=True, ensure_ascii=True)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from traced_tools.core.checks import expect_positive, expect_whole
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.events.exporters.event_file import NEVER, EventFile, Rotation
+from traced_tools.events.exporters.event_file import NO_ROTATION, EventFile, Rotation
 from traced_tools.observe.event_types import Event
 
 
@@ -53,7 +53,7 @@ class JsonLinesExporter(EventExporter):
         if fsync not in ("batch", "never"):
             raise ConfigurationError("fsync must be 'batch' or 'never'")
         rotation = _rotation(max_bytes, max_age, keep)
-        self._file = opened("path", path, rotation, fsync=fsync == "batch")
+        self._file = open_event_file("path", path, rotation, fsync=fsync == "batch")
 
     @property
     def torn(self) -> int:
@@ -66,7 +66,7 @@ class JsonLinesExporter(EventExporter):
         try:
             self._file.append(events)
         except OSError as error:
-            problem = f"events could not be written to {self._file.path} ({system_name(error)})"
+            problem = f"events could not be written to {self._file.path} ({errno_name(error)})"
         if problem is not None:
             raise ExportFailed(problem)
 
@@ -75,16 +75,18 @@ class JsonLinesExporter(EventExporter):
         self._file.close()
 
 
-def opened(argument: str, path: str | os.PathLike[str], rotation: Rotation = NEVER, *, fsync: bool = True) -> EventFile:
+def open_event_file(
+    argument: str, path: str | os.PathLike[str], rotation: Rotation = NO_ROTATION, *, fsync: bool = True
+) -> EventFile:
     """Return a file of events; raises `ConfigurationError` that names the argument when there can be none."""
     try:
         return EventFile(path, rotation, fsync=fsync)
     except OSError as error:
-        problem = f"{argument} must be a file that can be written; {os.fspath(path)} is none ({system_name(error)})"
+        problem = f"{argument} must be a file that can be written; {os.fspath(path)} is none ({errno_name(error)})"
     raise ConfigurationError(problem)
 
 
-def system_name(error: OSError) -> str:
+def errno_name(error: OSError) -> str:
     """Return what the system calls an error, such as `ENOSPC`."""
     return errno.errorcode.get(error.errno or 0, type(error).__name__)
 

@@ -14,7 +14,7 @@ from traced_tools._version import __version__
 from traced_tools.core.checks import expect
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.observe import names
-from traced_tools.observe.sanitize import identifier
+from traced_tools.observe.sanitize import safe_identifier
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -92,7 +92,7 @@ def _attributes(fields: dict[str, Any]) -> dict[str, Any]:
     if fields["iteration"] > 0:
         attributes[names.ITERATION_INDEX] = fields["iteration"]
     if "call_id" in fields:
-        attributes[names.TOOL_CALL_ID] = identifier(fields["call_id"])
+        attributes[names.TOOL_CALL_ID] = safe_identifier(fields["call_id"])
     return attributes
 
 

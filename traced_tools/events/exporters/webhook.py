@@ -29,8 +29,8 @@ from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.events.exporters.event_file import json_of
-from traced_tools.events.exporters.jsonl import opened, system_name
+from traced_tools.events.exporters.event_file import event_json
+from traced_tools.events.exporters.jsonl import errno_name, open_event_file
 from traced_tools.observe.event_types import Event
 
 _LOG = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class WebhookExporter(EventExporter):
         self._own_client = client
         self._client: httpx.Client | None = None
         self._inherited: list[object] = []
-        self._dead_letter = None if dead_letter is None else opened("dead_letter", dead_letter)
+        self._dead_letter = None if dead_letter is None else open_event_file("dead_letter", dead_letter)
         on_fork(self._leave_connections)
 
     def export(self, events: Sequence[Event]) -> None:
@@ -107,14 +107,14 @@ class WebhookExporter(EventExporter):
         if not response.is_success:
             raise self._refusal(response)
 
-    def give_up(self, events: Sequence[Event]) -> None:
+    def on_undeliverable(self, events: Sequence[Event]) -> None:
         """Write events to the dead-letter file, if there is one."""
         if self._dead_letter is None:
             return
         try:
             self._dead_letter.append(events)
         except OSError as error:
-            problem = system_name(error)
+            problem = errno_name(error)
             _LOG.error("%d events for %s and its dead-letter file are lost (%s)", len(events), self._origin, problem)
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class WebhookExporter(EventExporter):
     def _post(self, events: Sequence[Event]) -> httpx.Response:
         """Return the answer, read as far as anybody wants and closed."""
         client = self._own_client or self._connected()
-        body = f"[{','.join(map(cloud_event, events))}]".encode()
+        body = f"[{','.join(map(to_cloud_event, events))}]".encode()
         headers = httpx.Headers(self._headers)
         headers.update(_signed(_batch_id(events), body, self._key))
         request = client.build_request("POST", self._url, content=body, headers=headers, timeout=self._timeout)
@@ -170,7 +170,7 @@ class _Address(httpx.URL):
         return f"<{self}>"
 
 
-def cloud_event(event: Event) -> str:
+def to_cloud_event(event: Event) -> str:
     """Return an event as a CloudEvent in JSON."""
     attributes = {
         "specversion": "1.0",
@@ -181,7 +181,7 @@ def cloud_event(event: Event) -> str:
         "time": event.time.astimezone(UTC).isoformat(),
         "datacontenttype": "application/json",
     }
-    return f'{json.dumps(attributes)[:-1]}, "data": {json_of(event)}}}'
+    return f'{json.dumps(attributes)[:-1]}, "data": {event_json(event)}}}'
 
 
 def _batch_id(events: Sequence[Event]) -> str:

@@ -26,8 +26,8 @@ UNKNOWN_TOOL: Final = "_unknown"
 OTHER: Final = "_OTHER"
 CANCELLED: Final = "cancelled"
 TIMEOUT: Final = "timeout"
-MOST_WORDS_OF_A_LABEL: Final = 32
-MOST_AGENTS: Final = 128
+MAX_LABEL_VALUES: Final = 32
+MAX_AGENTS: Final = 128
 
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 
