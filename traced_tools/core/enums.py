@@ -1,18 +1,18 @@
-"""The closed lists of words that telemetry tells: values of attributes, and types for the code that chooses them."""
+"""Closed lists of values that telemetry uses, each as a type and as a tuple."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
 Conventions = Literal["stable", "latest"]
-"""Which names the metrics of model calls have: those of the conventions so far, or those of their head."""
+"""The GenAI conventions that name the metrics of model calls: `stable`, or `latest` (the head of the conventions)."""
 
 CaptureMode = Literal["NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"]
 CAPTURE_MODES: Final[tuple[CaptureMode, ...]] = get_args(CaptureMode)
 
 Detail = Literal["run", "steps", "hooks"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
-"""Which spans a run has, from the fewest to all."""
+"""The amount of spans of a run, from fewest to most."""
 
 Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
 HOOKS: Final = get_args(Hook)
@@ -61,7 +61,7 @@ REASON_CODES: Final = (
     "approval_required",
     "audit_unavailable",
 )
-"""The reason codes that this package sets; advisors and drivers set others."""
+"""The reason codes that this package sets. Advisors and drivers may set others."""
 
 Repair = Literal[
     "blank", "null", "string", "code_fence", "null_fields", "number_as_string", "json_string", "dummy_argument"

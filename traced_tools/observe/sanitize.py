@@ -1,4 +1,4 @@
-"""Bounds for what comes from outside: words of labels, the length of identifiers, and numbers that can be carried."""
+"""Sanitizing of external values: the cardinality of labels, the length of ids, and the range of numbers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _SEEN: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
 
 def limit_cardinality(label: str, owner: str, word: str, most: int = names.MAX_LABEL_VALUES) -> str:
-    """Return `word`, or `_OTHER` once its owner has shown too many: a label must stay bounded.
+    """Return `word`, or `_OTHER` once `owner` has used `most` distinct values for `label`.
+
+    This limits the number of metric series in a process.
 
     Args:
-        label: the attribute it is for.
-        owner: what shows it, such as the tool that failed.
-        word: the class of an error, or a name that a server answered with.
-        most: how many words the owner may show.
+        label: the attribute that gets the value.
+        owner: the source of the value, such as the tool that failed.
+        word: the value, such as the class of an error or a name in a server's response.
+        most: the maximum number of distinct values for each label and owner.
     """
     seen = _SEEN[label, owner]
     if word in seen or word in _OF_OURS:
@@ -39,29 +41,32 @@ def limit_cardinality(label: str, owner: str, word: str, most: int = names.MAX_L
 
 
 def safe_identifier(text: str) -> str:
-    """Return an id or a name that somebody else chose, or `_OTHER` for what can be none: a long or spaced-out text."""
-    is_one = len(text) <= _MAX_ID_LENGTH and text.isprintable() and " " not in text
-    return text if is_one else names.OTHER
+    """Return an id or name from outside, or `_OTHER` if it is long, unprintable or contains spaces."""
+    is_identifier = len(text) <= _MAX_ID_LENGTH and text.isprintable() and " " not in text
+    return text if is_identifier else names.OTHER
 
 
 def safe_person_name(name: str) -> str:
-    """Return the name of a person or service as the application gave it, or `_OTHER` if it is not one line of text."""
+    """Return the name of a person, service or agent, or `_OTHER` if it is long or unprintable; spaces are allowed."""
     return name if len(name) <= _MAX_ID_LENGTH and name.isprintable() else names.OTHER
 
 
 def reason_code_label(code: str, tool: str) -> str:
-    """Return a reason code as a metric label. Codes of this package are always kept; others are limited per tool."""
+    """Return a reason code as a metric label. The package's own codes are unlimited; others are limited per tool."""
     code = safe_identifier(code)
     return code if code in REASON_CODES else limit_cardinality(names.REASON_CODE, tool, code)
 
 
 def known_finish_reason(word: str) -> str:
-    """Return why a model stopped, or `_OTHER` for a word that is not in the conventions' list."""
+    """Return a finish reason, or `_OTHER` if the GenAI conventions don't list it."""
     return word if word in FINISH_REASONS else names.OTHER
 
 
 def drop_invalid_counts(usage: Usage | None) -> Usage | None:
-    """Return a usage without the counts that nobody can have counted: one spoils all that is sent with it."""
+    """Return `usage` without invalid counts: negative, or 2**53 and above.
+
+    A count beyond 64 bits would make the export of its whole batch fail.
+    """
     if usage is None or not has_invalid_counts(usage):
         return usage
     fields = [(field, getattr(usage, field)) for field in _COUNTS]
@@ -69,7 +74,7 @@ def drop_invalid_counts(usage: Usage | None) -> Usage | None:
 
 
 def has_invalid_counts(usage: Usage) -> bool:
-    """Whether a usage has a count that cannot be."""
+    """Whether a usage has a count that is negative, or 2**53 or above."""
     for field in _COUNTS:
         count = getattr(usage, field)
         if count is not None and not 0 <= count < _MOST_TOKENS:
@@ -78,5 +83,5 @@ def has_invalid_counts(usage: Usage) -> bool:
 
 
 def drop_oversized_ints(attributes: Attributes) -> Attributes:
-    """Return the attributes without numbers of more than 64 bits, which OTLP does not have."""
+    """Return the attributes without integers beyond 64 bits, which OTLP cannot encode."""
     return {name: value for name, value in attributes.items() if not isinstance(value, int) or value in _INT64}

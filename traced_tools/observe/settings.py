@@ -1,4 +1,4 @@
-"""What the environment says about telemetry that the OpenTelemetry SDK does not read itself."""
+"""The environment variables of telemetry that the OpenTelemetry SDK does not read itself."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
 def read_conventions() -> Conventions:
-    """Return which names model calls are told by: `latest` if the environment opts in.
+    """Return the conventions that name the metrics of model calls: `latest` if the environment opts in.
 
-    The variable holds words for many conventions, separated by commas; see
+    `OTEL_SEMCONV_STABILITY_OPT_IN` is a comma-separated list of opt-ins for several conventions; see
     https://opentelemetry.io/docs/specs/semconv/gen-ai/
     """
     words = {word.strip() for word in environ.get(STABILITY_OPT_IN, "").split(",")}
@@ -31,10 +31,10 @@ def read_conventions() -> Conventions:
 
 
 def read_capture_mode() -> CaptureMode | None:
-    """Return what the environment wants to be captured of contents; None when it says nothing.
+    """Return the content capture mode that the environment sets, or None.
 
     Raises:
-        ConfigurationError: for another word than those of `CaptureMode`.
+        ConfigurationError: the variable has a value that is not a `CaptureMode`.
     """
     word = environ.get(CAPTURE_CONTENT, "").strip().upper()
     for mode in CAPTURE_MODES:
@@ -46,10 +46,10 @@ def read_capture_mode() -> CaptureMode | None:
 
 
 def read_detail() -> Detail | None:
-    """Return which spans the environment wants; None when it says nothing.
+    """Return the amount of spans that the environment sets, or None.
 
     Raises:
-        ConfigurationError: for another word than those of `Detail`.
+        ConfigurationError: the variable has a value that is not a `Detail`.
     """
     word = environ.get(DETAIL, "").strip().lower()
     for detail in DETAILS:
@@ -61,10 +61,10 @@ def read_detail() -> Detail | None:
 
 
 def read_openinference() -> bool | None:
-    """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
+    """Return whether the environment enables OpenInference span kinds, or None if it doesn't say.
 
     Raises:
-        ConfigurationError: for another word than `true` or `1`, `false` or `0`.
+        ConfigurationError: the variable is not `true`, `1`, `false` or `0`.
     """
     word = environ.get(OPENINFERENCE, "").strip().lower()
     if word not in ("", *ON, "false", "0"):
@@ -73,11 +73,11 @@ def read_openinference() -> bool | None:
 
 
 def read_or_warn(read: Callable[[], T | None], otherwise: str) -> T | None:
-    """Return the value of an environment variable; if it is invalid, log that once and return None.
+    """Return the value of an environment variable; if it is invalid, log a warning once and return None.
 
     Args:
-        read: reads the variable.
-        otherwise: what happens without the variable, for the log.
+        read: reads the variable; raises `ConfigurationError` if it is invalid.
+        otherwise: the consequence of ignoring the variable, for the log.
     """
     try:
         return read()
