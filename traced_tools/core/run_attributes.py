@@ -1,4 +1,4 @@
-"""The attributes that an application puts on a run, such as its user and tenant."""
+"""The attributes that an application sets on a run, such as its user and tenant."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 MAX_ATTRIBUTES: Final = 32
 MAX_TEXT_LENGTH: Final = 256
-"""Characters of a text, alone or in a sequence."""
+"""Characters of a str value or of a str in a sequence."""
 MAX_ITEMS: Final = 32
 
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _OURS: Final = ("gen_ai.", f"{names.SCOPE}.")
 _OF_CONTENTS: Final = ("digest", "text_hash")
-"""The keys by which the audit trail knows a content, whose text its hashes leave out."""
+"""Keys that mark a content in an audit record. The record's hash does not cover the text of a content."""
 _INT64: Final = range(-(2**63), 2**63)
 _ACCEPTED: Final = "a str, bool, int or float, or a list or tuple of one of these types"
 
 
 class RunAttributes(Mapping[str, Any]):
-    """Attributes of a run, read-only."""
+    """The attributes of a run, as a read-only mapping."""
 
     __slots__ = ("_values",)
 
@@ -52,10 +52,10 @@ NO_ATTRIBUTES: Final = RunAttributes({})
 
 
 def check_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
-    """Return the attributes an application gave.
+    """Return an application's attributes as plain values, after checking them.
 
     Raises:
-        TypeError, ValueError: for a key or a value that cannot be used; the text names the key and what is accepted.
+        TypeError, ValueError: a key or value is invalid. The message has the key and what is accepted.
     """
     if given is None:
         return NO_ATTRIBUTES
@@ -66,12 +66,16 @@ def check_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttribute
 
 
 def merge_attributes(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
-    """Return both; `own` win. Raises `ValueError` if they are too many."""
+    """Return the attributes of an outer run or client together with `own` ones, which win.
+
+    Raises:
+        ValueError: there are too many attributes.
+    """
     together = RunAttributes({**outer, **own}) if outer else own
     if len(together) > MAX_ATTRIBUTES:
         raise ValueError(
-            f"a run has at most {MAX_ATTRIBUTES} attributes, those of its client and of the run it is nested in "
-            f"included; these are {len(together)}"
+            f"a run has at most {MAX_ATTRIBUTES} attributes, including those of its client and of the run it is "
+            f"nested in; these are {len(together)}"
         )
     return together
 
@@ -82,8 +86,8 @@ def _key(key: object) -> str:
             "attributes must have keys of 1 to 64 ASCII letters, digits, '.', '_' and '-' that begin with a letter"
         )
     if key in names.ATTRIBUTES or key.startswith(_OURS) or key in _OF_CONTENTS:
-        raise ValueError(f"attributes[{key!r}] has a key that telemetry or the audit trail uses itself; choose another")
-    return str.__str__(key)  # plain, which an enum's member is not
+        raise ValueError(f"attributes[{key!r}]: telemetry or the audit trail reserves this key; choose another")
+    return str.__str__(key)  # a plain str, in case it is an enum member
 
 
 def _value(key: str, value: object) -> Any:
@@ -98,7 +102,7 @@ def _value(key: str, value: object) -> Any:
 
 
 def _scalar(key: str, value: object) -> str | bool | int | float:
-    """Return a value as a plain one, which an enum's member is not."""
+    """Return a plain value, in case it is an enum member."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
