@@ -160,9 +160,9 @@ def test_whatever_is_reported_a_cost_is_finite_and_not_negative(named: tuple[str
 
 def test_a_table_remembers_a_bounded_number_of_models_known_or_not() -> None:
     table = GenaiPrices()
-    for number in range(prices._MOST_MODELS + 5):
+    for number in range(prices._MAX_CACHED_MODELS + 5):
         table.price("openai", f"invented-{number}", Usage(input_tokens=1))
-    assert table._find.cache_info().currsize == prices._MOST_MODELS
+    assert table._find.cache_info().currsize == prices._MAX_CACHED_MODELS
     table.price("openai", f"invented-{number}", Usage(input_tokens=1))
     assert table._find.cache_info().hits == 1
 

@@ -136,7 +136,10 @@ print([point.name for point in telemetry.metric("gen_ai.invoke_agent.duration")]
     )
     *said, events, points = done.stdout.splitlines()
     for signal in ("traces", "metrics", "logs"):
-        assert f"WARNING the application has set OpenTelemetry's provider of {signal}; it stays" in done.stdout
+        assert (
+            f"WARNING the application has set its own OpenTelemetry provider for {signal}; configure() keeps it"
+            in done.stdout
+        )
     assert len(said) == 3
     assert events == f"invoke_agent assistant {names.LOOP_STOP_EVENT.name}"
     assert points == f"['{names.INVOKE_AGENT_DURATION.name}'] False"

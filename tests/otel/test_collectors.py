@@ -223,7 +223,7 @@ def test_an_answer_to_one_batch_says_nothing_of_the_next() -> None:
             "the collector answered HTTP 500",
         )
         lost, why = otlp.send(1, lambda _: False)
-        assert (lost, why) == (1, "the collector was not reached, or did not answer (nothing was sent)")
+        assert (lost, why) == (1, "the collector was unreachable or did not answer (nothing was sent)")
         otlp.exporter.shutdown()
 
 

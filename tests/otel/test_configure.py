@@ -104,7 +104,8 @@ print(_logs.get_logger_provider() is before)
 """
     )
     assert done.stdout.splitlines() == [
-        "WARNING the application has set OpenTelemetry's provider of logs; it stays, and configure() adds nothing",
+        "WARNING the application has set its own OpenTelemetry provider for logs; configure() keeps it and adds "
+        "nothing",
         "True",
     ]
     assert set(collector.bodies) == {"/v1/traces", "/v1/metrics"}
@@ -124,7 +125,10 @@ def test_an_exporter_that_configure_does_not_know_is_named_in_the_log_and_sends_
     done = in_a_process(
         "logged(); configure(); run()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_TRACES_EXPORTER="zipkin"
     )
-    assert "WARNING OTEL_TRACES_EXPORTER names zipkin; configure() knows otlp and none\n" in done.stdout
+    assert (
+        "WARNING OTEL_TRACES_EXPORTER contains zipkin, which configure() ignores; it supports otlp and none\n"
+        in done.stdout
+    )
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
 
@@ -156,7 +160,7 @@ run()
 """
     )
     assert done.stdout.splitlines() == [
-        "WARNING configure() was called before; this call changes nothing and returns the first one's handle",
+        "WARNING configure() was called before; this call changes nothing and returns the first call's handle",
         "True True None",
     ]
     assert done.stderr.count("invoke_agent") == 1
@@ -182,7 +186,7 @@ except ConfigurationError as error:
     )
     first, second, third = done.stdout.splitlines()
     assert first.startswith("answered") and second == "not served"
-    assert third.startswith("configure() was called after shutdown(): OpenTelemetry sets its providers once")
+    assert third.startswith("configure() was called after shutdown(): OpenTelemetry accepts its providers only once")
     assert done.stderr == ""
 
 
@@ -204,8 +208,8 @@ print(before[1]._shutdown, configure() is handle)
     )
     lines = done.stdout.splitlines()
     assert [line.split(";")[0] for line in lines[:2]] == [
-        "WARNING the application has set OpenTelemetry's provider of traces",
-        "WARNING the application has set OpenTelemetry's provider of metrics",
+        "WARNING the application has set its own OpenTelemetry provider for traces",
+        "WARNING the application has set its own OpenTelemetry provider for metrics",
     ]
     assert lines[2] == "True None True"
     assert lines[-1] == "False True"
@@ -234,7 +238,7 @@ with configure(otlp={collector.url!r}, prometheus=0, console=True) as handle:
         OTEL_SDK_DISABLED=" TRUE ",
     )
     assert done.stdout.splitlines() == [
-        "INFO OTEL_SDK_DISABLED is true: configure() sets nothing up",
+        "INFO OTEL_SDK_DISABLED is true: configure() sets up nothing",
         "answered [False, False] None True",
     ]
     assert done.stderr == "" and not collector.bodies
@@ -380,7 +384,7 @@ def test_errors_in_the_arguments_leave_this_process_as_it_was() -> None:
 
 def test_nowhere_to_send_to_is_said_in_the_log() -> None:
     done = in_a_process("logged(); configure()")
-    assert done.stdout == "WARNING configure() was told of nowhere to send to: give otlp=, prometheus= or console=\n"
+    assert done.stdout == "WARNING configure() sends telemetry nowhere: pass otlp=, prometheus= or console=\n"
 
 
 def test_the_exposition_of_a_process_has_no_content_and_real_traces() -> None:

@@ -95,7 +95,8 @@ run()
         OTEL_CONFIG_FILE=file,
     )
     assert done.stdout == (
-        "WARNING the application has set OpenTelemetry's provider of tracer; it stays, and configure() adds nothing\n"
+        "WARNING the application has set its own OpenTelemetry provider for traces; configure() keeps it and adds "
+        "nothing\n"
     )
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
@@ -110,8 +111,8 @@ def test_arguments_beside_the_file_are_refused(
     with pytest.raises(ConfigurationError) as raised:
         configure(**arguments)
     assert str(raised.value) == (
-        "OTEL_CONFIG_FILE is set, and the file says all: service_name, otlp, prometheus and console cannot be given "
-        "beside it; put them into the file, or unset the variable"
+        "OTEL_CONFIG_FILE is set, so service_name, otlp, prometheus and console cannot be passed; configure them in "
+        "the file, or unset the variable"
     )
 
 
@@ -125,9 +126,7 @@ def test_a_disabled_sdk_does_not_even_read_the_file(file: str) -> None:
 def test_without_the_package_the_extra_is_named(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.configuration", None)
     monkeypatch.setenv("OTEL_CONFIG_FILE", file)
-    with pytest.raises(
-        ConfigurationError, match="OTEL_CONFIG_FILE is set, which needs the extra: pip install"
-    ) as raised:
+    with pytest.raises(ConfigurationError, match="OTEL_CONFIG_FILE needs an extra: pip install") as raised:
         configure()
     assert "traced_tools[file-configuration]" in str(raised.value)
 

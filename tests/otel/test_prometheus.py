@@ -163,7 +163,7 @@ def test_a_series_that_is_there_already_is_skipped_counted_and_logged_once(
     exposed.text()
     assert exposed.collector.skipped == {"c": 2}
     assert [record.message for record in caplog.records] == [
-        "the metric c is left out of the Prometheus exposition, or a part of it: "
+        "the metric c is not, or only partly, exposed to Prometheus: "
         "two of its series have the same labels in Prometheus"
     ]
 
@@ -227,7 +227,7 @@ def test_metrics_that_cannot_be_read_cost_the_scrape_and_nothing_else(
     monkeypatch.setattr(exposed.reader, "read", broken)
     assert exposed.text() == "# EOF\n"
     assert [record.message for record in caplog.records] == [
-        "a scrape found no metrics: reading them raised TimeoutError"
+        "a Prometheus scrape returned no metrics: reading them raised TimeoutError"
     ]
 
 

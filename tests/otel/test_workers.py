@@ -192,8 +192,8 @@ def test_a_range_in_use_asks_for_a_wider_one() -> None:
         with pytest.raises(ConfigurationError) as refused:
             PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", given[1:3])
     assert str(refused.value) == (
-        f"prometheus: cannot listen on 127.0.0.1:{given[1]}-{given[2]} (Address already in use). Other processes hold "
-        "all 2 ports: give the workers a wider range"
+        f"prometheus: cannot listen on 127.0.0.1:{given[1]}-{given[2]} (Address already in use). All 2 ports are "
+        "in use by other processes: pass a wider range"
     )
 
 
@@ -206,7 +206,7 @@ except ConfigurationError as error:
     print(error)
 """
     )
-    assert told.stdout == "prometheus_targets lists where metrics are served: give prometheus= a port as well\n"
+    assert told.stdout == "prometheus_targets needs a server: pass a port or an address as prometheus= as well\n"
 
 
 def test_an_asgi_app_serves_the_metrics_where_it_is_mounted(exposed: Exposed) -> None:
