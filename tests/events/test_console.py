@@ -144,7 +144,7 @@ def test_a_stream_that_takes_nothing_fails_without_a_word_of_the_events(stream: 
 
 def test_a_process_without_stderr_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    with pytest.raises(ExportFailed, match="the console takes nothing"):
+    with pytest.raises(ExportFailed, match="the console stream cannot be written"):
         ConsoleEventExporter().export([started()])
 
 

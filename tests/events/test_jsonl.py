@@ -183,7 +183,7 @@ def test_full_files_of_one_microsecond_have_names_of_their_own(tmp_path: Path, m
 @pytest.mark.parametrize("what", ["folder", "missing", "device"])
 def test_a_path_that_can_be_no_file_is_refused_at_once(tmp_path: Path, what: str) -> None:
     path = {"folder": tmp_path, "missing": tmp_path / "missing" / "events.jsonl", "device": Path("/dev/null")}[what]
-    with pytest.raises(ConfigurationError, match="path must be a file that can be written"):
+    with pytest.raises(ConfigurationError, match="path must be a writable file"):
         JsonLinesExporter(path)
 
 

@@ -165,7 +165,8 @@ def test_a_torn_last_line_is_set_aside_and_a_whole_one_is_ended(
     assert torn.read_text().splitlines() == [cut, "{", cut]
     assert stat.S_IMODE(torn.stat().st_mode) == 0o600
     assert (
-        caplog.messages == [f"{path} ended with a torn line, as when a process is killed; it is in {torn.name} now"] * 3
+        caplog.messages
+        == [f"{path} ended with an incomplete line, as after a killed process; the line was moved to {torn.name}"] * 3
     )
 
 

@@ -147,7 +147,7 @@ def test_a_provider_that_cannot_send_all_says_so_when_it_is_flushed() -> None:
         def force_flush(self, timeout_millis: int = 30_000) -> bool:
             return False
 
-    with pytest.raises(ExportFailed, match="the logger provider could not send all that it has"):
+    with pytest.raises(ExportFailed, match="the logger provider could not flush all its records"):
         OtlpEventExporter(Stuck(shutdown_on_exit=False)).flush()
 
 

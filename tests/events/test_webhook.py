@@ -206,7 +206,7 @@ def test_a_secret_that_is_none_is_refused_and_not_quoted(secret: str | bytes) ->
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1", "ftp://h/", "http://", f"http://h:{MARKER}/", f"http://a..{MARKER}/"])
 def test_an_address_that_is_none_is_refused_and_not_quoted(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="url must be an http:// or https:// address") as raised:
+    with pytest.raises(ConfigurationError, match="url must be an http:// or https:// URL") as raised:
         WebhookExporter(url)
     assert MARKER not in told(raised.value)
 
@@ -215,7 +215,7 @@ def test_an_address_that_is_none_is_refused_and_not_quoted(url: str) -> None:
     "headers", [{"X-Key": f"{MARKER}\n"}, {"X-Key": f"{MARKER}ü"}, {"": MARKER}, {"X Key": MARKER}]
 )
 def test_a_header_that_cannot_be_sent_is_refused_and_its_value_not_quoted(headers: dict[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match="headers must have") as raised:
+    with pytest.raises(ConfigurationError, match="^invalid ") as raised:
         WebhookExporter("http://127.0.0.1", headers=headers)
     assert MARKER not in told(raised.value)
 
@@ -259,7 +259,7 @@ def test_a_certificate_that_nobody_trusts_is_a_connection_that_fails() -> None:
     with ReplayServer([TAKEN]) as server:
         server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
         exporter = WebhookExporter(server.url.replace("http://127.0.0.1", "https://localhost"), timeout=PATIENCE)
-        with pytest.raises(ExportFailed, match=r"https://localhost:\d+ was not reached \(\w+\)"):
+        with pytest.raises(ExportFailed, match=r"https://localhost:\d+ was unreachable \(\w+\)"):
             exporter.export(batch(1))
         exporter.close()
 

@@ -95,7 +95,7 @@ BREAKS: Mapping[str, Reply | Piece] = {
 @pytest.mark.parametrize("what", BREAKS)
 def test_a_connection_that_fails_is_worth_another_attempt(what: str) -> None:
     with posting(BREAKS[what], TAKEN) as (exporter, server):
-        with pytest.raises(ExportFailed, match=rf"{server.url} was not reached \(\w+\)") as raised:
+        with pytest.raises(ExportFailed, match=rf"{server.url} was unreachable \(\w+\)") as raised:
             exporter.export(batch(1))
         assert raised.value.retryable
         assert MARKER not in told(raised.value)
@@ -107,7 +107,7 @@ def test_a_server_that_is_not_there_is_worth_another_attempt() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         exporter = WebhookExporter(f"http://127.0.0.1:{held.getsockname()[1]}")
-        with pytest.raises(ExportFailed, match=r"was not reached \(ConnectError\)") as raised:
+        with pytest.raises(ExportFailed, match=r"was unreachable \(ConnectError\)") as raised:
             exporter.export(batch(1))
     exporter.close()
     assert raised.value.retryable
@@ -149,7 +149,7 @@ def test_events_that_are_given_up_are_in_the_dead_letter_file_as_lines(tmp_path:
 
 
 def test_a_dead_letter_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="dead_letter must be a file that can be written"):
+    with pytest.raises(ConfigurationError, match="dead_letter must be a writable file"):
         WebhookExporter("http://127.0.0.1", dead_letter=tmp_path)
 
 
