@@ -107,7 +107,7 @@ def test_a_server_that_is_not_there_ends_the_demo_with_the_trace_and_a_reason() 
 
 def test_help_is_there_and_an_unknown_command_is_a_usage_error() -> None:
     assert "demo" in demo("--help").stdout
-    assert "loopback" in demo("demo", "--help").stdout
+    assert "local server" in demo("demo", "--help").stdout
     assert demo("no-such-command").returncode == 2
 
 

@@ -215,7 +215,7 @@ def test_an_address_that_is_none_is_refused_and_not_quoted(url: str) -> None:
     "headers", [{"X-Key": f"{MARKER}\n"}, {"X-Key": f"{MARKER}ü"}, {"": MARKER}, {"X Key": MARKER}]
 )
 def test_a_header_that_cannot_be_sent_is_refused_and_its_value_not_quoted(headers: dict[str, str]) -> None:
-    with pytest.raises(ConfigurationError, match="^invalid ") as raised:
+    with pytest.raises(ConfigurationError, match=r"^invalid ") as raised:
         WebhookExporter("http://127.0.0.1", headers=headers)
     assert MARKER not in told(raised.value)
 

@@ -103,7 +103,7 @@ def test_a_reply_that_waits_by_itself_is_left_behind_with_a_warning(monkeypatch:
         gate.wait()
         return Reply()
 
-    with pytest.warns(RuntimeWarning, match="a reply is still being made"):
+    with pytest.warns(RuntimeWarning, match="a reply is still being generated"):
         with ReplayServer(stubborn) as server:
             connection = begin(server, "/late")
             assert gate.reached.wait(PATIENCE)
