@@ -182,7 +182,7 @@ def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, mon
 
 
 def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path) -> None:
-    assert printed("list", "--tool", "nothing") == "no such call\n"
+    assert printed("list", "--tool", "nothing") == "no matching calls\n"
     assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
 
 
