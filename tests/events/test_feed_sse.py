@@ -104,7 +104,7 @@ def test_a_client_of_one_run_gets_that_run() -> None:
             assert next(source.iter_sse()).id == batch(1, 2)[0].id
 
 
-def test_a_client_that_goes_away_is_no_subscriber_any_more_and_disturbs_no_other() -> None:
+def test_a_client_that_disconnects_is_unsubscribed_without_affecting_others() -> None:
     feed = Watched()
     with serving(feed) as url, httpx.Client(timeout=PATIENCE) as stays, httpx.Client(timeout=PATIENCE) as goes:
         with connect_sse(stays, "GET", f"{url}/events") as source:

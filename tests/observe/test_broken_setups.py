@@ -127,12 +127,12 @@ def add(a: int, b: int) -> int:
         lambda: TelemetryOptions(logger_provider=BrokenLoggers(BrokenQuestion)),
     ],
 )
-def test_a_broken_set_up_does_not_reach_the_caller(mode: str, options: Callable[[], TelemetryOptions]) -> None:
+def test_exceptions_of_a_broken_sdk_do_not_reach_the_caller(mode: str, options: Callable[[], TelemetryOptions]) -> None:
     assert answer(mode, options()) == "It is three."
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_run_stays_under_way_when_records_and_spans_fail(mode: str) -> None:
+def test_no_run_stays_active_when_records_and_spans_fail(mode: str) -> None:
     meters = BrokenInstruments()
     answer(mode, TelemetryOptions(tracer_provider=tracing(), meter_provider=meters))
     instruments = instruments_of(meters)

@@ -178,7 +178,7 @@ class Interrupting(Advisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_calls_that_nobody_came_to_before_the_run_was_cut_leave_their_spans(mode: str) -> None:
+def test_calls_that_never_started_leave_spans_when_the_run_ends_early(mode: str) -> None:
     telemetry, interrupting = Telemetry(), Interrupting()
     first = "cancelled" if mode in ("acall", "astream") else "interrupted"
     calls = [ToolCall(first), ToolCall("second"), ToolCall("invented")]

@@ -301,7 +301,7 @@ def test_a_limit_that_ends_a_run_fails_no_span(telemetry: Telemetry, mode: str, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_that_takes_too_long_is_a_time_out_by_a_word_of_its_own(telemetry: Telemetry, mode: str) -> None:
+def test_a_timed_out_tool_has_the_error_type_timeout(telemetry: Telemetry, mode: str) -> None:
     @tool(timeout=0.01)
     async def stuck() -> None:
         """Wait for ever."""

@@ -24,7 +24,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @relaxed
 @given(JSON, st.integers(256, 2000))
-def test_whatever_is_fitted_is_no_larger_than_asked_and_is_plain_json(value: Any, most: int) -> None:
+def test_truncated_content_is_plain_json_within_the_limit(value: Any, most: int) -> None:
     made = truncate_json(value, most)
     assert len(made.text.encode()) <= most
     assert json.loads(made.text) == made.value
@@ -53,11 +53,11 @@ def assert_carried(value: Any, depth: int = 0) -> None:
 
 @relaxed
 @given(st.recursive(st.booleans() | st.integers(-9, 9) | st.text("abc"), st.lists, max_leaves=10))
-def test_what_fits_is_left_as_it_is(value: Any) -> None:
+def test_content_within_the_limit_is_unchanged(value: Any) -> None:
     assert truncate_json(value, 100_000) == (value, json.dumps(value), False)
 
 
-def test_long_texts_are_shortened_before_anything_is_left_out() -> None:
+def test_texts_are_truncated_before_items_are_removed() -> None:
     made = truncate_json({"a": "x" * 5000, "b": "y" * 5000, "c": 1}, 1000)
     assert made.cut
     assert set(made.value) == {"a", "b", "c"}
@@ -65,32 +65,32 @@ def test_long_texts_are_shortened_before_anything_is_left_out() -> None:
     assert len(made.value["a"]) > 200
 
 
-def test_a_list_keeps_what_is_newest() -> None:
+def test_a_list_keeps_its_last_items() -> None:
     made = truncate_json([f"message {number} " + "z" * 300 for number in range(100)], 1000)
     assert made.cut
     assert made.value[-1].startswith("message 99")
     assert 2 <= len(made.value) < 100
 
 
-def test_a_list_that_fits_as_a_whole_is_not_shortened() -> None:
+def test_a_list_within_the_limit_is_unchanged() -> None:
     values = ["x" * 700, "y" * 200]
     assert truncate_json(values, 1000) == (values, json.dumps(values), False)
 
 
-def test_a_single_large_item_uses_all_the_room_there_is() -> None:
+def test_a_single_large_item_uses_the_whole_limit() -> None:
     made = truncate_json(["x" * 5000], 1000)
     assert made.cut
     assert len(made.text) > 400
 
 
-def test_of_what_has_too_many_parts_the_first_are_kept() -> None:
+def test_a_mapping_with_too_many_items_keeps_the_first() -> None:
     made = truncate_json({f"key {number}": number for number in range(1000)}, 500)
     assert made.cut
     assert list(made.value.items())[:2] == [("key 0", 0), ("key 1", 1)]
     assert 250 < len(made.text) <= 500
 
 
-def test_a_message_with_too_many_parts_is_still_a_message() -> None:
+def test_a_truncated_message_keeps_its_structure() -> None:
     made = truncate_json([{"role": "user", "parts": [{"type": "text", "content": "x"}] * 1000}], 500)
     (message,) = made.value
     assert message["role"] == "user"
@@ -115,13 +115,13 @@ class Counted(Mapping[str, Any]):
         return sys.maxsize
 
 
-def test_no_more_of_a_value_is_looked_at_than_could_fit() -> None:
+def test_no_more_of_a_value_is_read_than_fits() -> None:
     endless = Counted()
     assert truncate_json(endless, 8192).cut
     assert endless.seen < 20_000
 
 
-def test_a_value_that_holds_itself_many_times_over_is_cut() -> None:
+def test_a_deeply_nested_value_is_truncated() -> None:
     value: Any = "x"
     for _ in range(60):
         value = [value, value, value]
@@ -131,19 +131,19 @@ def test_a_value_that_holds_itself_many_times_over_is_cut() -> None:
 
 
 @pytest.mark.parametrize("wild", [object(), b"bytes", {1, 2}, {"in": [object()]}])
-def test_what_is_no_json_is_refused_without_being_quoted(wild: Any) -> None:
+def test_a_value_that_is_not_json_is_refused_and_not_quoted(wild: Any) -> None:
     with pytest.raises(TypeError, match=r"^content must be JSON, not \w+$"):
         truncate_json(wild, 1000)
 
 
 @relaxed
 @given(st.text(), st.integers(0, 50))
-def test_a_shortened_text_is_a_beginning_in_utf_8(text: str, most: int) -> None:
+def test_a_truncated_text_is_a_valid_utf_8_prefix(text: str, most: int) -> None:
     short, cut = truncate_utf8(text, most)
     assert len(short.encode()) <= most
     assert cut is (len(text.encode("utf-8", "replace")) > most)
     assert text.encode("utf-8", "replace").decode().startswith(short)
 
 
-def test_half_a_character_pair_does_not_break_a_text() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     assert truncate_utf8("a\ud800b", 10) == ("a?b", False)

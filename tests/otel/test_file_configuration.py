@@ -47,7 +47,7 @@ def file(tmp_path: Path, collector: Collector) -> str:
 
 
 @installed
-def test_what_the_file_says_is_set_up_and_flushed_at_the_end(collector: Collector, file: str) -> None:
+def test_providers_of_the_file_are_set_up_and_flushed_at_exit(collector: Collector, file: str) -> None:
     done = in_a_process("logged(); configure(); run()", OTEL_CONFIG_FILE=file)
     assert set(collector.bodies) == {"/v1/traces", "/v1/metrics", "/v1/logs"}
     assert collector.resource()["service.name"] == "from-the-file"
@@ -65,7 +65,9 @@ def test_the_handle_flushes_and_stops_what_the_file_set_up(collector: Collector,
 
 
 @installed
-def test_a_collector_of_the_file_that_hangs_holds_the_process_no_longer(collector: Collector, file: str) -> None:
+def test_a_hanging_collector_of_the_file_does_not_delay_the_exit_beyond_the_timeout(
+    collector: Collector, file: str
+) -> None:
     collector.behave = hang
     done = in_a_process(
         "import time; handle = configure(); run(); began = time.monotonic(); handle.shutdown(0.2); "
@@ -104,7 +106,7 @@ run()
 @pytest.mark.parametrize(
     "arguments", [{"otlp": True}, {"otlp": False}, {"prometheus": 0}, {"console": True}, {"service_name": "x"}]
 )
-def test_arguments_beside_the_file_are_refused(
+def test_arguments_together_with_the_file_are_refused(
     arguments: dict[str, Any], file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_CONFIG_FILE", file)

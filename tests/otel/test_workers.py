@@ -108,7 +108,7 @@ def _umask() -> int:
 
 
 @forks
-def test_a_forked_worker_has_an_entry_of_its_own_and_leaves_its_parents(tmp_path: Path) -> None:
+def test_a_forked_worker_adds_its_own_entry_and_keeps_its_parents(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     told = in_a_process(
         f"""
@@ -140,7 +140,7 @@ print(listed() == [first])
         pytest.param("[" * 100_000, id="deep"),
     ],
 )
-def test_a_file_of_somebody_elses_is_not_written_over(tmp_path: Path, content: str) -> None:
+def test_a_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=r"prometheus_targets: .*settings\.json holds something else"):
@@ -149,14 +149,14 @@ def test_a_file_of_somebody_elses_is_not_written_over(tmp_path: Path, content: s
 
 
 @pytest.mark.parametrize("before", ["[]", '[{"targets": ["127.0.0.1:99999", "nowhere"]}]'])
-def test_addresses_that_are_none_leave_the_file(tmp_path: Path, before: str) -> None:
+def test_invalid_addresses_are_removed_from_the_file(tmp_path: Path, before: str) -> None:
     path = tmp_path / "targets.json"
     path.write_text(before)
     TargetsFile(path).add("127.0.0.1:1")
     assert listed(path) == ["127.0.0.1:1"]
 
 
-def test_a_link_that_somebody_put_beside_the_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_beside_the_file_is_not_followed(tmp_path: Path) -> None:
     path, other = tmp_path / "targets.json", tmp_path / "other"
     other.write_text("kept")
     path.with_name(f"targets.json.{os.getpid()}.tmp").symlink_to(other)
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_written_is_an_error_and_frees_the_port(tmp_path: 
         PrometheusServer(collector, "127.0.0.1", given[:1]).stop()
 
 
-def test_the_name_of_the_machine_stands_for_all_of_its_interfaces(tmp_path: Path) -> None:
+def test_a_wildcard_address_is_listed_with_the_host_name(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     TargetsFile(path).add("0.0.0.0:9464")
     assert listed(path) == [f"{socket.gethostname()}:9464"]
@@ -197,7 +197,7 @@ def test_a_range_in_use_asks_for_a_wider_one() -> None:
     )
 
 
-def test_a_list_of_addresses_without_an_address_is_an_error() -> None:
+def test_a_targets_file_without_an_address_is_an_error() -> None:
     told = in_a_process(
         """
 try:
