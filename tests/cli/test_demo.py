@@ -1,4 +1,4 @@
-"""`traced-tools demo`: the main job of a newcomer, run as a newcomer runs it."""
+"""`traced-tools demo`, run as a new user runs it."""
 
 from __future__ import annotations
 

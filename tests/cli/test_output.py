@@ -1,4 +1,4 @@
-"""What every command prints, and how it ends where nothing can be printed."""
+"""The output of every command, and its exit status if the output cannot be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What model calls cost."""
+"""Prices of model calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exporters that do as they are told, a clock that is set by hand, and events to send."""
+"""Controllable exporters, a clock that is set by hand, and sample events."""
 
 from __future__ import annotations
 

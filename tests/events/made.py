@@ -1,4 +1,4 @@
-"""Events as a run makes them, for tests of what sends them on."""
+"""Sample events, as a run emits them."""
 
 from __future__ import annotations
 

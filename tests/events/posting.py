@@ -1,4 +1,4 @@
-"""A web server that events are posted to, and what errors tell of it."""
+"""A web server that receives events, and helpers that inspect errors."""
 
 from __future__ import annotations
 

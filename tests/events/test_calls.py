@@ -1,4 +1,4 @@
-"""What becomes of a requested call is told: intended and decided always, started and finished where it runs."""
+"""The events of a requested call: intended and decided for every call, started and finished if its tool runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as lines for people: readable, of a sane width, and nothing that a terminal obeys."""
+"""The console exporter: one readable line per event, of limited width, without escape sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What events tell of contents: nothing, unless the run captures them on events."""
+"""Content in events: none, unless the run captures content on events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While an answer is streamed, advisors inside the loop are told of each piece of it, tool calls included."""
+"""Deltas: advisors inside the loop receive each part of a streamed answer, including tool calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whichever way a run ends, an advisor outside the loop is told of its start and of its end, and of nothing else."""
+"""An advisor outside the loop receives the start and the end of a run, however the run ends."""
 
 from __future__ import annotations
 

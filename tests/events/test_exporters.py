@@ -1,4 +1,4 @@
-"""Real runs observed by all exporters at once: each gets the same story, and of contents what the run may tell."""
+"""Runs with all exporters at once: each exports the same events, with content only if it is captured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events for those in the same process: in any thread, in any event loop, as slow as they like."""
+"""The feed: subscribers in any thread or event loop, however slow they are."""
 
 from __future__ import annotations
 

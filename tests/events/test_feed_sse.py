@@ -1,4 +1,4 @@
-"""Events of runs as server-sent events: an endpoint of a few lines, a real server and real clients."""
+"""A server-sent events endpoint on top of the feed, with a real server and real clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in a file, one per line, and full files put away."""
+"""The JSON Lines exporter, and the rotation of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in a file, whatever becomes of who writes it, of the disk and of the file."""
+"""The JSON Lines exporter when a writer is killed, the disk fails or the file changes."""
 
 from __future__ import annotations
 

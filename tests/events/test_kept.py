@@ -1,4 +1,4 @@
-"""What an event of a call keeps for advisors of the process leaves it in no way."""
+"""The local data of an event never leaves the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An observer hands the events of runs to exporters, and no run waits for them or fails for their sake."""
+"""An observer passes events to exporters without delaying or failing a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An observer over the life of a process: its end, forks, and what `configure` sets up."""
+"""An observer over the life of a process: exit, forks, and `configure`."""
 
 from __future__ import annotations
 

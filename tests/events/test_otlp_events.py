@@ -1,4 +1,4 @@
-"""Events as log records: what a collector gets of them, and what is said when there is none."""
+"""The OTLP event exporter: the log records a collector receives, and the error without a logger provider."""
 
 from __future__ import annotations
 

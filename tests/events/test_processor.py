@@ -1,4 +1,4 @@
-"""What waits for an exporter is sent in order, again when that fails, and counted when it is lost."""
+"""The processor sends pending events in order, retries failed batches and counts lost events."""
 
 from __future__ import annotations
 

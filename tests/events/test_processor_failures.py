@@ -1,4 +1,4 @@
-"""A batch that fails is sent again or given up, and what is left at the end is counted and told."""
+"""Failed batches are retried or undeliverable, and events left at the end are counted and logged."""
 
 from __future__ import annotations
 

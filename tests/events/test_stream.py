@@ -1,4 +1,4 @@
-"""The events of a run come in order, each with its number and the span it belongs to, in all four modes."""
+"""The events of a run arrive in order, numbered and with the ids of their spans, in all four modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are immutable, go through JSON and back, and fit the JSON Schema that is published."""
+"""Events are immutable, survive a JSON round trip and match the published JSON Schema."""
 
 from __future__ import annotations
 

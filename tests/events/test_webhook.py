@@ -1,4 +1,4 @@
-"""Events for a web server: what it is sent, how it can trust it, and what is told to nobody else."""
+"""The webhook exporter: its requests, their signature, and secrets that stay out of errors and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a web server answers to events, and what becomes of those it does not take."""
+"""The webhook exporter: how each response of the server is handled, and the dead-letter file."""
 
 from __future__ import annotations
 

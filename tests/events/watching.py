@@ -1,4 +1,4 @@
-"""What the tests of events share: an advisor that watches, tools, and what to look at."""
+"""Shared helpers of the tests of events: a listening advisor, tools, and accessors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that between them emit everything the table has."""
+"""Runs that together emit everything in the telemetry registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for whatever is exported: it is in the table, has the declared type, and stands where it belongs."""
+"""Checks of exported telemetry: it is in the registry, has the declared type, and is at the right place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose contents are told or not, and what is told of them."""
+"""Runs with and without captured content, and accessors of what was captured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with many points at which they can be cut, ways to cut them there, and what must hold afterwards."""
+"""Runs with many points at which they can be cancelled, ways to cancel them there, and checks of the result."""
 
 from __future__ import annotations
 

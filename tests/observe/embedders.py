@@ -1,4 +1,4 @@
-"""Embedding models that make vectors up."""
+"""Embedding models that return made-up vectors."""
 
 from __future__ import annotations
 

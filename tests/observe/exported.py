@@ -1,4 +1,4 @@
-"""Every byte that leaves a run: as each exporter would send or print it, what is logged, and unhandled errors."""
+"""Every byte that leaves a run: what each exporter would send or print, log lines, and unhandled errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that tests of telemetry look at: the scenario of the contract, and runs that go wrong."""
+"""Sample runs for tests of telemetry: the scenario of the contract, and runs that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools, advisors and calls that hold a marker wherever content can be."""
+"""Tools, advisors and calls that contain a marker wherever content can be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the spans of a run say."""
+"""The attributes of the spans of a run."""
 
 from __future__ import annotations
 

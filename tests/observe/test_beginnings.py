@@ -1,4 +1,4 @@
-"""Where telemetry goes when a run begins, and what a sampler is given when a span does."""
+"""The start of runs and spans: which providers are used, and which attributes a sampler receives."""
 
 from __future__ import annotations
 

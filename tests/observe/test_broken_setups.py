@@ -1,4 +1,4 @@
-"""Whatever an application's tracing and metrics raise, the run goes on, and nothing stays counted as under way."""
+"""A run goes on whatever the application's tracing and metrics raise, and no run stays active."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of series does not grow with the number of runs, nor with what models and tools invent."""
+"""The number of metric series does not grow with the number of runs or with names that models and tools make up."""
 
 from __future__ import annotations
 

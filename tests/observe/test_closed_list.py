@@ -1,4 +1,4 @@
-"""The closed list from both sides: what is exported is in the table, and what is in the table is exported."""
+"""Everything that is exported is in the telemetry registry, and everything in the registry is exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which contents are told: none, until somebody asks, and then no more than was asked for."""
+"""Content capture: none by default, and no more than was enabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of names agrees with itself, and the check that all runs are held to finds what breaks the contract."""
+"""The telemetry registry is consistent, and the contract check finds violations."""
 
 from __future__ import annotations
 

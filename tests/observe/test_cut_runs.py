@@ -1,4 +1,4 @@
-"""Runs that are cut at every point: each span ends once, in one tree, as cancelled, and nothing is logged."""
+"""Runs that are cancelled at any point: each span ends once, in one tree, as cancelled, and nothing is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace, the events and the metric name who refused or approved a call, and the reason code."""
+"""Traces, events and metrics name who refused or approved a call, and the reason code."""
 
 from __future__ import annotations
 

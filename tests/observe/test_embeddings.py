@@ -1,4 +1,4 @@
-"""What an embedding emits: one span and its metrics, where the run's go, and no text anywhere."""
+"""An embedding emits one span and its metrics through the telemetry of the run, and no text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that say nothing are left out of spans, metrics, logs and events; 0 and False are values."""
+"""Empty values are omitted from spans, metrics, logs and events; 0 and False are not empty."""
 
 from __future__ import annotations
 

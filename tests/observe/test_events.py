@@ -1,4 +1,4 @@
-"""Log-based events: what happened to each call and each run, built only when somebody listens."""
+"""Log-based events of calls and runs, which are built only if the logger is enabled."""
 
 from __future__ import annotations
 

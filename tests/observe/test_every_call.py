@@ -1,4 +1,4 @@
-"""Every call that a model asks for leaves one span, one decision and one event, whatever becomes of it."""
+"""Every requested call leaves one span, one decision and one event, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger of an exporter counts and tells."""
+"""What the ledger of an exporter counts and logs."""
 
 from __future__ import annotations
 

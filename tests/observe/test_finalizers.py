@@ -1,4 +1,4 @@
-"""A stream that the garbage collector ends may be ended anywhere and in any order, also where the SDK holds a lock."""
+"""The garbage collector may end a stream at any point, even while the SDK holds a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked child begins with no runs under way, and waits for no lock that was held when it was forked."""
+"""A forked child starts without active runs and does not wait for a lock that was held during the fork."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of a run."""
+"""The metrics of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted when a provider refuses requests: what is sent again, how long that takes, and rate limits."""
+"""Metrics of refused requests: retries, the time waited for them, and rate limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that could spoil what is sent with them: numbers that cannot be, and names that no encoder takes."""
+"""Values that could make a whole export fail: numbers out of range, and names that cannot be encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a redactor and the size limit make of contents before anybody sees them."""
+"""Redaction and truncation of content before it is attached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in other threads, and many at once in threads and tasks: each has the tree it would have alone."""
+"""Concurrent runs in threads and tasks each have the span tree of a single run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not told although contents are: of tools that say so, of tools nobody knows, and of the tool context."""
+"""Content that is never captured: of tools with capture disabled, of unknown tools, and of the tool context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of a run: the contract's, the same in each mode, below the application's own spans."""
+"""The span tree of a run matches the contract in each mode, below the application's own spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which spans fail, with which type of error, and which do not."""
+"""Which spans fail, and with which error type."""
 
 from __future__ import annotations
 

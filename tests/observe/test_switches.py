@@ -1,4 +1,4 @@
-"""What the options leave out, and set-ups that record nothing or raise."""
+"""Options that omit spans, and SDKs that record nothing or raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Content cut to a size is plain JSON that every exporter can carry."""
+"""Truncated content is plain JSON that every exporter can encode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Providers that are not the SDK's own but wrap it, as applications and other libraries make them."""
+"""Providers of applications and libraries that wrap those of the SDK."""
 
 from __future__ import annotations
 

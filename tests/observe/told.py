@@ -1,4 +1,4 @@
-"""What runs tell, apart from times and ids, so that one can be compared with another."""
+"""The telemetry of runs without times and ids, so that runs can be compared."""
 
 from __future__ import annotations
 

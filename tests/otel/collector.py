@@ -1,4 +1,4 @@
-"""OTLP collectors on loopback that keep what they are sent, and misbehave on command."""
+"""OTLP collectors on 127.0.0.1 that store what they receive and misbehave on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipelines of `configure`, beside the process's own providers."""
+"""The pipelines of `configure`, without setting the process's providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus scrapes them, and a run to be told of."""
+"""Metrics as Prometheus scrapes them, and a sample run."""
 
 from __future__ import annotations
 

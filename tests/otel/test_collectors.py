@@ -1,4 +1,4 @@
-"""Whatever a collector does: runs complete, losses are counted and told once, and the end comes in time."""
+"""With any behaviour of a collector, runs complete, losses are counted and logged once, and the exit is in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry sets its providers once in a process, so what sets them runs in a process of its own."""
+"""`configure`, in its own process for each test, because OpenTelemetry accepts its providers once per process."""
 
 from __future__ import annotations
 

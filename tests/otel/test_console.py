@@ -1,4 +1,4 @@
-"""Finished traces on stderr."""
+"""Finished traces printed to stderr."""
 
 from __future__ import annotations
 

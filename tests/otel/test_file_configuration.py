@@ -1,4 +1,4 @@
-"""What `OTEL_CONFIG_FILE` names is set up, by the package that reads such files."""
+"""Set-up from the file that `OTEL_CONFIG_FILE` names."""
 
 from __future__ import annotations
 

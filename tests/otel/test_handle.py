@@ -1,4 +1,4 @@
-"""Stopping what was set up: once, in time, and with a word about what is left."""
+"""The handle stops telemetry once and in time, and logs what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was set up, over the life of the process: flushes, shutdowns, forks and the end."""
+"""Telemetry over the life of a process: flushes, shutdowns, forks and exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telemetry that is kept in memory."""
+"""Telemetry that is stored in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told: every metric under the name the conventions give it, and nothing that is not valid."""
+"""The Prometheus exposition: every metric under its conventional name, and always valid output."""
 
 from __future__ import annotations
 

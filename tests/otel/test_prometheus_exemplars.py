@@ -1,4 +1,4 @@
-"""Exemplars lead from a sample in Prometheus to the trace it came from."""
+"""Exemplars link a Prometheus sample to its trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics over HTTP: in the format a scraper asks for, many scrapers at once, and where to listen."""
+"""The metrics server: the format that a scraper accepts, concurrent scrapers, and addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every `OTEL_*` variable keeps its meaning, and one that cannot work is an error that does not quote it."""
+"""Every `OTEL_*` variable keeps its meaning, and an invalid one is an error that does not quote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of several processes of one program: a range of ports, a file that lists them, and apps to be mounted."""
+"""Metrics of several worker processes: a range of ports, a targets file, and mounted applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that sees what goes over the connection, and an event that tells when it is waited for."""
+"""A client that sees the raw bytes of a connection, and an event that reports when it is waited for."""
 
 from __future__ import annotations
 

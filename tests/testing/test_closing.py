@@ -1,4 +1,4 @@
-"""The end of the block ends everything, whatever is going on, and brings up what went wrong in a reply."""
+"""The end of the server's block closes everything and raises errors of replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays and faults, as a raw connection and as an HTTP client see them."""
+"""Delays and faults, as a raw connection and an HTTP client see them."""
 
 from __future__ import annotations
 

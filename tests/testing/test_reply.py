@@ -1,4 +1,4 @@
-"""What a reply is on the wire: its head, its framing, and pieces with chosen boundaries."""
+"""A reply on the wire: its head, its framing, and pieces with chosen boundaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay server as a client meets it: what it keeps of a request, and that a recording comes back as it was."""
+"""The replay server as a client sees it: recorded requests and replayed replies."""
 
 from __future__ import annotations
 
