@@ -81,8 +81,6 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
 
-AuditRecordWord = Literal["intent", "decision", "outcome", "checkpoint", "gap", "erasure"]
-AUDIT_RECORD_WORDS: Final = get_args(AuditRecordWord)
+AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "checkpoint", "gap", "erasure")
 
-AuditOutcomeWord = Literal["ok", "error", "timeout", "cancelled", "invalid_arguments"]
-AUDIT_OUTCOME_WORDS: Final = get_args(AuditOutcomeWord)
+AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "invalid_arguments")

@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 _MAX_ID_LENGTH: Final = 256
 _MOST_TOKENS: Final = 2**53
 _INT64: Final = range(-(2**63), 2**63)
-_OF_OURS: Final = frozenset({names.CANCELLED, names.TIMEOUT, *DECISIONS})
+_UNLIMITED: Final = frozenset({names.CANCELLED, names.TIMEOUT, *DECISIONS})
 _COUNTS: Final = tuple(Usage.model_fields)
 _SEEN: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
 
-def limit_cardinality(label: str, owner: str, word: str, most: int = names.MAX_LABEL_VALUES) -> str:
-    """Return `word`, or `_OTHER` once `owner` has used `most` distinct values for `label`.
+def limit_cardinality(label: str, owner: str, value: str, most: int = names.MAX_LABEL_VALUES) -> str:
+    """Return `value`, or `_OTHER` once `owner` has used `most` distinct values for `label`.
 
     This limits the number of metric series in a process.
 
     Args:
         label: the attribute that gets the value.
         owner: the source of the value, such as the tool that failed.
-        word: the value, such as the class of an error or a name in a server's response.
+        value: for example the class of an error or a name in a server's response.
         most: the maximum number of distinct values for each label and owner.
     """
     seen = _SEEN[label, owner]
-    if word in seen or word in _OF_OURS:
-        return word
+    if value in seen or value in _UNLIMITED:
+        return value
     if len(seen) >= most:
         return names.OTHER
-    seen.add(word)
-    return word
+    seen.add(value)
+    return value
 
 
 def safe_identifier(text: str) -> str:
@@ -57,9 +57,9 @@ def reason_code_label(code: str, tool: str) -> str:
     return code if code in REASON_CODES else limit_cardinality(names.REASON_CODE, tool, code)
 
 
-def known_finish_reason(word: str) -> str:
+def known_finish_reason(value: str) -> str:
     """Return a finish reason, or `_OTHER` if the GenAI conventions don't list it."""
-    return word if word in FINISH_REASONS else names.OTHER
+    return value if value in FINISH_REASONS else names.OTHER
 
 
 def drop_invalid_counts(usage: Usage | None) -> Usage | None:

@@ -26,8 +26,8 @@ def read_conventions() -> Conventions:
     `OTEL_SEMCONV_STABILITY_OPT_IN` is a comma-separated list of opt-ins for several conventions; see
     https://opentelemetry.io/docs/specs/semconv/gen-ai/
     """
-    words = {word.strip() for word in environ.get(STABILITY_OPT_IN, "").split(",")}
-    return "latest" if LATEST_GEN_AI in words else "stable"
+    opt_ins = {item.strip() for item in environ.get(STABILITY_OPT_IN, "").split(",")}
+    return "latest" if LATEST_GEN_AI in opt_ins else "stable"
 
 
 def read_capture_mode() -> CaptureMode | None:
@@ -36,11 +36,11 @@ def read_capture_mode() -> CaptureMode | None:
     Raises:
         ConfigurationError: the variable has a value that is not a `CaptureMode`.
     """
-    word = environ.get(CAPTURE_CONTENT, "").strip().upper()
+    value = environ.get(CAPTURE_CONTENT, "").strip().upper()
     for mode in CAPTURE_MODES:
-        if word == mode:
+        if value == mode:
             return mode
-    if word in ("", "FALSE"):
+    if value in ("", "FALSE"):
         return None
     raise ConfigurationError(f"{CAPTURE_CONTENT} must be one of {', '.join(CAPTURE_MODES)}")
 
@@ -51,11 +51,11 @@ def read_detail() -> Detail | None:
     Raises:
         ConfigurationError: the variable has a value that is not a `Detail`.
     """
-    word = environ.get(DETAIL, "").strip().lower()
+    value = environ.get(DETAIL, "").strip().lower()
     for detail in DETAILS:
-        if word == detail:
+        if value == detail:
             return detail
-    if not word:
+    if not value:
         return None
     raise ConfigurationError(f"{DETAIL} must be one of {', '.join(DETAILS)}")
 
@@ -66,10 +66,10 @@ def read_openinference() -> bool | None:
     Raises:
         ConfigurationError: the variable is not `true`, `1`, `false` or `0`.
     """
-    word = environ.get(OPENINFERENCE, "").strip().lower()
-    if word not in ("", *ON, "false", "0"):
+    value = environ.get(OPENINFERENCE, "").strip().lower()
+    if value not in ("", *ON, "false", "0"):
         raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
-    return word in ON if word else None
+    return value in ON if value else None
 
 
 def read_or_warn(read: Callable[[], T | None], otherwise: str) -> T | None:

@@ -75,10 +75,10 @@ def build_trees(spans: Iterable[FinishedSpan]) -> list[SpanNode]:
     """Return the spans without a parent among `spans`, with their descendants, in the order in which they started."""
     roots: list[SpanNode] = []
     nodes: dict[tuple[int, int], SpanNode] = {}
-    begun = sorted(spans, key=lambda span: span.start_time or 0)
-    for span in begun:
+    ordered = sorted(spans, key=lambda span: span.start_time or 0)
+    for span in ordered:
         nodes[_key(span.get_span_context())] = _node(span)
-    for span in begun:
+    for span in ordered:
         parent = nodes.get(_key(span.parent))
         (roots if parent is None else parent.children).append(nodes[_key(span.get_span_context())])
     return roots

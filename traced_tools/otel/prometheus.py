@@ -420,10 +420,10 @@ def _unit(unit: str, kind: Kind) -> str:
     if plain == "1":
         return "ratio" if kind == "gauge" else ""
     top, slash, bottom = plain.partition("/")
-    words = _UNITS.get(top, top)
+    name = _UNITS.get(top, top)
     if slash and bottom:
-        words = f"{words}_per_{_PER.get(bottom, bottom)}"
-    return re.sub(r"[^a-zA-Z0-9]+", "_", words).strip("_")
+        name = f"{name}_per_{_PER.get(bottom, bottom)}"
+    return re.sub(r"[^a-zA-Z0-9]+", "_", name).strip("_")
 
 
 def _labels(attributes: Mapping[str, AttributeValue], *, reserved: str | None = None) -> Labels:

@@ -36,11 +36,11 @@ def check_providers() -> None:
     """Raise `ConfigurationError` if a variable for sampling, limits or the resource is invalid."""
     for variable in _LIMITS:
         _check(variable, _is_whole, "a whole number, 0 or above")
-    _check_word("OTEL_TRACES_SAMPLER", _SAMPLERS)
+    _check_one_of("OTEL_TRACES_SAMPLER", _SAMPLERS)
     if environ.get("OTEL_TRACES_SAMPLER", "").lower() in _RATIO_SAMPLERS:
         _check("OTEL_TRACES_SAMPLER_ARG", _is_ratio, "a number from 0 to 1")
     _refuse_blank("OTEL_METRICS_EXEMPLAR_FILTER")
-    _check_word("OTEL_METRICS_EXEMPLAR_FILTER", ("always_on", "always_off", "trace_based"))
+    _check_one_of("OTEL_METRICS_EXEMPLAR_FILTER", ("always_on", "always_off", "trace_based"))
     _check("OTEL_RESOURCE_ATTRIBUTES", _are_pairs, "key=value pairs, separated by commas")
 
 
@@ -58,8 +58,8 @@ def check_metrics() -> None:
     """Raise `ConfigurationError` if a variable for the export of metrics over OTLP is invalid."""
     _check("OTEL_METRIC_EXPORT_INTERVAL", _is_positive, "a number of milliseconds above 0")
     _check("OTEL_METRIC_EXPORT_TIMEOUT", _is_positive, "a number of milliseconds above 0")
-    _check_word("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", ("cumulative", "delta", "lowmemory"))
-    _check_word(
+    _check_one_of("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", ("cumulative", "delta", "lowmemory"))
+    _check_one_of(
         "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
         ("explicit_bucket_histogram", "base2_exponential_bucket_histogram"),
     )
@@ -77,7 +77,7 @@ def check_otlp(signal: str, *, is_grpc: bool) -> None:
             _refuse_blank(f"{prefix}_TIMEOUT", f"{prefix}_COMPRESSION")
         _check(f"{prefix}_TIMEOUT", _is_seconds, "a number of seconds above 0")
         _check(f"{prefix}_HEADERS", _are_headers, "name=value pairs, separated by commas")
-        _check_word(f"{prefix}_COMPRESSION", ("gzip",) if is_grpc else ("none", "gzip", "deflate"))
+        _check_one_of(f"{prefix}_COMPRESSION", ("gzip",) if is_grpc else ("none", "gzip", "deflate"))
         for setting in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"):
             _check(f"{prefix}_{setting}", _is_readable, "the path of a file that can be read")
 
@@ -111,8 +111,8 @@ def _refuse_blank(*variables: str) -> None:
             raise ConfigurationError(f"{variable} is empty; unset it or set a value")
 
 
-def _check_word(variable: str, words: Iterable[str]) -> None:
-    _check(variable, lambda value: value.strip().lower() in words, f"one of {', '.join(words)}")
+def _check_one_of(variable: str, accepted: Iterable[str]) -> None:
+    _check(variable, lambda value: value.strip().lower() in accepted, f"one of {', '.join(accepted)}")
 
 
 def _is_whole(value: str) -> bool:

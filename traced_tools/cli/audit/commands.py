@@ -179,9 +179,9 @@ def export(
             _end(UNREADABLE, "parquet is binary and cannot be printed to a terminal: pass --output FILE")
         if output is not None and _is_evidence(store, output):
             _end(UNREADABLE, "--output is a file of the audit trail itself and would be overwritten: pass another file")
-        begun = _read_first(records)
+        records = _read_first(records)
         with _output(output) as file:
-            written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # checked there
+            written = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked there
         if output is not None:
             typer.echo(f"{written:,} records written to {escape(str(output))}", err=True)
 
@@ -332,10 +332,10 @@ def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, 
         _end(UNREADABLE, "the file is not UTF-8")
     if embedded_path(store) is None and given_key(None) is None:
         _end(UNREADABLE, f"there is no audit key: set {KEY_VARIABLE} to the key of the trail on the server")
-    begun = (text, text.removeprefix("\ufeff"))
-    ended = [each.removesuffix(end) for each in begun for end in ("", "\n", "\r\n")]
+    beginnings = (text, text.removeprefix("\ufeff"))
+    candidates = [each.removesuffix(end) for each in beginnings for end in ("", "\n", "\r\n")]
     undecided = None
-    for each in dict.fromkeys(ended):
+    for each in dict.fromkeys(candidates):
         try:
             if matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration):  # type: ignore[arg-type]
                 return True

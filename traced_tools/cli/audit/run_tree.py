@@ -109,8 +109,8 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
 
 def _decision_lines(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
     decider, why = decider_text(fields), reason_text(fields)
-    said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
-    text = as_text(fields.get("decision", "damaged")).append(said)
+    details = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
+    text = as_text(fields.get("decision", "damaged")).append(details)
     if fields.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
     yield _labelled("decision", _at(record).append("  ").append_text(text))
@@ -145,8 +145,8 @@ def _conflicting(call: AuditedCall) -> Iterator[Text]:
     """Yield a line for each conflicting record, with its chain and number."""
     for record in call.conflicting:
         fields = parsed(record.body) or {}
-        said = fields.get(record.kind)
-        what = f"  {record.kind}" + (f" {escape(said)}" if said is not None else "")
+        value = fields.get(record.kind)
+        what = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
         where = f": record {record.sequence} of chain {escape(record.chain_id)}"
         yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
 

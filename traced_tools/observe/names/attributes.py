@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from traced_tools.core.enums import (
-    AUDIT_OUTCOME_WORDS,
-    AUDIT_RECORD_WORDS,
+    AUDIT_OUTCOME_VALUES,
+    AUDIT_RECORD_KINDS,
     DECISIONS,
     DROP_REASONS,
     HOOKS,
@@ -249,10 +249,10 @@ EXPORTER_NAME: Final = _attribute(
 DROP_REASON: Final = _attribute("traced_tools.export.drop_reason", "string", "Why the item was dropped.", DROP_REASONS)
 
 AUDIT_RECORD: Final = _attribute(
-    "traced_tools.audit.record", "string", "The kind of the audit record.", AUDIT_RECORD_WORDS
+    "traced_tools.audit.record", "string", "The kind of the audit record.", AUDIT_RECORD_KINDS
 )
 AUDIT_OUTCOME: Final = _attribute(
-    "traced_tools.audit.outcome", "string", "How the call ended, according to the audit trail.", AUDIT_OUTCOME_WORDS
+    "traced_tools.audit.outcome", "string", "How the call ended, according to the audit trail.", AUDIT_OUTCOME_VALUES
 )
 AUDIT_CHAIN_ID: Final = _attribute(
     "traced_tools.audit.chain_id", "string", "The id of the record's chain in the audit trail."
