@@ -57,7 +57,7 @@ class Advice(Advisor):
 
 
 def told_of(calls: Any, mode: str = "call", *advisors: Advisor, **settings: Any) -> Watching:
-    """Run calls, and return who was told."""
+    """Run calls, and return the event listener."""
     watching = Watching()
     tools = settings.pop("tools", [add, risky, fail])
     client = ChatClient(ScriptedChatModel([calls, "x"]), tools=tools, advisors=[watching, *advisors], **settings)

@@ -56,7 +56,7 @@ CALLS = [ToolCall(name, {"text": MARKER}) for name in ("say", "fail", "add", MAR
 
 
 def watched(capture: Any, mode: str, turns: Any = None, **settings: Any) -> Watching:
-    """Run what is full of markers, and return who watched it."""
+    """Run an agent with markers everywhere, and return its event listener."""
     watching, telemetry = Watching(deltas=True), Telemetry(capture=capture)
     model = ScriptedChatModel(turns or [[MARKER, *CALLS], MARKER])
     client = ChatClient(model, tools=[say, fail, add, keep], advisors=[watching, Reasoned()], system=MARKER, **settings)

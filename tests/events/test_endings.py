@@ -121,7 +121,7 @@ ENDINGS = {
 
 
 def check(outside: Watching, inside: Watching, stop_reason: str, error_type: str | None = None) -> RunFinished:
-    """Assert what both were told, and return how it ended."""
+    """Assert the events that both advisors received, and return how the run ended."""
     assert outside.types == ["run_started", "run_finished"]
     check_sequence(inside.events)
     assert (inside.types[0], inside.types[-1]) == ("run_started", "run_finished")

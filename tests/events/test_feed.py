@@ -24,7 +24,7 @@ def sequences(events: list[Event]) -> list[int]:
 
 
 def waits(subscription: Subscription) -> Callable[[], bool]:
-    """Whether somebody waits for the next event, in a thread or a task."""
+    """Whether a thread or task waits for the next event."""
     return lambda: bool(subscription._tasks or subscription._changed._waiters)  # type: ignore[attr-defined]
 
 

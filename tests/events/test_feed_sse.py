@@ -41,7 +41,7 @@ def app_of(feed: EventFeed) -> Starlette:
 
 
 class Watched(EventFeed):
-    """Tells when somebody has subscribed, and when a subscriber has gone."""
+    """A feed that signals each subscription and its end."""
 
     def __init__(self) -> None:
         super().__init__()

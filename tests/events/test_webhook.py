@@ -57,7 +57,7 @@ CLOUD_EVENT = {
 
 
 def verified(request: Received, key: bytes = KEY) -> Any:
-    """What a request says, once its signature is found to be right: as a receiver would do it."""
+    """The events of a request, after checking its signature as a receiver would."""
     headers = request.headers
     assert abs(int(headers["webhook-timestamp"]) - time.time()) < 300
     signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), request.body])

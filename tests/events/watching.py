@@ -9,7 +9,7 @@ from traced_tools.events import Delta, Event, ToolEvent
 
 
 class Watching(Advisor):
-    """Keeps what it is told of, and does something else with it as well."""
+    """Stores the events that it receives, and passes them to a function."""
 
     def __init__(self, order: int = 400, then: Callable[[Event], object] = id, *, deltas: bool = False) -> None:
         self.name, self.order, self.watches_deltas = "watching", order, deltas

@@ -22,7 +22,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 class Asking(Sampler):
-    """Records all spans, and keeps what it was told of each when it began, by the span's name."""
+    """Samples all spans, and stores the attributes that it received for each, by span name."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, SpanKind | None, dict[str, Any]]] = []

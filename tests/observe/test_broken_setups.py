@@ -18,7 +18,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 class Broken:
-    """An instrument that takes nothing."""
+    """An instrument whose methods raise."""
 
     def record(self, *_: Any) -> None:
         """Fail."""
@@ -38,7 +38,7 @@ class BrokenMeter(NoOpMeter):
 
 
 class BrokenInstruments(MeterProvider):
-    """Gives a meter whose instruments fail."""
+    """Returns a meter whose instruments raise."""
 
     def get_meter(self, *_: Any, **__: Any) -> Meter:
         """Return it."""
@@ -46,7 +46,7 @@ class BrokenInstruments(MeterProvider):
 
 
 class BrokenProvider(MeterProvider):
-    """Cannot even give a meter."""
+    """Raises instead of returning a meter."""
 
     def get_meter(self, *_: Any, **__: Any) -> Meter:
         """Fail."""
@@ -82,7 +82,7 @@ class BrokenQuestion(BrokenLogger):
 
 
 class BrokenLoggers(LoggerProvider):
-    """Gives loggers that fail.
+    """Returns loggers that raise.
 
     Args:
         kind: their class; None fails before there is one.

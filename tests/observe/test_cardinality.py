@@ -52,7 +52,7 @@ def inventive() -> str:
 
 
 def ask(request: ChatRequest) -> list[ToolCall]:
-    """What a model asks for in one pass: a tool that nobody registered, and one that works or one that fails."""
+    """The calls of one iteration: an unknown tool, and a tool that works or fails."""
     number = next(FRESH)
     calls = [ToolCall(next(INVENTED), {"a": number}), adds(number, 1) if number % 2 else ToolCall("inventive")]
     return [ToolCall(each.name, each.arguments, id=f"id-{number}-{place}") for place, each in enumerate(calls)]

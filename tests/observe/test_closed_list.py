@@ -105,7 +105,7 @@ def carried_by(rows: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
 
 
 def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_for: str = "") -> dict[str, set[str]]:
-    """What of the `part` of each row was not found, by the row's name, but for the names of one of the conventions."""
+    """The names in `part` of each definition that were not found, without those of the other conventions."""
     missing = {
         row.name: {name for name in getattr(row, part) if names.ATTRIBUTES[name].only != but_for}
         - found.get(row.name, set())

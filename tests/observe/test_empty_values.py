@@ -26,7 +26,7 @@ from traced_tools.tools.execution import CallNext
 
 
 class Nameless(ScriptedChatModel):
-    """Says nothing of itself."""
+    """A model with empty attributes."""
 
     provider, server_address = "", ""
 

@@ -67,7 +67,7 @@ def crash() -> str:
 
 
 def asked_in(telemetry: Telemetry) -> int:
-    """How many calls the model asked for, by what the run says of itself."""
+    """The number of requested calls according to the run span."""
     (root,) = telemetry.children(None)
     return int((root.attributes or {})[names.LOOP_TOOL_CALLS])  # type: ignore[arg-type]
 

@@ -74,7 +74,7 @@ class Watching(Advisor):
 
 
 class Kept(EventExporter):
-    """Records events, and says when a run has finished."""
+    """Records events, and signals when a run has finished."""
 
     name, interval = "kept", 0.0
 
@@ -209,7 +209,7 @@ def test_garbage_collection_during_an_advisors_cleanup_causes_no_coroutine_warni
 
 
 class Locked:
-    """An instrument with a lock, as the SDK's have, that says so instead of waiting for ever."""
+    """An instrument with a lock, like the SDK's, that raises instead of deadlocking."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -33,7 +33,7 @@ def said(mode: str) -> Reply:
 
 @pytest.fixture
 def asked(telemetry: Telemetry) -> Iterator[Callable[..., None]]:
-    """Ask an agent whose provider gives these replies."""
+    """Run an agent whose provider sends these replies."""
 
     def ask(replies: list[Any], mode: str = "call", retries: int = 2) -> None:
         policy = RetryPolicy(retries, first_delay=0.001)

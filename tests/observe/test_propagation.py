@@ -45,7 +45,7 @@ REMOTE = SpanContext(0xABCD, 0x1234, True, TraceFlags(TraceFlags.SAMPLED), Trace
 
 
 def look() -> tuple[str, object, bool]:
-    """What is seen here of the caller's context: a variable, baggage, and whether there is a span."""
+    """The caller's context as seen here: a variable, baggage, and whether there is a span."""
     is_traced = trace.get_current_span().get_span_context().is_valid
     return TENANT.get(), baggage.get_baggage("bag"), is_traced
 

@@ -272,7 +272,7 @@ def listed(text: str, what: str) -> tuple[str, ...]:
 
 
 def carried(section: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The attributes and the content that a section tells."""
+    """The attributes and the content attributes that a section lists."""
     plain, _, content = (rows(part) for part in section.partition("Content, only where it is captured:"))
     always, captured = tuple(row[0] for row in plain), tuple(row[0] for row in content)
     for name, kind, meaning in (*plain, *(row for row in content if row[0] not in always)):

@@ -175,7 +175,7 @@ def test_a_copy_of_an_uncaptured_tool_is_uncaptured() -> None:
 
 
 class Unspoken:
-    """A tool of the user's own whose metadata say nothing of capture."""
+    """A custom tool whose metadata have no `capture`."""
 
     definition = ToolDefinition(name="unspoken")
     metadata: Any = SimpleNamespace(

@@ -72,7 +72,7 @@ class Memory(BaseAdvisor):
 
 
 def a_run() -> list[SpanNode]:
-    """The trees of a run with a tool that works, one that fails, one that nobody registered, and an advisor."""
+    """The trees of a run with a working, a failing and an unknown tool, and an advisor."""
     turns = [
         ToolCall(name="add", arguments={"a": 1, "b": 2}),
         [ToolCall(name="fail", arguments={"text": MARKER})],

@@ -95,7 +95,7 @@ class Waits(Advisor):
 
 
 class Clock:
-    """Counts nanoseconds when it is told to."""
+    """A clock that is advanced by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_700_000_000_000_000_000

@@ -46,7 +46,7 @@ class Pipelines:
 
 @contextmanager
 def pipelines(url: str) -> Iterator[Pipelines]:
-    """Send to the collector at `url`, as the environment says, until the end of the block."""
+    """Send to the collector at `url`, configured by the environment, until the end of the block."""
     (spans, spans_ledger), (logs, logs_ledger) = trace_pipeline(url), log_pipeline(url)
     metrics, metrics_ledger = metric_pipeline(url)
     tracers = TracerProvider(ALWAYS_ON, shutdown_on_exit=False)

@@ -36,7 +36,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked he
 
 @contextmanager
 def ports() -> Iterator[range]:
-    """Give four ports in a row, of which nobody uses the first; the second is taken."""
+    """Yield four consecutive ports, of which the second is in use."""
     for first in range(20_000, 30_000, 4):
         with ExitStack() as opened:
             try:

@@ -203,7 +203,7 @@ def test_a_server_that_falls_silent_is_a_timeout(client: httpx.Client, answer: R
 
 
 class PatientGate(Gate):
-    """Says when it is waited for again, which is after a look at whether the client is still there."""
+    """An event that signals its second wait, which follows a check of the client."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ STREAM = b'event: one\ndata: {"a": 1}\n\ndata: two\n\ndata: [DONE]\n\n'
 
 
 def wire(answer: Reply | Piece, method: str = "POST") -> list[Piece]:
-    """What is sent, less the delays that take no time."""
+    """The pieces that are sent, without zero delays."""
     return [piece for piece in wire_pieces(answer, method) if piece != Delay(0.0)]
 
 
