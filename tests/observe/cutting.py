@@ -205,7 +205,7 @@ class CutRun:
         return model
 
     def check(self, *endings: tuple[str, str | None]) -> str:
-        """Check the telemetry against the contract; return how the run ended, which must be one of `ways`."""
+        """Check the telemetry against the contract; return how the run ended, which must be one of `endings`."""
         assert self.counting.begun == self.counting.ended, "a span has not ended, or not once"
         assert set(self.counting.ended.values()) <= {1}
         assert_consistent(self.telemetry)
