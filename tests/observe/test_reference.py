@@ -273,7 +273,7 @@ def listed(text: str, what: str) -> tuple[str, ...]:
 
 def carried(section: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The attributes and the content attributes that a section lists."""
-    plain, _, content = (rows(part) for part in section.partition("Content, only where it is captured:"))
+    plain, _, content = (rows(part) for part in section.partition("Content, only if it is captured:"))
     always, captured = tuple(row[0] for row in plain), tuple(row[0] for row in content)
     for name, kind, meaning in (*plain, *(row for row in content if row[0] not in always)):
         attribute = names.ATTRIBUTES[name]
@@ -306,12 +306,16 @@ def test_the_page_of_metrics_describes_each_metric_completely() -> None:
     found = sections(page("metrics"), "###")
     assert sorted(found) == sorted(names.METRICS)
     kinds = {"updowncounter": "Up-down counter"}
-    when = {None: "either", "stable": "the conventions so far", "latest": "the latest"}
+    when = {
+        None: "with either conventions",
+        "stable": "with the stable conventions",
+        "latest": "with the latest conventions",
+    }
     for name, each in names.METRICS.items():
         section = found[name]
         assert each.brief in section
         assert f"- {kinds.get(each.instrument, each.instrument.title())}, unit `{each.unit}`\n" in section
-        assert f"- Emitted with {when[each.only]}" in section
+        assert f"- Emitted {when[each.only]}" in section
         assert listed(section, "Labels") == each.attributes
         buckets = re.search(r"^- Buckets up to: (.*(?:\n  .*)*)", section, re.MULTILINE)
         assert (tuple(map(float, buckets[1].split())) if buckets else ()) == each.boundaries
@@ -329,7 +333,7 @@ def test_the_page_of_metrics_has_each_prometheus_name() -> None:
 
 def test_the_page_of_attributes_describes_each_attribute_with_its_values() -> None:
     text = page("attributes")
-    attributes, lists = text.split("## Lists of words")
+    attributes, lists = text.split("## Closed lists")
     assert sorted(row[0] for row in rows(attributes)) == sorted(names.ATTRIBUTES)
     words = sections(lists, "###")
     for name, kind, meaning in rows(attributes):
@@ -350,7 +354,7 @@ def test_every_value_of_a_closed_list_has_a_meaning() -> None:
 
 def test_content_is_marked_as_such_on_the_page_of_the_attributes() -> None:
     marked = {
-        name for name, _, meaning in rows(page("attributes").split("## Lists of words")[0]) if "*Content" in meaning
+        name for name, _, meaning in rows(page("attributes").split("## Closed lists")[0]) if "*Content" in meaning
     }
     content = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}
     assert marked == content - {names.TOOL_NAME, names.CONTENT_TRUNCATED}
