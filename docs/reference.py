@@ -22,7 +22,7 @@ from traced_tools.events import json_schema
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Attribute, EventType, Metric, SpanType
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
-from traced_tools.otel.prometheus import Kind, family_of
+from traced_tools.otel.prometheus import Kind, make_family
 
 DOCS: Final = Path(__file__).parent
 STABILITY: Final = "development"
@@ -66,11 +66,11 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
 """What the values of texts without a list of words look like; the registry's language wants to be told."""
 
 PARENTS: Final = {
-    names.AGENT_SPAN: "whatever span is current where the run begins, if any",
-    names.ITERATION_SPAN: "the `advise` of the advisor that runs the loop",
-    names.HOOK_SPAN: "the run, `iteration`, or the `advise` around it; for `advise_tool` the tool's span",
-    names.CHAT_SPAN: "the innermost `advise`, else `iteration`",
-    names.EMBEDDINGS_SPAN: "whatever span is current where texts are embedded, if any",
+    names.AGENT_SPAN: "the span that is current when the run starts, if any",
+    names.ITERATION_SPAN: "the `advise` span of the advisor that runs the loop",
+    names.HOOK_SPAN: "the run, `iteration`, or the outer `advise` span; for `advise_tool` the tool's span",
+    names.CHAT_SPAN: "the innermost `advise` span, else `iteration`",
+    names.EMBEDDINGS_SPAN: "the span that is current when the model is called, if any",
     names.EXECUTE_TOOL_SPAN: "`iteration`",
     names.REFUSE_TOOL_SPAN: "`iteration`",
 }
@@ -90,7 +90,7 @@ INSTRUMENTS: Final = {
 }
 CONVENTIONS: Final = {
     None: "with either conventions",
-    "stable": "with the conventions so far",
+    "stable": "with the stable conventions",
     "latest": "with the latest conventions",
 }
 NOTICE: Final = "Written by `make reference` from traced_tools/observe/names: change it there."
@@ -247,31 +247,31 @@ def page(lines: Iterable[str]) -> str:
 def spans_page() -> Iterator[str]:
     """Give the lines of the page of the spans."""
     yield "# Spans"
-    yield "What is in braces is filled in. A span that went well is `UNSET`; `ERROR` comes with `error.type`, which the"
-    yield "description repeats."
-    yield "All attributes, with the words they may hold: [attributes](attributes.md)."
+    yield "Names in braces are placeholders. A span without an error has the status `UNSET`. A failed span has the"
+    yield "status `ERROR`, and both `error.type` and the status description have the type of the error."
+    yield "All attributes with their values: [attributes](attributes.md)."
     yield ""
-    yield from table(("span", "what it is"), [(code(each.name), each.brief) for each in names.SPANS])
+    yield from table(("span", "description"), [(code(each.name), each.brief) for each in names.SPANS])
     for each in names.SPANS:
         yield from ("", f"## {code(each.name)}", "", each.brief, "")
         yield f"- Kind: {each.kind}"
         yield f"- Parent: {PARENTS[each]}"
-        yield f"- Kind in OpenInference, if asked for: {code(each.openinference)}"
+        yield f"- OpenInference kind, if enabled: {code(each.openinference)}"
         yield from carried(each.attributes, each.content)
 
 
 def metrics_page() -> Iterator[str]:
     """Give the lines of the page of the metrics."""
     yield "# Metrics"
-    yield "The latest OpenTelemetry conventions name the metrics of model calls otherwise. A process follows them when"
-    yield f"its environment says `{STABILITY_OPT_IN}={LATEST_GEN_AI}`, else those so far; never both."
+    yield "The latest OpenTelemetry conventions have other names for the metrics of model calls. A process uses them"
+    yield f"if `{STABILITY_OPT_IN}={LATEST_GEN_AI}` is set, else the stable ones; never both."
     yield ""
-    yield "In Prometheus a histogram has the series `_bucket`, `_count` and `_sum`, and labels have `_` for each dot."
-    yield "What the labels mean: [attributes](attributes.md)."
+    yield "In Prometheus a histogram has the series `_bucket`, `_count` and `_sum`; labels have `_` instead of dots."
+    yield "The meanings of the labels: [attributes](attributes.md)."
     for only, title in CONVENTIONS.items():
         chosen = [each for each in names.METRICS.values() if each.only == only]
         yield from ("", f"## {title.capitalize()}", "")
-        yield from table(("metric", "what it tells"), [(code(each.name), each.brief) for each in chosen])
+        yield from table(("metric", "description"), [(code(each.name), each.brief) for each in chosen])
         yield from chain.from_iterable(map(metric_section, chosen))
 
 
@@ -294,11 +294,11 @@ def item(text: str) -> list[str]:
 def events_page() -> Iterator[str]:
     """Give the lines of the page of the events."""
     yield "# Events"
-    yield "Log records with an event name, made through the Logs API, and only where somebody collects them. The body"
-    yield "is the event's name, except where the text below says otherwise."
-    yield "All attributes, with the words they may hold: [attributes](attributes.md)."
+    yield "Log records with an event name, emitted through the Logs API and only if the logger is enabled. The body is"
+    yield "the event's name unless the description of the event says otherwise."
+    yield "All attributes with their values: [attributes](attributes.md)."
     yield ""
-    yield from table(("event", "what it tells"), [(code(each.name), each.brief) for each in names.EVENTS.values()])
+    yield from table(("event", "description"), [(code(each.name), each.brief) for each in names.EVENTS.values()])
     for each in names.EVENTS.values():
         yield from ("", f"## {code(each.name)}", "", each.brief, "")
         yield f"- Severity: {each.severity}"
@@ -310,11 +310,11 @@ def attributes_page() -> Iterator[str]:
     yield "# Attributes"
     yield "Of [spans](spans.md), [metrics](metrics.md) and [events](events.md)."
     yield "A value of type `any` is JSON text on a span and the value itself on an event."
-    yield "*Content* is told only where it is [captured](../observability.md#privacy)."
+    yield "*Content* is emitted only if it is [captured](../observability.md#privacy)."
     for namespace, attributes in by_namespace().items():
         yield from ("", f"## {code(namespace)}", "")
         yield from attributes_table([each.name for each in attributes])
-    yield from ("", "## Lists of words")
+    yield from ("", "## Closed lists")
     for name, words in names.MEANINGS.items():
         yield from ("", f"### {code(name)}", "", names.ATTRIBUTES[name].brief, "")
         yield from table(("word", "meaning"), [(code(word), meant) for word, meant in words.items()])
@@ -324,7 +324,7 @@ def carried(attributes: Sequence[str], content: Sequence[str]) -> Iterator[str]:
     """Give the lines about what a span or an event carries."""
     yield from ("", *attributes_table(attributes))
     if content:
-        yield from ("", "Content, only where it is captured:", "", *attributes_table(content))
+        yield from ("", "Content, only if it is captured:", "", *attributes_table(content))
 
 
 def attributes_table(attributes: Iterable[str]) -> Iterator[str]:
@@ -343,7 +343,7 @@ def meaning(attribute: Attribute) -> str:
     if attribute.name not in names.MEANINGS:
         return f"{attribute.brief[:-1]}: {listed(attribute.values)}."
     anchor = attribute.name.replace(".", "")
-    return f"{attribute.brief[:-1]}: one of [{len(attribute.values)} words](attributes.md#{anchor})."
+    return f"{attribute.brief[:-1]}: one of [{len(attribute.values)} values](attributes.md#{anchor})."
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -357,7 +357,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def prometheus_name(each: Metric) -> str:
     """Return what a metric is called in Prometheus."""
     kind = KINDS[each.instrument]
-    name: str = family_of(each.name, each.brief, each.unit, kind).name
+    name: str = make_family(each.name, each.brief, each.unit, kind).name
     return f"{name}_total" if kind == "counter" else name
 
 

@@ -203,6 +203,17 @@ def importing(*packages: str, outside: tuple[str, ...] = (), inside: tuple[str, 
 SET_UP = ("telemetry.configure", "telemetry.prometheus", "telemetry.setup")
 
 
+def test_observing_imports_nothing_of_the_set_up_not_even_a_type() -> None:
+    wrong = [
+        f"{dotted(path)} imports {node.module}"
+        for path in MODULES
+        if dotted(path).startswith("telemetry.") and not dotted(path).startswith(SET_UP)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and str(node.module).removeprefix("traced_tools.").startswith(SET_UP)
+    ]
+    assert wrong == []
+
+
 def test_models_and_tools_never_import_advisors() -> None:
     upper = [f"traced_tools.{each}" for each in ("advisors", "client", "running")]
     assert importing(*upper, inside=("models", "tools")) == []

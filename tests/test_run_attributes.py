@@ -101,7 +101,7 @@ def test_values_are_stored_as_immutable_plain_values() -> None:
         ({"user id": "a"}, ValueError, "keys of 1 to 64"),
         ({"a=b": "a"}, ValueError, "keys of 1 to 64"),
         ({"k" * 65: "a"}, ValueError, "keys of 1 to 64"),
-        ({"error.type": "a"}, ValueError, r"\['error.type'\] has a key that telemetry"),
+        ({"error.type": "a"}, ValueError, r"\['error.type'\]: telemetry or the audit trail reserves"),
         ({"gen_ai.user": "a"}, ValueError, "choose another"),
         ({"traced_tools.run.user": "a"}, ValueError, "choose another"),
         ({"digest": "a"}, ValueError, "choose another"),

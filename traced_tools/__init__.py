@@ -1,6 +1,6 @@
 """A tool-calling loop for agents in which every step is an OpenTelemetry span.
 
-Importing this is cheap: what a name needs is imported when the name is first used.
+Importing the package is cheap: each name imports its module on first use.
 """
 
 from __future__ import annotations

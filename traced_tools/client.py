@@ -25,7 +25,7 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
-from traced_tools.core.run_attributes import checked_attributes, merged
+from traced_tools.core.run_attributes import check_attributes, merge_attributes
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.flow.flow import Flow, acall, call
@@ -121,7 +121,7 @@ class ChatClient:
             "resolver": resolver,
             "resolver_fallback": resolver_fallback,
             "telemetry": telemetry,
-            "attributes": checked_attributes(attributes),
+            "attributes": check_attributes(attributes),
         }
         self._chain = self._chain_with((), tool_calling=True)
 
@@ -202,7 +202,7 @@ class ChatClient:
                 tool_advisors=chain.tool_advisors,
                 watchers=chain.watchers,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
-                attributes=merged(own["attributes"], checked_attributes(attributes)),
+                attributes=merge_attributes(own["attributes"], check_attributes(attributes)),
             ),
         )
 

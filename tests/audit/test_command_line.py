@@ -259,7 +259,7 @@ def test_match_that_cannot_be_told_ends_with_2(store: Path, tmp_path: Path, monk
     assert "pass one of" in complaint("match", "call_1")
     assert "pass one of" in complaint("match", "call_1", "--arguments", given, "--result", given)
     assert "cannot be read" in complaint("match", "call_1", "--arguments", tmp_path / "nothing")
-    assert "no UTF-8" in complaint("match", "call_1", "--arguments", file(tmp_path, b"\xff"))
+    assert "not UTF-8" in complaint("match", "call_1", "--arguments", file(tmp_path, b"\xff"))
     given = file(tmp_path, "{}")
     monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", "another secret, as long")
     assert f"recorded with the key {KEY.id}" in complaint("match", "call_1", "--arguments", given)

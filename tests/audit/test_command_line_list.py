@@ -11,7 +11,7 @@ import typer
 
 from tests.audit.commanded import RUN, TRACE, complaint, make_store, printed, story
 from tests.audit.made import Chain, content, insert
-from traced_tools.cli.audit.options import time_of, times_of
+from traced_tools.cli.audit.options import parse_period, parse_time
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, mon
 
 
 def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path) -> None:
-    assert printed("list", "--tool", "nothing") == "no such call\n"
+    assert printed("list", "--tool", "nothing") == "no matching calls\n"
     assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
 
 
@@ -258,12 +258,12 @@ def test_help_says_which_zone_a_time_without_one_is_in(store: Path) -> None:
 def test_times_may_be_spans_back_from_now_or_in_utc() -> None:
     now = datetime.now(UTC)
     for text, span in (("90s", 90), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1w", 604_800)):
-        time = time_of(text, "--since")
+        time = parse_time(text, "--since")
         assert time is not None
         assert abs((now - time) - timedelta(seconds=span)) < timedelta(seconds=30)
     noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
-    assert times_of("2026-07-01T12:00", "2026-07-01T12:00Z") == (noon, noon)
-    assert times_of(None, None) == (None, None)
+    assert parse_period("2026-07-01T12:00", "2026-07-01T12:00Z") == (noon, noon)
+    assert parse_period(None, None) == (None, None)
     for text in ("999999w", "-2h", "2 h", "2y", "", "2026-13-01"):
         with pytest.raises(typer.BadParameter):
-            time_of(text, "--since")
+            parse_time(text, "--since")

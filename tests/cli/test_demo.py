@@ -1,4 +1,4 @@
-"""`traced-tools demo`: the main job of a newcomer, run as a newcomer runs it."""
+"""`traced-tools demo`, run as a new user runs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_answer_is_printed(printed: str) -> None:
     assert "A sunny weekend is waiting: fly TAP from Oslo to Lisbon" in printed
 
 
-def test_the_tree_shows_what_was_outside_and_inside_the_loop(printed: str) -> None:
+def test_the_demo_tree_shows_advisors_inside_and_outside_the_loop(printed: str) -> None:
     lines = [line for line in printed.splitlines() if line.lstrip("│├└─ ").startswith(SPANS)]
     shape = [
         ((len(line) - len(line.lstrip("│├└─ "))) // 3, " ".join(line.lstrip("│├└─ ").split()[:2])) for line in lines
@@ -88,7 +88,7 @@ def test_tokens_self_times_and_metrics_are_seen(printed: str) -> None:
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in printed
 
 
-def test_with_a_server_in_the_environment_the_demo_talks_to_it() -> None:
+def test_with_a_server_in_the_environment_the_demo_uses_it() -> None:
     with ReplayServer(weather_service) as server:
         run = demo("demo", OPENAI_BASE_URL=f"{server.url}/v1", OPENAI_MODEL="other-model")
         assert [request.json()["model"] for request in server.requests] == ["other-model"] * len(server.requests)
@@ -105,9 +105,9 @@ def test_a_server_that_is_not_there_ends_the_demo_with_the_trace_and_a_reason() 
     assert "Traceback" not in run.stderr
 
 
-def test_help_is_there_and_an_unknown_command_is_a_usage_error() -> None:
+def test_help_is_printed_and_an_unknown_command_is_a_usage_error() -> None:
     assert "demo" in demo("--help").stdout
-    assert "loopback" in demo("demo", "--help").stdout
+    assert "local server" in demo("demo", "--help").stdout
     assert demo("no-such-command").returncode == 2
 
 

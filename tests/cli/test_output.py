@@ -1,4 +1,4 @@
-"""What every command prints, and how it ends where nothing can be printed."""
+"""The output of every command, and its exit status if the output cannot be written."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_the_version_is_printed() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("command", ["--help", "", "--version", "demo", "audit", "audit list --help"])
-def test_what_cannot_be_printed_ends_with_a_line_and_no_traceback(command: str) -> None:
+def test_an_unwritable_stdout_ends_with_one_line_and_no_traceback(command: str) -> None:
     with open("/dev/full", "wb") as full:
         status, _, said = ran(*command.split(), stdout=full)
     assert (status, said) == (2, "traced-tools: standard output cannot be written: No space left on device\n")
 
 
 @pytest.mark.parametrize("command", ["--help", "audit list --help", "audit sql"])
-def test_who_does_not_read_what_is_printed_gets_no_traceback(command: str) -> None:
+def test_a_closed_pipe_ends_the_command_without_a_traceback(command: str) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
@@ -48,7 +48,7 @@ def test_who_does_not_read_what_is_printed_gets_no_traceback(command: str) -> No
     assert said == ""
 
 
-def test_the_sql_of_a_store_in_postgresql_is_printed_and_part_of_the_package() -> None:
+def test_audit_sql_prints_the_packaged_sql_of_a_postgresql_store() -> None:
     assert ran("audit", "sql") == (0, SQL.read_text(), "")
     in_package = Path(traced_tools.__file__).parent / "audit/postgresql.sql"
     assert in_package.samefile(SQL) or in_package.read_text() == SQL.read_text()

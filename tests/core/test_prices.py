@@ -1,4 +1,4 @@
-"""What model calls cost."""
+"""Prices of model calls."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_cached_tokens_are_part_of_the_input_and_cost_what_cached_tokens_cost(li
     assert table.price("p", "m", usage) == pytest.approx(0.4 * 10 + 0.5 * 1 + 0.1 * 20)
 
 
-def test_cached_and_reasoning_tokens_without_a_price_of_their_own_cost_what_the_others_do(listed: Any) -> None:
+def test_cached_and_reasoning_tokens_without_their_own_price_cost_the_base_price(listed: Any) -> None:
     table = listed(ModelPrice(input_mtok=Decimal(10), output_mtok=Decimal(30)))
     usage = Usage(input_tokens=1_000_000, cache_read_tokens=500_000, output_tokens=100_000, reasoning_tokens=90_000)
     assert table.price("p", "m", usage) == pytest.approx(10 + 3)
@@ -148,7 +148,7 @@ def test_a_model_that_is_listed_without_prices_has_none(monkeypatch: pytest.Monk
     ],
     ids=["nothing", "no input", "more cached than read", "negative", "negative cached", "no float", "no finite sum"],
 )
-def test_usage_that_tells_too_little_or_does_not_add_up_has_no_price(usage: Usage) -> None:
+def test_incomplete_or_inconsistent_usage_has_no_price(usage: Usage) -> None:
     assert TABLE.price("openai", "gpt-5", usage) is None
 
 
@@ -160,9 +160,9 @@ def test_whatever_is_reported_a_cost_is_finite_and_not_negative(named: tuple[str
 
 def test_a_table_remembers_a_bounded_number_of_models_known_or_not() -> None:
     table = GenaiPrices()
-    for number in range(prices._MOST_MODELS + 5):
+    for number in range(prices._MAX_CACHED_MODELS + 5):
         table.price("openai", f"invented-{number}", Usage(input_tokens=1))
-    assert table._find.cache_info().currsize == prices._MOST_MODELS
+    assert table._find.cache_info().currsize == prices._MAX_CACHED_MODELS
     table.price("openai", f"invented-{number}", Usage(input_tokens=1))
     assert table._find.cache_info().hits == 1
 

@@ -1,4 +1,4 @@
-"""What the tests of events are given."""
+"""Fixtures for the tests of events."""
 
 from __future__ import annotations
 

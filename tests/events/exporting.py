@@ -1,4 +1,4 @@
-"""Exporters that do as they are told, a clock that is set by hand, and events to send."""
+"""Controllable exporters, a clock that is set by hand, and sample events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Exporter(EventExporter):
             raise failure
         self.batches.append([*events])
 
-    def give_up(self, events: Sequence[Event]) -> None:
+    def on_undeliverable(self, events: Sequence[Event]) -> None:
         self.given_up.append([*events])
 
     def flush(self) -> None:
@@ -76,7 +76,7 @@ class Exporter(EventExporter):
 
 
 class HandClock(Clock):
-    """A clock on which a pause passes at once, or, when it is held, when somebody says so.
+    """A clock on which a pause passes immediately or, if the clock is held, when the test releases it.
 
     Attributes:
         time: in seconds.
@@ -109,11 +109,11 @@ class HandClock(Clock):
             raise
 
     def wait_until_asleep(self) -> float:
-        """Wait until somebody waits for some time, and return for how long."""
+        """Wait until a thread sleeps, and return for how many seconds."""
         return self.asleep.get(timeout=PATIENCE)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass for who waits."""
+        """Let time pass for the sleeping thread."""
         self.time += seconds
         assert self._orders is not None
         self._orders.put(None)

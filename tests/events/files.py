@@ -1,4 +1,4 @@
-"""Files that events are exported to, and what is in them."""
+"""Helpers that read files of exported events."""
 
 from __future__ import annotations
 

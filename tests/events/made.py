@@ -1,4 +1,4 @@
-"""Events as a run makes them, for tests of what sends them on."""
+"""Sample events, as a run emits them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def started(number: int = 1, **fields: Any) -> ToolStarted:
 
 
 def batch(size: int, first: int = 1, **fields: Any) -> list[Event]:
-    """Events that can be told apart."""
+    """Distinct events."""
     return [started(number, **fields) for number in range(first, first + size)]
 
 
 def one_of_each(text: str = "words") -> list[Event]:
-    """One event of each type, with `text` wherever a text of somebody else may be."""
+    """One event of each type, with `text` in every field that may contain external text."""
     call = {"call_id": text, "tool": text, "source": text, "batch_index": 0, "batch_size": 1}
     usage = Usage(input_tokens=812, output_tokens=56)
     responded = {"model": text, "provider": text, "response_id": text, "finish_reason": text, "tool_calls": 1}

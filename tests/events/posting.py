@@ -1,4 +1,4 @@
-"""A web server that events are posted to, and what errors tell of it."""
+"""A web server that receives events, and helpers that inspect errors."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def posting(*replies: Reply | Piece, path: str = "/hook", **options: Any) -> Ite
 
 
 def told(error: BaseException) -> str:
-    """All that an error says of itself and of where it came from."""
+    """The complete text of an error and its causes."""
     return f"{error} {error!r} {error.__cause__!r} {error.__context__!r}"

@@ -1,4 +1,4 @@
-"""What becomes of a requested call is told: intended and decided always, started and finished where it runs."""
+"""The events of a requested call: intended and decided for every call, started and finished if its tool runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Advice(Advisor):
 
 
 def told_of(calls: Any, mode: str = "call", *advisors: Advisor, **settings: Any) -> Watching:
-    """Run calls, and return who was told."""
+    """Run calls, and return the event listener."""
     watching = Watching()
     tools = settings.pop("tools", [add, risky, fail])
     client = ChatClient(ScriptedChatModel([calls, "x"]), tools=tools, advisors=[watching, *advisors], **settings)
@@ -95,7 +95,7 @@ REFUSALS: dict[str, tuple[ToolCall, str, str | None, str | None]] = {
 
 @pytest.mark.parametrize("call, decision, code, error_type", REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_refused_call_is_intended_and_decided(
+def test_a_refused_call_has_intended_and_decided_events_only(
     mode: str, call: ToolCall, decision: str, code: str | None, error_type: str | None
 ) -> None:
     watching = told_of([SUM, call], mode)
@@ -114,7 +114,9 @@ def test_a_refused_call_is_intended_and_decided(
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_beyond_a_limit_is_told_with_the_limit(mode: str, limits: LoopLimits, decision: str, code: str) -> None:
+def test_a_call_beyond_a_limit_has_an_event_with_the_limit(
+    mode: str, limits: LoopLimits, decision: str, code: str
+) -> None:
     watching = told_of([SUM, SUM], mode, limits=limits)
     assert types(watching.of_call("call_1_2")) == REFUSED
     decided = decision_in(watching, "call_1_2")
@@ -122,7 +124,7 @@ def test_a_call_beyond_a_limit_is_told_with_the_limit(mode: str, limits: LoopLim
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_repeated_call_is_told_as_one(mode: str) -> None:
+def test_a_repeated_call_has_the_decision_repeated(mode: str) -> None:
     watching = Watching()
     limits = LoopLimits(max_repeated_calls=1, on_limit="stop")
     run(ChatClient(ScriptedChatModel([SUM, SUM]), tools=[add], advisors=[watching], limits=limits).prompt("?"), mode)
@@ -131,7 +133,7 @@ def test_a_repeated_call_is_told_as_one(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_who_denies_a_call_is_told_and_why_by_a_word(mode: str) -> None:
+def test_a_denial_has_its_advisor_and_reason_code(mode: str) -> None:
     watching = told_of(SUM, mode, Advice(lambda call, _: call.denied("not today, Ada", code="weekend")))
     assert types(watching.of_call("call_1_1")) == REFUSED
     decided = decision_in(watching)
@@ -139,27 +141,27 @@ def test_who_denies_a_call_is_told_and_why_by_a_word(mode: str) -> None:
     assert "Ada" not in decided.model_dump_json()
 
 
-def test_a_reason_code_that_is_no_word_is_not_told() -> None:
+def test_a_reason_code_that_is_not_an_identifier_is_replaced() -> None:
     watching = told_of(SUM, "call", Advice(lambda call, _: call.denied("no", code="Ada may not")))
     assert decision_in(watching).reason_code == names.OTHER
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_is_answered_in_the_tools_place_starts_nothing(mode: str) -> None:
+def test_a_call_that_an_advisor_answers_has_no_tool_started_event(mode: str) -> None:
     watching = told_of(SUM, mode, Advice(lambda call, _: call.answered("3")))
     assert types(watching.of_call("call_1_1")) == REFUSED
     assert (decision_in(watching).decision, decision_in(watching).advisor) == ("answered", "advice")
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_arguments_that_advice_spoils_are_told_as_decided_so(mode: str) -> None:
+def test_arguments_that_an_advisor_makes_invalid_have_the_decision_invalid_arguments(mode: str) -> None:
     watching = told_of(SUM, mode, Advice(lambda call, call_next: call_next(call.replace(arguments="[]"))))
     assert types(watching.of_call("call_1_1")) == REFUSED
     assert decision_in(watching).decision == "invalid_arguments"
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_advice_makes_of_a_result_changes_nothing_that_was_told(mode: str) -> None:
+def test_an_advisor_that_replaces_a_result_changes_no_emitted_event(mode: str) -> None:
     async def spoil(call: ToolInvocation, call_next: CallNext) -> ToolResult:
         await call_next(call)
         return call.denied("too late")
@@ -170,7 +172,7 @@ def test_what_advice_makes_of_a_result_changes_nothing_that_was_told(mode: str) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_advisor_that_runs_a_tool_again_has_it_start_and_finish_again(mode: str) -> None:
+def test_a_tool_that_an_advisor_reruns_starts_and_finishes_again(mode: str) -> None:
     async def twice(call: ToolInvocation, call_next: CallNext) -> ToolResult:
         await call_next(call)
         return await call_next(call)
@@ -182,7 +184,7 @@ def test_an_advisor_that_runs_a_tool_again_has_it_start_and_finish_again(mode: s
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_whose_advice_fails_is_intended_and_nothing_was_decided(mode: str) -> None:
+def test_a_call_whose_advisor_raises_has_an_intended_event_and_no_decision(mode: str) -> None:
     def act(call: ToolInvocation, call_next: CallNext) -> ToolResult:
         raise KeyError("advice")
 
@@ -195,7 +197,7 @@ def test_a_call_whose_advice_fails_is_intended_and_nothing_was_decided(mode: str
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_that_fails_is_told_with_the_type_of_its_error(mode: str) -> None:
+def test_a_failed_tool_has_an_event_with_its_error_type(mode: str) -> None:
     watching = told_of(ToolCall("fail"), mode)
     assert types(watching.of_call("call_1_1")) == RAN
     ended = ending_in(watching)
@@ -204,7 +206,7 @@ def test_a_tool_that_fails_is_told_with_the_type_of_its_error(mode: str) -> None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_whose_error_fails_the_run_is_told_to_finish(mode: str) -> None:
+def test_a_tool_whose_error_fails_the_run_has_a_finished_event(mode: str) -> None:
     watching = Watching()
     client = ChatClient(ScriptedChatModel([ToolCall("fail")]), tools=[fail], advisors=[watching])
     with pytest.raises(ToolExecutionError):
@@ -214,7 +216,9 @@ def test_a_tool_whose_error_fails_the_run_is_told_to_finish(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_attempts_are_one_start_and_one_end(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_attempts_of_a_tool_share_one_started_and_one_finished_event(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
     tried = 0
 
@@ -233,7 +237,7 @@ def test_attempts_are_one_start_and_one_end(mode: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_time_out_is_told(mode: str) -> None:
+def test_a_timed_out_tool_has_the_outcome_timeout(mode: str) -> None:
     @tool(timeout=0.01)
     async def stuck() -> None:
         """Wait for ever."""
@@ -244,7 +248,7 @@ def test_a_time_out_is_told(mode: str) -> None:
     assert (ending_in(watching).outcome, ending_in(watching).error_type) == ("timeout", "timeout")
 
 
-def test_the_drivers_decisions_are_told() -> None:
+def test_the_decisions_of_a_driver_are_in_events() -> None:
     watching = Watching()
     calls = [ToolCall("risky"), ToolCall("risky", {"no": 1}), SUM]
     client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[add, risky], advisors=[watching])
@@ -262,7 +266,7 @@ def test_the_drivers_decisions_are_told() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["", "and whose watcher fails"])
-def test_a_call_that_nobody_came_to_is_intended_and_no_more(fails: bool) -> None:
+def test_a_call_that_never_starts_has_only_an_intended_event(fails: bool) -> None:
     def interrupt() -> None:
         """Interrupt."""
         raise KeyboardInterrupt
@@ -283,7 +287,7 @@ def test_a_call_that_nobody_came_to_is_intended_and_no_more(fails: bool) -> None
 
 @pytest.mark.parametrize("kind", ["tool_intended", "tool_decided", "tool_started", "tool_finished"])
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_watcher_raises_about_a_call_leaves_no_half_of_a_pair(mode: str, kind: str) -> None:
+def test_an_event_listener_error_about_a_call_leaves_no_unpaired_event(mode: str, kind: str) -> None:
     ran = []
 
     def work() -> str:
@@ -305,7 +309,7 @@ def test_what_a_watcher_raises_about_a_call_leaves_no_half_of_a_pair(mode: str, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_stated_reason_is_told_with_the_decision_where_it_is_captured(mode: str) -> None:
+def test_the_decision_event_has_the_stated_reason_if_it_is_captured(mode: str) -> None:
     telemetry = Telemetry(capture="EVENT_ONLY")
     advice = Advice(lambda call, call_next: call_next(call.replace(intent="because")))
     watching = told_of(SUM, mode, advice, telemetry=telemetry.options)
@@ -315,7 +319,7 @@ def test_the_stated_reason_is_told_with_the_decision_where_it_is_captured(mode: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_an_event_keeps_for_advisors_leaves_with_nobody(mode: str) -> None:
+def test_local_data_is_in_no_form_that_leaves_the_process(mode: str) -> None:
     watching = told_of(SUM, mode)
     intended, ended = watching.of_call("call_1_1")[0], watching.of_call("call_1_1")[-1]
     assert isinstance(intended, ToolIntended)

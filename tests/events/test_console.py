@@ -1,4 +1,4 @@
-"""Events as lines for people: readable, of a sane width, and nothing that a terminal obeys."""
+"""The console exporter: one readable line per event, of limited width, without escape sequences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def printed(*events: Event) -> list[str]:
     return stream.getvalue().split("\n")[:-1]
 
 
-def test_a_run_reads_as_what_happened_in_it() -> None:
+def test_the_console_prints_the_steps_of_a_run() -> None:
     events = [event for event in one_of_each("words") if "delta" not in event.type]
     lines = printed(*events)
     assert lines[0] == ("23:59:59.124Z 019316a2-9d5c-7d1e  run started  agent words, model words")
@@ -52,7 +52,7 @@ def test_a_run_reads_as_what_happened_in_it() -> None:
     ]
 
 
-def test_a_piece_of_an_answer_has_a_line_too() -> None:
+def test_a_delta_has_a_line_too() -> None:
     text, arguments = one_of_each("words")[2:4]
     assert [line[33:] for line in printed(text, arguments)] == [
         "     text delta  5 bytes, text «words»",
@@ -91,13 +91,13 @@ def test_a_piece_of_an_answer_has_a_line_too() -> None:
         ),
     ],
 )
-def test_a_line_says_which_call_it_is_about_and_each_word_once(event: Event, said: str) -> None:
+def test_a_line_has_the_call_id_and_no_duplicate_facts(event: Event, said: str) -> None:
     (line,) = printed(event)
     assert line.endswith(f"  {said}")
 
 
 @given(texts)
-def test_no_text_of_somebody_else_breaks_out_of_its_line(text: str) -> None:
+def test_hostile_text_stays_within_its_line(text: str) -> None:
     events = one_of_each(text)
     lines = printed(*events)
     assert len(lines) == len(events)
@@ -106,19 +106,19 @@ def test_no_text_of_somebody_else_breaks_out_of_its_line(text: str) -> None:
         assert len(line) <= 160
 
 
-def test_escape_sequences_are_shown_and_not_obeyed() -> None:
+def test_escape_sequences_are_printed_as_text() -> None:
     (line,) = printed(started(tool=HOSTILE))
     assert r"\x00\x07\x1b[31m\x1b]0;owned\x07\r\n\u2028\u2029\x85\x9b2J" in line
 
 
-def test_what_the_streams_encoding_lacks_is_escaped() -> None:
+def test_characters_outside_the_encoding_of_the_stream_are_escaped() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
     ConsoleEventExporter(stream).export([started(tool="müll")])
     stream.seek(0)
     assert r"m\xfcll started" in stream.read()
 
 
-def test_without_a_stream_it_is_stderr_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_stream_the_current_stderr_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     ConsoleEventExporter().export([started()])
     assert "get_weather started" in capsys.readouterr().err
 
@@ -135,19 +135,19 @@ def closed() -> io.StringIO:
 
 
 @pytest.mark.parametrize("stream", [Full(), closed()])
-def test_a_stream_that_takes_nothing_fails_without_a_word_of_the_events(stream: io.StringIO) -> None:
+def test_an_unwritable_stream_fails_with_an_error_without_event_data(stream: io.StringIO) -> None:
     with pytest.raises(ExportFailed) as raised:
         ConsoleEventExporter(stream).export([started(tool=MARKER)])
     assert not raised.value.retryable
     assert MARKER not in f"{raised.value!r} {raised.value.__context__!r} {raised.value.__cause__!r}"
 
 
-def test_a_process_without_stderr_fails_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_without_stderr_fails_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    with pytest.raises(ExportFailed, match="the console takes nothing"):
+    with pytest.raises(ExportFailed, match="the console stream cannot be written"):
         ConsoleEventExporter().export([started()])
 
 
-def test_what_is_no_stream_is_refused() -> None:
+def test_an_invalid_stream_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="stream must be a text stream or None, not int"):
         ConsoleEventExporter(3)  # type: ignore[arg-type]

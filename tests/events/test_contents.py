@@ -1,4 +1,4 @@
-"""What events tell of contents: nothing, unless the run captures them on events."""
+"""Content in events: none, unless the run captures content on events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CALLS = [ToolCall(name, {"text": MARKER}) for name in ("say", "fail", "add", MAR
 
 
 def watched(capture: Any, mode: str, turns: Any = None, **settings: Any) -> Watching:
-    """Run what is full of markers, and return who watched it."""
+    """Run an agent with markers everywhere, and return its event listener."""
     watching, telemetry = Watching(deltas=True), Telemetry(capture=capture)
     model = ScriptedChatModel(turns or [[MARKER, *CALLS], MARKER])
     client = ChatClient(model, tools=[say, fail, add, keep], advisors=[watching, Reasoned()], system=MARKER, **settings)
@@ -85,7 +85,7 @@ ALL = {
 
 @pytest.mark.parametrize("capture, told", [(None, {}), ("SPAN_ONLY", {}), ("EVENT_ONLY", ALL), ("SPAN_AND_EVENT", ALL)])
 @pytest.mark.parametrize("mode", MODES)
-def test_contents_are_told_where_events_capture_them_and_nowhere_else(
+def test_events_have_content_only_if_it_is_captured_on_events(
     mode: str, capture: Any, told: dict[str, list[str]]
 ) -> None:
     watching = watched(capture, mode)
@@ -96,7 +96,7 @@ def test_contents_are_told_where_events_capture_them_and_nowhere_else(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_name_the_model_made_up_is_told_in_no_event_of_its_call(mode: str) -> None:
+def test_a_tool_name_that_the_model_made_up_is_in_no_event_of_its_call(mode: str) -> None:
     for capture in (None, "SPAN_AND_EVENT"):
         call = watched(capture, mode).of_call("call_1_4")
         assert {event.tool for event in call} == {"_unknown"}
@@ -104,7 +104,7 @@ def test_a_name_the_model_made_up_is_told_in_no_event_of_its_call(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_contents_are_told_as_json_and_as_the_conventions_shape_them(mode: str) -> None:
+def test_event_contents_are_json_in_the_format_of_the_conventions(mode: str) -> None:
     watching = watched("EVENT_ONLY", mode, [["Hm.", ToolCall("say", {"text": "x"})], "done"])
     started, finished = watching.one("run_started"), watching.one("run_finished")
     assert json.loads(started.input_messages or "") == [  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ def test_contents_are_told_as_json_and_as_the_conventions_shape_them(mode: str) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_silent_tool_stays_silent(mode: str) -> None:
+def test_the_content_of_a_tool_with_capture_disabled_is_in_no_event(mode: str) -> None:
     call = ToolCall("keep", {"secret": MARKER})
     watching = Watching(deltas=True)
     options = TelemetryOptions(capture="SPAN_AND_EVENT")
@@ -132,7 +132,7 @@ def test_a_silent_tool_stays_silent(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_silent_tool_says_directly_is_not_told_as_the_answer(mode: str) -> None:
+def test_a_direct_result_of_a_tool_with_capture_disabled_is_not_in_the_answer_event(mode: str) -> None:
     @tool(capture=False, return_direct=True)
     def answer() -> str:
         """Answer."""
@@ -159,7 +159,7 @@ def test_the_redactor_sees_every_content_of_events(mode: str) -> None:
     assert {names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.TOOL_CALL_ARGUMENTS, names.INTENT} <= {*seen}
 
 
-def test_what_the_redactor_raises_drops_the_value() -> None:
+def test_a_redactor_that_raises_drops_the_value() -> None:
     def redact(name: str, value: Any) -> Any:
         raise ValueError(MARKER)
 
@@ -180,7 +180,7 @@ def test_long_contents_are_cut() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_contents_are_told_without_an_sdk_as_well(mode: str) -> None:
+def test_events_have_content_also_without_an_sdk(mode: str) -> None:
     watching = Watching()
     options = TelemetryOptions(capture="EVENT_ONLY")
     client = ChatClient(ScriptedChatModel(["done"]), advisors=[watching], telemetry=options)

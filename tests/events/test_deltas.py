@@ -1,4 +1,4 @@
-"""While an answer is streamed, advisors inside the loop are told of each piece of it, tool calls included."""
+"""Deltas: advisors inside the loop receive each part of a streamed answer, including tool calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_arguments_of_a_call_arrive_piece_by_piece(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", STREAMING)
 @pytest.mark.parametrize("text", ["", "ne"], ids=["on its own", "with text"])
-def test_a_piece_says_that_the_answer_begins_again(text: str, mode: str) -> None:
+def test_a_delta_reports_that_the_answer_restarts(text: str, mode: str) -> None:
     class Restarting(ScriptedChatModel):
         def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
             yield ChatChunk(text="old")
@@ -95,21 +95,21 @@ def test_a_call_that_comes_whole_and_without_an_id_has_the_id_its_result_has(mod
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_an_advisor_outside_the_loop_is_not_told_of_pieces(mode: str) -> None:
+def test_an_advisor_outside_the_loop_receives_no_deltas(mode: str) -> None:
     outside = Watching(order=200, deltas=True)
     run(ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go"), mode)
     assert outside.types == ["run_started", "run_finished"]
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_without_a_loop_each_advisor_is_told(mode: str) -> None:
+def test_without_a_loop_every_advisor_receives_every_event(mode: str) -> None:
     outside = Watching(order=200, deltas=True)
     run(ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go", tool_calling=False), mode)
     assert outside.types == ["run_started", "text_delta", "model_responded", "run_finished"]
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_who_does_not_watch_pieces_is_told_of_all_else(mode: str) -> None:
+def test_a_listener_that_ignores_deltas_receives_all_other_events(mode: str) -> None:
     watching, whole = Watching(deltas=True), Watching(deltas=False)
     model = ScriptedChatModel([["Adding.", ToolCall("add", {"a": 1, "b": 2})], "3"])
     run(ChatClient(model, tools=[add], advisors=[whole, watching]).prompt("go"), mode)
@@ -118,7 +118,7 @@ def test_who_does_not_watch_pieces_is_told_of_all_else(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["call", "acall"])
-def test_a_whole_answer_has_no_pieces(mode: str) -> None:
+def test_an_answer_that_is_not_streamed_has_no_deltas(mode: str) -> None:
     watching = Watching(deltas=True)
     run(ChatClient(ScriptedChatModel(["hi"]), advisors=[watching]).prompt("go"), mode)
     assert watching.events
@@ -126,7 +126,7 @@ def test_a_whole_answer_has_no_pieces(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_an_error_of_an_advisor_that_watches_passes_through(mode: str) -> None:
+def test_an_error_of_an_event_listener_passes_through(mode: str) -> None:
     class Broken(Advisor):
         name, order = "broken", 400
 
@@ -152,7 +152,7 @@ def test_an_async_method_where_nothing_is_awaited_is_refused(method: str) -> Non
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_a_piece_leaves_the_process_without_its_text_unless_that_is_captured(mode: str) -> None:
+def test_a_delta_is_exported_without_its_text_unless_content_is_captured(mode: str) -> None:
     watching = Watching(deltas=True)
     model = ScriptedChatModel([[MARKER, ToolCall("add", {MARKER: 1}), ToolCall(MARKER, {})], "done"])
     run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), mode)
@@ -173,7 +173,7 @@ def keep(secret: str) -> str:
 
 
 @pytest.mark.parametrize("mode", STREAMING)
-def test_a_captured_piece_leaves_the_process_but_for_that_of_a_silent_tool(mode: str) -> None:
+def test_a_captured_delta_is_exported_unless_its_tool_disables_capture(mode: str) -> None:
     watching, telemetry = Watching(deltas=True), Telemetry(capture="EVENT_ONLY")
     calls = [ToolCall("add", {"a": 1, "b": 2}), ToolCall("keep", {"secret": MARKER}), ToolCall(MARKER, {})]
     model = ScriptedChatModel([["Adding.", *calls], "done"])
@@ -192,7 +192,7 @@ def test_a_captured_piece_leaves_the_process_but_for_that_of_a_silent_tool(mode:
     [ContentCapture("EVENT_ONLY", redact=lambda name, value: value), ContentCapture("EVENT_ONLY", max_bytes=256)],
     ids=["a redactor sees values whole", "a piece is not cut"],
 )
-def test_a_piece_stays_where_it_could_not_be_told_as_a_whole_value_is(capture: ContentCapture) -> None:
+def test_a_delta_is_not_captured_where_a_redactor_or_limit_needs_the_whole_value(capture: ContentCapture) -> None:
     watching, telemetry = Watching(deltas=True), Telemetry(capture=capture)
     model = ScriptedChatModel([ChatResponse(AssistantMessage("x" * 257))])
     run(ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"), "stream")

@@ -1,4 +1,4 @@
-"""Whichever way a run ends, an advisor outside the loop is told of its start and of its end, and of nothing else."""
+"""An advisor outside the loop receives the start and the end of a run, however the run ends."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ ENDINGS = {
 
 
 def check(outside: Watching, inside: Watching, stop_reason: str, error_type: str | None = None) -> RunFinished:
-    """Assert what both were told, and return how it ended."""
+    """Assert the events that both advisors received, and return how the run ended."""
     assert outside.types == ["run_started", "run_finished"]
     check_sequence(inside.events)
     assert (inside.types[0], inside.types[-1]) == ("run_started", "run_finished")
@@ -143,7 +143,7 @@ def client_for(ending: Ending, outside: Watching, inside: Watching, telemetry: T
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_ending_is_told(mode: str, ending: Ending) -> None:
+def test_every_ending_of_a_run_emits_run_finished(mode: str, ending: Ending) -> None:
     outside, inside, telemetry = Watching(100), Watching(), Telemetry()
     client = client_for(ending, outside, inside, telemetry)
     if ending.error_type is None:
@@ -159,7 +159,7 @@ def test_every_ending_is_told(mode: str, ending: Ending) -> None:
 
 
 @pytest.mark.parametrize("mode", ["acall", "astream"])
-def test_a_cancelled_run_is_told_to_end(mode: str) -> None:
+def test_a_cancelled_run_emits_run_finished(mode: str) -> None:
     outside, inside = Watching(100), Watching()
 
     async def cancelled() -> None:
@@ -208,13 +208,13 @@ def close_driver(spec: Any) -> None:
 @pytest.mark.parametrize(
     "way", [leave, lambda spec: asyncio.run(aleave(spec)), close_driver], ids=["stream", "astream", "driver"]
 )
-def test_a_run_that_is_left_is_told_to_end(way: Callable[[Any], None]) -> None:
+def test_a_run_whose_stream_is_closed_early_emits_run_finished(way: Callable[[Any], None]) -> None:
     outside, inside = Watching(100), Watching()
     way(stream_of(outside, inside))
     check(outside, inside, "cancelled", "cancelled")
 
 
-def test_a_run_that_never_began_is_not_told() -> None:
+def test_a_run_that_never_started_emits_no_event() -> None:
     outside, inside = Watching(100), Watching()
     stream_of(outside, inside).start().close()
     stream_of(outside, inside).stream().close()
@@ -237,7 +237,7 @@ def forget(spec: Any) -> None:
 
 
 @pytest.mark.usefixtures("collected_by_hand")
-def test_what_the_garbage_collector_ends_is_told_when_the_next_run_comes() -> None:
+def test_the_end_of_a_garbage_collected_run_is_emitted_with_the_next_run() -> None:
     telemetry = Telemetry()
     outside, inside = Watching(100), Watching()
     model = ScriptedChatModel(["one two three", "x"])
@@ -261,7 +261,7 @@ def test_what_the_garbage_collector_ends_is_told_when_the_next_run_comes() -> No
 
 
 @pytest.mark.usefixtures("collected_by_hand")
-def test_what_a_watcher_raises_of_a_run_that_is_collected_disturbs_nobody() -> None:
+def test_an_event_listener_error_during_garbage_collection_propagates_nowhere() -> None:
     def act(event: Event) -> None:
         if isinstance(event, RunFinished) and event.stop_reason == "cancelled":
             raise KeyError("mine")

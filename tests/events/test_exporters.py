@@ -1,4 +1,4 @@
-"""Real runs observed by all exporters at once: each gets the same story, and of contents what the run may tell."""
+"""Runs with all exporters at once: each exports the same events, with content only if it is captured."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _run(telemetry: Telemetry, observer: ObserverAdvisor, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_exporter_tells_the_same_story_of_a_run(tmp_path: Path, mode: str) -> None:
+def test_all_exporters_export_the_same_events(tmp_path: Path, mode: str) -> None:
     observed = Observed(tmp_path, mode, "NO_CONTENT")
     assert observed.fed[0]["type"] == "run_started"
     assert observed.fed[-1]["type"] == "run_finished"
@@ -85,12 +85,12 @@ def test_every_exporter_tells_the_same_story_of_a_run(tmp_path: Path, mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_exporter_tells_a_content_that_the_run_may_not_tell(tmp_path: Path, mode: str) -> None:
+def test_no_exporter_exports_content_that_is_not_captured(tmp_path: Path, mode: str) -> None:
     assert MARKER not in Observed(tmp_path, mode, "NO_CONTENT").all
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_exporter_tells_the_contents_that_the_run_may_tell(tmp_path: Path, mode: str) -> None:
+def test_every_exporter_exports_captured_content(tmp_path: Path, mode: str) -> None:
     observed = Observed(tmp_path, mode, "EVENT_ONLY")
     for told in (observed.lines, observed.posted, observed.fed, observed.logged):
         by_type = {each["type"]: each for each in told if each.get("tool") != names.UNKNOWN_TOOL}
@@ -103,7 +103,7 @@ def test_every_exporter_tells_the_contents_that_the_run_may_tell(tmp_path: Path,
     assert observed.printed.count(MARKER) >= 2
 
 
-def test_an_exporter_shows_its_kind_and_its_name_and_no_address(tmp_path: Path) -> None:
+def test_the_repr_of_an_exporter_has_its_class_and_name_and_no_address(tmp_path: Path) -> None:
     class Mine(EventExporter):
         """One that has no name yet."""
 
@@ -124,7 +124,7 @@ def test_an_exporter_shows_its_kind_and_its_name_and_no_address(tmp_path: Path) 
         each.close()
 
 
-def test_what_a_webhook_refuses_is_in_its_dead_letter_file_and_what_it_is_busy_for_comes_again(tmp_path: Path) -> None:
+def test_refused_events_are_in_the_dead_letter_file_and_retryable_ones_are_sent_again(tmp_path: Path) -> None:
     telemetry, dead = Telemetry(), tmp_path / "dead.jsonl"
     busy, refusing = Reply(status=503, headers={"Retry-After": "0"}), Reply(status=400)
     for replies, posted, kept in (([busy, Reply(status=204)], 2, False), ([refusing], 1, True)):

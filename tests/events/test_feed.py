@@ -1,4 +1,4 @@
-"""Events for those in the same process: in any thread, in any event loop, as slow as they like."""
+"""The feed: subscribers in any thread or event loop, however slow they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sequences(events: list[Event]) -> list[int]:
 
 
 def waits(subscription: Subscription) -> Callable[[], bool]:
-    """Whether somebody waits for the next event, in a thread or a task."""
+    """Whether a thread or task waits for the next event."""
     return lambda: bool(subscription._tasks or subscription._changed._waiters)  # type: ignore[attr-defined]
 
 
@@ -36,7 +36,7 @@ def until(condition: Callable[[], bool]) -> None:
     in_time(wait)
 
 
-def test_a_subscriber_gets_what_comes_from_then_on_in_order() -> None:
+def test_a_subscriber_gets_later_events_in_order() -> None:
     feed = EventFeed()
     feed.export(batch(2))
     with feed.subscribe() as subscription:
@@ -47,11 +47,11 @@ def test_a_subscriber_gets_what_comes_from_then_on_in_order() -> None:
     assert subscription.dropped == 0
 
 
-def test_nothing_waits_for_others_before_it_is_handed_on() -> None:
+def test_a_feed_delivers_events_without_waiting_for_a_batch() -> None:
     assert EventFeed().interval == 0
 
 
-def test_a_subscriber_of_a_run_gets_that_run_alone() -> None:
+def test_a_subscriber_of_one_run_gets_only_its_events() -> None:
     feed = EventFeed()
     with feed.subscribe(run_id="a") as subscription:
         feed.export([*batch(1, 1, run_id="a"), *batch(1, 2, run_id="b"), *batch(1, 3, run_id="a")])
@@ -106,7 +106,7 @@ def test_a_task_that_waits_is_woken_from_another_thread_by_an_event_and_by_the_e
     assert sequences(asyncio.run(main())) == [1]
 
 
-def test_a_task_that_gives_up_waiting_loses_no_event_and_leaves_nothing_behind(
+def test_a_cancelled_wait_loses_no_event_and_leaves_no_waiter(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     feed = EventFeed()
@@ -167,7 +167,7 @@ def leave(subscription: Subscription) -> None:
 @pytest.mark.parametrize(
     "close", [Subscription.close, leave, lambda each: asyncio.run(leave_async(each))], ids=["close", "with", "async"]
 )
-def test_a_subscription_that_is_closed_ends_at_once_and_costs_nothing_more(
+def test_a_closed_subscription_ends_immediately_and_buffers_nothing(
     close: Callable[[Subscription], object],
 ) -> None:
     feed = EventFeed()
@@ -180,7 +180,7 @@ def test_a_subscription_that_is_closed_ends_at_once_and_costs_nothing_more(
     assert feed._current() == []
 
 
-def test_closing_a_subscription_ends_who_waits_for_it() -> None:
+def test_closing_a_subscription_ends_its_waiting_reader() -> None:
     feed = EventFeed()
     subscription = feed.subscribe()
     thread = threading.Thread(target=list, args=(subscription,), daemon=True)
@@ -191,7 +191,7 @@ def test_closing_a_subscription_ends_who_waits_for_it() -> None:
     assert not thread.is_alive()
 
 
-def test_who_subscribes_to_a_closed_feed_gets_nothing() -> None:
+def test_a_subscription_to_a_closed_feed_is_empty() -> None:
     feed = EventFeed()
     feed.close()
     feed.close()
@@ -200,7 +200,7 @@ def test_who_subscribes_to_a_closed_feed_gets_nothing() -> None:
         assert list(subscription) == []
 
 
-def test_a_subscriber_whose_loop_is_closed_disturbs_nobody() -> None:
+def test_a_subscriber_with_a_closed_event_loop_does_not_affect_others() -> None:
     feed = EventFeed()
     gone, here = feed.subscribe(), feed.subscribe()
     loop = asyncio.new_event_loop()
@@ -245,6 +245,6 @@ print(len(list(subscription)))
 
 
 @pytest.mark.parametrize(("capacity", "error"), [(0, ValueError), (True, TypeError), ("1", TypeError)])
-def test_a_capacity_must_be_a_whole_number_above_nothing(capacity: object, error: type[Exception]) -> None:
+def test_a_capacity_must_be_a_positive_int(capacity: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="capacity"):
         EventFeed().subscribe(capacity=capacity)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Events of runs as server-sent events: an endpoint of a few lines, a real server and real clients."""
+"""A server-sent events endpoint on top of the feed, with a real server and real clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def app_of(feed: EventFeed) -> Starlette:
 
 
 class Watched(EventFeed):
-    """Tells when somebody has subscribed, and when a subscriber has gone."""
+    """A feed that signals each subscription and its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def test_a_client_of_one_run_gets_that_run() -> None:
             assert next(source.iter_sse()).id == batch(1, 2)[0].id
 
 
-def test_a_client_that_goes_away_is_no_subscriber_any_more_and_disturbs_no_other() -> None:
+def test_a_client_that_disconnects_is_unsubscribed_without_affecting_others() -> None:
     feed = Watched()
     with serving(feed) as url, httpx.Client(timeout=PATIENCE) as stays, httpx.Client(timeout=PATIENCE) as goes:
         with connect_sse(stays, "GET", f"{url}/events") as source:

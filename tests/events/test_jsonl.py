@@ -1,4 +1,4 @@
-"""Events in a file, one per line, and full files put away."""
+"""The JSON Lines exporter, and the rotation of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.events.made import HOSTILE, batch, one_of_each, started, texts
 from traced_tools.errors import ConfigurationError
 from traced_tools.events import ExportFailed, JsonLinesExporter
 from traced_tools.events.exporters import event_file
-from traced_tools.events.exporters.event_file import json_of
+from traced_tools.events.exporters.event_file import event_json
 
 # Lines.
 
@@ -32,16 +32,16 @@ def test_each_event_is_one_line_that_can_be_read_back(tmp_path: Path) -> None:
     assert [event.model_dump() for event in read] == [{**event.model_dump()} for event in events]
 
 
-def test_what_is_none_is_left_out(tmp_path: Path) -> None:
+def test_fields_that_are_none_are_omitted(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exported(path, [started(conversation_id=None)])
     assert "conversation_id" not in lines_of(path)[0]
 
 
 @given(texts)
-def test_hostile_text_stays_one_line_of_json_by_any_readers_idea_of_a_line(text: str) -> None:
+def test_hostile_text_stays_one_line_of_json_for_any_definition_of_a_line(text: str) -> None:
     for event in one_of_each(text):
-        line = json_of(event)
+        line = event_json(event)
         assert line.isascii()
         assert line.splitlines() == [line]
         read = type(event).model_validate_json(line)
@@ -49,7 +49,7 @@ def test_hostile_text_stays_one_line_of_json_by_any_readers_idea_of_a_line(text:
         assert getattr(read, "tool", expected) == expected
 
 
-def test_a_file_that_is_made_is_its_owners_alone_and_one_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_new_file_is_private_to_its_owner_and_an_existing_one_keeps_its_mode(tmp_path: Path) -> None:
     new, old = tmp_path / "new.jsonl", tmp_path / "old.jsonl"
     old.touch(0o640)
     old.chmod(0o640)
@@ -58,7 +58,7 @@ def test_a_file_that_is_made_is_its_owners_alone_and_one_that_is_there_keeps_its
     assert [stat.S_IMODE(path.stat().st_mode) for path in (new, old)] == [0o600, 0o640]
 
 
-def test_what_another_process_wrote_before_is_kept(tmp_path: Path) -> None:
+def test_lines_of_another_process_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exported(path, batch(2))
     exported(path, batch(2, 3))
@@ -66,7 +66,7 @@ def test_what_another_process_wrote_before_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fsync", ["batch", "never"])
-def test_each_batch_waits_for_the_disk_unless_it_never_shall(
+def test_each_batch_is_synced_to_disk_unless_fsync_is_never(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str
 ) -> None:
     path = tmp_path / "events.jsonl"
@@ -76,13 +76,11 @@ def test_each_batch_waits_for_the_disk_unless_it_never_shall(
     exporter.export(batch(1))
     exporter.export(batch(1, 2))
     exporter.close()
-    sizes = [len(json_of(event)) + 1 for event in batch(2)]
+    sizes = [len(event_json(event)) + 1 for event in batch(2)]
     assert synced == ([sizes[0], sum(sizes)] if fsync == "batch" else [])
 
 
-def test_a_batch_that_does_not_reach_the_disk_is_not_in_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_whose_fsync_fails_is_removed_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "events.jsonl"
     exporter = JsonLinesExporter(path)
     exporter.export(batch(1))
@@ -104,9 +102,9 @@ def test_a_batch_that_does_not_reach_the_disk_is_not_in_the_file(
 # Rotation.
 
 
-def test_a_file_that_a_batch_would_make_too_large_is_put_away_first(tmp_path: Path) -> None:
+def test_a_file_that_a_batch_would_make_too_large_is_rotated_first(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    size = len(json_of(started())) + 1
+    size = len(event_json(started())) + 1
     exporter = JsonLinesExporter(path, max_bytes=3 * size)
     for number in range(1, 8):
         exporter.export(batch(1, number))
@@ -119,7 +117,7 @@ def test_a_file_that_a_batch_would_make_too_large_is_put_away_first(tmp_path: Pa
     assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in tmp_path.iterdir())
 
 
-def test_a_batch_is_never_divided(tmp_path: Path) -> None:
+def test_a_batch_is_never_split_between_files(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exporter = JsonLinesExporter(path, max_bytes=1)
     exporter.export(batch(3))
@@ -128,7 +126,7 @@ def test_a_batch_is_never_divided(tmp_path: Path) -> None:
     assert [ids_in(each) for each in (*put_away(path), path)] == [ids(batch(3)), ids(batch(2, 4))]
 
 
-def test_a_file_is_put_away_when_its_first_event_is_old_enough_whoever_wrote_it(tmp_path: Path) -> None:
+def test_a_file_is_rotated_when_its_first_event_is_old_enough_in_any_process(tmp_path: Path) -> None:
     path, now = tmp_path / "events.jsonl", datetime.now(UTC)
     exported(path, [started(1, time=now - timedelta(seconds=1000)), started(2, time=now)])
     exported(path, batch(1, 3), max_age=2000)
@@ -138,7 +136,7 @@ def test_a_file_is_put_away_when_its_first_event_is_old_enough_whoever_wrote_it(
     assert [ids_in(each) for each in (*put_away(path), path)] == [ids(batch(3)), ids(batch(2, 4))]
 
 
-def test_a_file_whose_first_line_tells_no_time_is_not_too_old(tmp_path: Path) -> None:
+def test_a_file_whose_first_line_has_no_time_is_not_rotated_by_age(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"time":"never"}\n')
     exported(path, batch(1), max_age=0.001)
@@ -158,7 +156,9 @@ def test_the_newest_full_files_are_kept_and_nothing_else_is_touched(tmp_path: Pa
     assert all((tmp_path / name).exists() for name in others)
 
 
-def test_full_files_of_one_microsecond_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_rotated_in_the_same_microsecond_have_distinct_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Clock(datetime):
         @classmethod
         def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
@@ -181,9 +181,9 @@ def test_full_files_of_one_microsecond_have_names_of_their_own(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("what", ["folder", "missing", "device"])
-def test_a_path_that_can_be_no_file_is_refused_at_once(tmp_path: Path, what: str) -> None:
+def test_a_path_that_cannot_be_a_file_is_refused_by_the_constructor(tmp_path: Path, what: str) -> None:
     path = {"folder": tmp_path, "missing": tmp_path / "missing" / "events.jsonl", "device": Path("/dev/null")}[what]
-    with pytest.raises(ConfigurationError, match="path must be a file that can be written"):
+    with pytest.raises(ConfigurationError, match="path must be a writable file"):
         JsonLinesExporter(path)
 
 
@@ -198,7 +198,7 @@ def test_a_path_that_can_be_no_file_is_refused_at_once(tmp_path: Path, what: str
         ({"fsync": "always"}, ConfigurationError),
     ],
 )
-def test_options_that_cannot_work_are_refused_before_a_file_is_made(
+def test_invalid_options_are_refused_before_a_file_is_created(
     tmp_path: Path, options: dict[str, object], error: type[Exception]
 ) -> None:
     path = tmp_path / "events.jsonl"

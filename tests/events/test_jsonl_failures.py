@@ -1,4 +1,4 @@
-"""Events in a file, whatever becomes of who writes it, of the disk and of the file."""
+"""The JSON Lines exporter when a writer is killed, the disk fails or the file changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.events.files import exported, ids, ids_in, put_away
 from tests.events.made import batch, started
 from tests.support import PATIENCE
 from traced_tools.events import ExportFailed, JsonLinesExporter
-from traced_tools.events.exporters.event_file import json_of
+from traced_tools.events.exporters.event_file import event_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("what", ["rename", "unlink"])
-def test_a_file_that_was_renamed_or_removed_is_made_anew(tmp_path: Path, what: str) -> None:
+def test_a_file_that_was_renamed_or_removed_is_created_again(tmp_path: Path, what: str) -> None:
     path, aside = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     exporter = JsonLinesExporter(path)
     exporter.export(batch(1))
@@ -43,7 +43,7 @@ def test_a_file_that_was_renamed_or_removed_is_made_anew(tmp_path: Path, what: s
     assert what == "unlink" or ids_in(aside) == ids(batch(1))
 
 
-def test_a_file_that_is_copied_and_cut_goes_on_at_its_beginning(tmp_path: Path) -> None:
+def test_a_file_that_is_copied_and_truncated_is_appended_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exporter = JsonLinesExporter(path)
     exporter.export(batch(3))
@@ -53,7 +53,7 @@ def test_a_file_that_is_copied_and_cut_goes_on_at_its_beginning(tmp_path: Path) 
     assert ids_in(path) == ids(batch(1, 4))
 
 
-def test_through_a_link_the_file_itself_is_put_away_and_a_change_of_folder_changes_nothing(
+def test_rotation_follows_a_symbolic_link_and_ignores_a_change_of_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there").mkdir()
@@ -84,7 +84,7 @@ def test_a_folder_that_went_away_fails_until_it_is_back(tmp_path: Path) -> None:
     assert ids_in(path) == ids(batch(1))
 
 
-def test_several_processes_and_threads_append_whole_lines_and_put_files_away_together(tmp_path: Path) -> None:
+def test_several_processes_and_threads_append_complete_lines_and_rotate_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     code = f"""
 from tests.events.made import batch
@@ -114,7 +114,7 @@ exporter.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_has_a_lock_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_has_its_own_lock(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exporter = JsonLinesExporter(path)
     exporter.export(batch(1))
@@ -148,14 +148,14 @@ os.waitpid(child, 0)
 # The last line.
 
 
-def test_a_torn_last_line_is_set_aside_and_a_whole_one_is_ended(
+def test_an_incomplete_last_line_is_moved_and_a_complete_one_gets_its_line_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "traced_tools")
     path, torn = tmp_path / "events.jsonl", tmp_path / "events.jsonl.torn"
-    whole, cut = json_of(batch(1, 2)[0]), json_of(started(3, agent="x" * 200_000))[:150_000]
+    whole, cut = event_json(batch(1, 2)[0]), event_json(started(3, agent="x" * 200_000))[:150_000]
     for number, end in enumerate([whole, cut, "{", cut]):
-        path.write_text(f"{json_of(started(conversation_id='c' * 100_000))}\n{end}")
+        path.write_text(f"{event_json(started(conversation_id='c' * 100_000))}\n{end}")
         exporter = JsonLinesExporter(path)
         assert exporter.torn == (number > 0)
         exporter.export(batch(1, 4))
@@ -165,11 +165,12 @@ def test_a_torn_last_line_is_set_aside_and_a_whole_one_is_ended(
     assert torn.read_text().splitlines() == [cut, "{", cut]
     assert stat.S_IMODE(torn.stat().st_mode) == 0o600
     assert (
-        caplog.messages == [f"{path} ended with a torn line, as when a process is killed; it is in {torn.name} now"] * 3
+        caplog.messages
+        == [f"{path} ended with an incomplete line, as after a killed process; the line was moved to {torn.name}"] * 3
     )
 
 
-def test_a_line_that_another_process_tore_meanwhile_is_set_aside_too(tmp_path: Path) -> None:
+def test_an_incomplete_line_of_another_process_is_moved_too(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     exporter = JsonLinesExporter(path)
     exporter.export(batch(1))
@@ -181,7 +182,7 @@ def test_a_line_that_another_process_tore_meanwhile_is_set_aside_too(tmp_path: P
     assert exporter.torn == 1
 
 
-def test_a_file_that_is_one_torn_line_is_emptied_and_its_line_set_aside(tmp_path: Path) -> None:
+def test_a_file_with_only_an_incomplete_line_is_emptied_and_the_line_is_moved(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"\x00" * 100_000)  # as a crash of the system may leave it
     exported(path, batch(1))
@@ -203,7 +204,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_a_writer_that_is_killed_at_any_moment_loses_no_line_it_has_counted_and_tears_none(tmp_path: Path) -> None:
+def test_a_killed_writer_loses_no_acknowledged_line_and_leaves_no_incomplete_one(tmp_path: Path) -> None:
     path, chance = tmp_path / "events.jsonl", random.Random(7)
     for _ in range(40):
         arguments = [sys.executable, "-c", WRITER, str(path)]
@@ -246,7 +247,7 @@ exporter.close()
 """
 
 
-def test_a_batch_that_does_not_fit_on_the_disk_leaves_no_part_and_comes_whole_later(tmp_path: Path) -> None:
+def test_a_batch_that_does_not_fit_on_the_disk_is_written_completely_by_a_later_attempt(tmp_path: Path) -> None:
     pytest.importorskip("resource")
     path = tmp_path / "events.jsonl"
     done = subprocess.run(

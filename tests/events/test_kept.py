@@ -1,4 +1,4 @@
-"""What an event of a call keeps for advisors of the process leaves it in no way."""
+"""The local data of an event never leaves the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Watching(Advisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_advisor_finds_the_call_its_tool_and_what_the_tool_said(mode: str) -> None:
+def test_an_advisor_reads_the_call_its_tool_and_its_result_from_local_data(mode: str) -> None:
     def echo(text: str) -> str:
         """Echo."""
         return f"{text} {text}"
@@ -55,7 +55,7 @@ def event() -> ToolIntended:
     return event
 
 
-def test_nothing_kept_is_in_json_in_a_pickle_in_a_repr_or_in_the_schema(event: ToolIntended) -> None:
+def test_local_data_is_in_no_json_pickle_repr_or_schema(event: ToolIntended) -> None:
     assert event.kept == (MARKER, None)
     told = [event.model_dump_json(), str(event.model_dump()), repr(event), str(event), repr(vars(event))]
     assert MARKER not in everything(told)
@@ -74,7 +74,7 @@ def test_nothing_kept_is_in_json_in_a_pickle_in_a_repr_or_in_the_schema(event: T
         lambda event: event.replace(sequence=1),
     ],
 )
-def test_a_copy_is_the_same_event_and_keeps_nothing(event: ToolIntended, copied: Any) -> None:
+def test_a_copy_is_an_equal_event_without_local_data(event: ToolIntended, copied: Any) -> None:
     other = copied(event)
     assert other == event
     assert other.kept is None

@@ -1,4 +1,4 @@
-"""An observer hands the events of runs to exporters, and no run waits for them or fails for their sake."""
+"""An observer passes events to exporters without delaying or failing a run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_events_of_a_run_reach_each_exporter(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_outside_the_loop_it_is_told_of_the_start_and_the_end(mode: str) -> None:
+def test_an_advisor_outside_the_loop_receives_the_start_and_the_end(mode: str) -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter], order=100) as observer:
         run(client(observer).prompt("?"), mode)
@@ -62,7 +62,7 @@ def test_outside_the_loop_it_is_told_of_the_start_and_the_end(mode: str) -> None
 
 @pytest.mark.parametrize("deltas", [False, True])
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_pieces_are_sent_where_they_are_asked_for_and_without_their_text(mode: str, deltas: bool) -> None:
+def test_deltas_are_exported_only_if_enabled_and_without_their_text(mode: str, deltas: bool) -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter], deltas=deltas) as observer:
         run(client(observer).prompt(MARKER), mode)
@@ -71,7 +71,7 @@ def test_pieces_are_sent_where_they_are_asked_for_and_without_their_text(mode: s
     assert not [event for event in exporter.sent if MARKER in event.model_dump_json()]
 
 
-def test_what_events_keep_for_advisors_reaches_no_exporter() -> None:
+def test_local_data_reaches_no_exporter() -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter]) as observer:
         run(client(observer).prompt("?"), "call")
@@ -80,7 +80,7 @@ def test_what_events_keep_for_advisors_reaches_no_exporter() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_ends_beside_an_exporter_that_hangs_and_others_are_served(mode: str) -> None:
+def test_a_run_ends_while_an_exporter_hangs_and_other_exporters_receive_its_events(mode: str) -> None:
     hanging, other = Exporter("hanging"), Exporter("other")
     hanging.hold()
     observer = ObserverAdvisor([hanging, other], queue_size=4)
@@ -101,9 +101,7 @@ def lost_of(observer: ObserverAdvisor, name: str) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_an_exporter_says_of_its_failure_is_logged_and_nothing_of_the_run(
-    mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_export_failure_is_logged_without_data_of_the_run(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     exporter = Exporter("mine", ExportFailed("the host answered HTTP 410", retryable=False), interval=60)
     with ObserverAdvisor([exporter]) as observer:
@@ -115,7 +113,7 @@ def test_what_an_exporter_says_of_its_failure_is_logged_and_nothing_of_the_run(
     assert MARKER not in logged
 
 
-def test_it_is_shared_by_clients_threads_and_event_loops() -> None:
+def test_one_observer_serves_several_clients_threads_and_event_loops() -> None:
     exporter = Exporter()
 
     async def several(shared: ObserverAdvisor) -> None:
@@ -148,7 +146,7 @@ def test_two_observers_share_nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_becomes_of_events_is_measured_where_the_runs_are(mode: str) -> None:
+def test_export_counts_go_to_the_meter_provider_of_the_run(mode: str) -> None:
     telemetry, elsewhere = Telemetry(), Telemetry()
     failing = Exporter("failing", ExportFailed("no", retryable=False), interval=60)
     waiting = Exporter("waiting", interval=60)
@@ -181,7 +179,7 @@ def test_exporters_of_one_name_are_measured_as_their_sum_also_when_one_is_gone()
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("same",): 36}
 
 
-def test_an_exporter_named_as_one_of_the_packages_own_is_added_to_it() -> None:
+def test_an_exporter_with_the_name_of_a_built_in_one_adds_to_its_metrics() -> None:
     telemetry = Telemetry()
     from traced_tools.observe.run_telemetry import instruments_of
 
@@ -195,7 +193,7 @@ def test_an_exporter_named_as_one_of_the_packages_own_is_added_to_it() -> None:
     assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name) == {("otlp.traces",): 1}
 
 
-def test_the_totals_of_a_name_are_kept_once() -> None:
+def test_exporters_of_one_name_share_their_totals() -> None:
     assert totals_of_events("x") is totals_of_events("x")
 
 
@@ -210,7 +208,7 @@ def collected_by_hand() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collected_by_hand")
-def test_a_run_that_the_garbage_collector_ends_is_sent_with_the_next_flush() -> None:
+def test_the_events_of_a_garbage_collected_run_are_sent_with_the_next_flush() -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter]) as observer:
         stream = client(observer).prompt("?").stream()
@@ -225,7 +223,7 @@ def test_a_run_that_the_garbage_collector_ends_is_sent_with_the_next_flush() -> 
         assert types(exporter.sent)[-1] == "run_finished"
 
 
-def test_an_observer_that_nobody_has_any_more_sends_what_waits_and_closes() -> None:
+def test_an_unreferenced_observer_sends_its_pending_events_and_closes() -> None:
     exporter = Exporter(interval=60)
     observer = ObserverAdvisor([exporter])
     run(client(observer).prompt("?"), "call")
@@ -236,7 +234,7 @@ def test_an_observer_that_nobody_has_any_more_sends_what_waits_and_closes() -> N
     assert (len(exporter.sent), exporter.closed) == (12, 1)
 
 
-def test_it_is_closed_with_its_block_also_when_that_fails() -> None:
+def test_an_observer_is_closed_with_its_block_also_after_an_error() -> None:
     exporter = Exporter()
     with pytest.raises(KeyError), ObserverAdvisor([exporter]):
         raise KeyError
@@ -276,18 +274,20 @@ ONE = Exporter()
         ({"exporters": [], "queue_size": 0}, ValueError, "queue_size must be at least 1"),
     ],
 )
-def test_what_cannot_work_is_refused(settings: dict[str, Any], error: type[Exception], text: str) -> None:
+def test_invalid_arguments_of_the_exporter_are_refused(
+    settings: dict[str, Any], error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         ObserverAdvisor(**settings)
 
 
-def test_no_exporters_will_do() -> None:
+def test_an_observer_may_have_no_exporters() -> None:
     with ObserverAdvisor([]) as observer:
         assert run(client(observer).prompt("?"), "call").content == MARKER
         assert observer.flush()
 
 
-def test_its_repr_names_its_exporters() -> None:
+def test_the_repr_of_an_observer_names_its_exporters() -> None:
     with ObserverAdvisor([Exporter("one"), Exporter("two")]) as observer:
         assert repr(observer) == "<ObserverAdvisor 'observer': one, two>"
         assert repr(observer._processors[0]) == "<EventProcessor of one: 0 waiting, 0 sent>"

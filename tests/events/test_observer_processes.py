@@ -1,4 +1,4 @@
-"""An observer over the life of a process: its end, forks, and what `configure` sets up."""
+"""An observer over the life of a process: exit, forks, and `configure`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVENTS = 5
 """Of a run of one pass."""
 
 
-def test_what_waits_is_sent_when_the_process_ends() -> None:
+def test_pending_events_are_sent_when_the_process_ends() -> None:
     done = in_a_process(PRELUDE + "ask(ObserverAdvisor([Printing()]))")
     lines = done.stdout.splitlines()
     assert len(lines) == EVENTS + 1
@@ -57,7 +57,7 @@ threading.Thread.start = refuse
     assert done.stderr == ""
 
 
-def test_a_run_that_the_collector_ends_is_sent_when_the_process_ends() -> None:
+def test_the_events_of_a_garbage_collected_run_are_sent_at_process_exit() -> None:
     script = """
 import gc
 gc.disable()
@@ -75,7 +75,7 @@ gc.collect()
     assert [line.split()[2] for line in done.stdout.splitlines()[:-1]] == ["1", "2", "3", "4"]
 
 
-def test_a_process_whose_exporters_hang_ends_in_time_and_says_what_is_lost() -> None:
+def test_a_process_with_hanging_exporters_ends_in_time_and_logs_its_losses() -> None:
     script = """
 import atexit
 atexit.register(lambda: print(time.monotonic() - ended))  # at the very end
@@ -91,7 +91,7 @@ ended = time.monotonic()
 
 
 @pytest.mark.parametrize("first", ["configure", "observer"])
-def test_its_counts_reach_the_collector_with_what_configure_sets_up(first: str) -> None:
+def test_export_counts_of_events_reach_the_collector_of_configure(first: str) -> None:
     begin = ["configure(otlp={url!r})", "observer = ObserverAdvisor([Printing(), Failing()])"]
     with collecting() as collector:
         script = "\n".join(begin if first == "configure" else reversed(begin)).format(url=collector.url)
@@ -111,7 +111,7 @@ def counted(collector: Collector, metric: str) -> dict[tuple[str, ...], int]:
     }
 
 
-def test_its_counts_are_scraped_beside_those_of_the_packages_own_exporters_and_once_each() -> None:
+def test_export_counts_of_events_are_scraped_once_each() -> None:
     with collecting() as collector:
         script = f"""
 logged()
@@ -139,7 +139,7 @@ for line in scrape(handle).splitlines():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 class TestForks:
-    def test_a_forked_child_and_its_parent_send_their_own_events_and_each_once(self) -> None:
+    def test_a_forked_child_and_its_parent_each_send_their_own_events_once(self) -> None:
         script = """
 import warnings
 warnings.simplefilter("ignore")
@@ -161,7 +161,7 @@ print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         assert len([line for line in lines if line.endswith("closed")]) == 2
 
     @pytest.mark.parametrize("used", ["observer", "ObserverAdvisor([Printing()])"], ids=["made before", "made there"])
-    def test_a_child_of_multiprocessing_sends_what_waits_when_it_ends(self, used: str) -> None:
+    def test_a_multiprocessing_child_sends_pending_events_when_it_ends(self, used: str) -> None:
         script = f"""
 import multiprocessing, warnings
 warnings.simplefilter("ignore")
@@ -217,7 +217,7 @@ observer.close(0.05)
         assert lines[-1] == "status 0"
         assert len([line for line in lines if len(line.split()) == 3]) == EVENTS
 
-    def test_a_child_that_asks_nothing_closes_nothing(self) -> None:
+    def test_a_child_that_emits_nothing_closes_nothing(self) -> None:
         script = """
 import warnings
 warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Events as log records: what a collector gets of them, and what is said when there is none."""
+"""The OTLP event exporter: the log records a collector receives, and the error without a logger provider."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def attributes_of(record: Any) -> dict[str, Any]:
     return {each.key: plain(each.value) for each in record.attributes}
 
 
-def test_a_collector_gets_each_event_with_its_time_its_span_its_attributes_and_its_json() -> None:
+def test_a_collector_receives_each_event_with_its_time_span_attributes_and_json() -> None:
     (record,) = collected(started(7))
     assert record.event_name == "traced_tools.event"
     assert (record.severity_text, record.severity_number) == ("INFO", 9)
@@ -88,13 +88,13 @@ def test_each_type_of_event_arrives_as_its_json() -> None:
     ]
 
 
-def test_hostile_text_spoils_no_record() -> None:
+def test_hostile_text_breaks_no_log_record() -> None:
     records = collected(*one_of_each(HOSTILE))
     assert len(records) == len(one_of_each())
     assert plain(records[-1].body)["output_messages"] == HOSTILE.encode(errors="replace").decode()
 
 
-def test_what_a_run_tells_of_contents_is_in_no_attribute() -> None:
+def test_captured_content_is_in_no_attribute_of_the_log_record() -> None:
     telemetry = Telemetry()
     delta = ToolArgumentsDelta(**common(), delta_index=0, call_id=f"1 {MARKER}", tool_name=MARKER, arguments=MARKER)
     OtlpEventExporter(telemetry.logger_provider).export([delta])
@@ -121,7 +121,7 @@ def no_provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-def test_the_global_provider_is_looked_up_each_time(no_provider: None) -> None:
+def test_the_global_provider_is_looked_up_at_each_export(no_provider: None) -> None:
     telemetry, exporter = Telemetry(), OtlpEventExporter()
     with pytest.raises(ExportFailed):
         exporter.export(batch(1))
@@ -131,7 +131,7 @@ def test_the_global_provider_is_looked_up_each_time(no_provider: None) -> None:
 
 
 @pytest.mark.parametrize("provider", [None, LoggerProvider(shutdown_on_exit=False), _logs.NoOpLoggerProvider()])
-def test_where_nobody_collects_logs_the_error_says_what_to_do(
+def test_without_a_logger_provider_the_error_says_what_to_do(
     no_provider: None, provider: _logs.LoggerProvider | None
 ) -> None:
     exporter = OtlpEventExporter(provider)
@@ -142,15 +142,15 @@ def test_where_nobody_collects_logs_the_error_says_what_to_do(
     exporter.close()
 
 
-def test_a_provider_that_cannot_send_all_says_so_when_it_is_flushed() -> None:
+def test_a_failed_flush_of_the_logger_provider_is_an_error() -> None:
     class Stuck(LoggerProvider):
         def force_flush(self, timeout_millis: int = 30_000) -> bool:
             return False
 
-    with pytest.raises(ExportFailed, match="the logger provider could not send all that it has"):
+    with pytest.raises(ExportFailed, match="the logger provider could not flush all its records"):
         OtlpEventExporter(Stuck(shutdown_on_exit=False)).flush()
 
 
-def test_what_is_no_provider_is_refused() -> None:
+def test_an_invalid_logger_provider_is_refused() -> None:
     with pytest.raises(TypeError, match="logger_provider must be a LoggerProvider or None"):
         OtlpEventExporter(TracerProvider(shutdown_on_exit=False))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What waits for an exporter is sent in order, again when that fails, and counted when it is lost."""
+"""The processor sends pending events in order, retries failed batches and counts lost events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_batch_waits_for_more_until_it_is_full_or_its_time_is_over(made: Any) 
     assert [len(batch) for batch in exporter.batches] == [1, 3]
 
 
-def test_an_exporter_without_an_interval_is_given_what_is_there(made: Any) -> None:
+def test_an_exporter_without_an_interval_gets_events_immediately(made: Any) -> None:
     clock, exporter = HandClock(held=True), Exporter(interval=0)
     made(exporter, clock=clock).submit(event())
     assert exporter.begun.wait(PATIENCE)
@@ -74,7 +74,7 @@ def test_an_exporter_without_an_interval_is_given_what_is_there(made: Any) -> No
 
 
 @pytest.mark.parametrize("interval", [math.inf, 1e10, 10**400], ids=["endless", "long", "no float"])
-def test_an_interval_that_no_thread_can_wait_for_is_as_long_as_one_can(made: Any, interval: float) -> None:
+def test_an_interval_above_the_longest_wait_of_a_thread_is_capped(made: Any, interval: float) -> None:
     clock, exporter = HandClock(held=True), Exporter(interval=interval)
     sending = made(exporter, clock=clock)
     sending.submit(event())
@@ -83,7 +83,7 @@ def test_an_interval_that_no_thread_can_wait_for_is_as_long_as_one_can(made: Any
     assert exporter.sent == [event()]
 
 
-def test_what_comes_while_a_batch_is_sent_waits_for_others_again(made: Any) -> None:
+def test_events_that_arrive_during_an_export_wait_for_the_next_batch(made: Any) -> None:
     clock, exporter = HandClock(held=True), Exporter(interval=2.0, most=2)
     sending = made(exporter, clock=clock)
     exporter.hold()
@@ -98,7 +98,7 @@ def test_what_comes_while_a_batch_is_sent_waits_for_others_again(made: Any) -> N
     assert len(exporter.batches) == 1
 
 
-def test_an_exporter_that_hangs_keeps_nobody_and_what_has_no_room_is_lost(
+def test_a_hanging_exporter_blocks_nothing_and_events_beyond_its_queue_are_lost(
     made: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     exporter = Exporter(most=1)
@@ -118,7 +118,7 @@ def test_an_exporter_that_hangs_keeps_nobody_and_what_has_no_room_is_lost(
     assert caplog.messages[1:] == ["mine: works again; 5 events lost so far"]
 
 
-def test_pieces_are_lost_before_anything_else_is(made: Any) -> None:
+def test_deltas_are_dropped_before_other_events(made: Any) -> None:
     exporter = Exporter(most=1)
     sending = made(exporter, capacity=8)
     exporter.hold()
@@ -169,7 +169,7 @@ def test_a_flush_waits_for_all_also_when_one_went_wrong(made: Any) -> None:
     assert other.flushed == 1
 
 
-def test_a_flush_waits_no_longer_than_it_is_told(made: Any) -> None:
+def test_a_flush_waits_no_longer_than_its_timeout(made: Any) -> None:
     exporter = Exporter()
     sending = made(exporter)
     exporter.hold()
@@ -181,7 +181,7 @@ def test_a_flush_waits_no_longer_than_it_is_told(made: Any) -> None:
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 10**400, PATIENCE])
-def test_any_number_of_seconds_will_do(made: Any, timeout: float) -> None:
+def test_a_timeout_may_be_any_number_of_seconds(made: Any, timeout: float) -> None:
     sending = made(Exporter())
     sending.submit(event())
     assert flush([sending], timeout)
@@ -190,7 +190,7 @@ def test_any_number_of_seconds_will_do(made: Any, timeout: float) -> None:
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), -1, 0])
-def test_no_time_at_all_is_none_and_what_waits_is_counted(made: Any, timeout: float) -> None:
+def test_a_close_without_time_counts_pending_events_as_lost(made: Any, timeout: float) -> None:
     exporter = Exporter()
     exporter.hold()
     sending = made(exporter)
@@ -216,7 +216,7 @@ def test_an_exporter_may_ask_for_a_flush_or_a_close_itself(made: Any, monkeypatc
     assert exporter.closed == 1
 
 
-def test_what_is_let_go_of_closes_by_itself(made: Any) -> None:
+def test_an_unreferenced_processor_closes_itself(made: Any) -> None:
     exporter = Exporter()
     sending = made(exporter)
     sending.submit(event())
@@ -258,7 +258,7 @@ def test_a_signal_handler_may_close_where_its_thread_submits_or_closes(made: Any
     assert accounts(sending) == (0, 1, 0)
 
 
-def test_many_threads_lose_nothing_and_each_run_keeps_its_order(made: Any) -> None:
+def test_events_of_many_threads_are_all_exported_in_the_order_of_their_run(made: Any) -> None:
     exporter = Exporter(most=64)
     sending = made(exporter, capacity=100_000)
     together = threading.Barrier(8)
@@ -284,9 +284,7 @@ STEPS = st.lists(st.sampled_from(["submit", "submit", "delta", "fails", "refuses
 
 @relaxed
 @given(STEPS, st.integers(1, 6), st.integers(1, 4))
-def test_whatever_happens_each_event_is_sent_lost_or_waits_and_none_twice(
-    steps: list[str], capacity: int, most: int
-) -> None:
+def test_each_event_is_sent_lost_or_pending_and_never_counted_twice(steps: list[str], capacity: int, most: int) -> None:
     exporter = Exporter("mine", most=most)
     sending = EventProcessor(exporter, capacity=capacity, clock=HandClock())
     offered = 0

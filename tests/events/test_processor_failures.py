@@ -1,4 +1,4 @@
-"""A batch that fails is sent again or given up, and what is left at the end is counted and told."""
+"""Failed batches are retried or undeliverable, and events left at the end are counted and logged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "traced_tools")
 
 
-def test_a_batch_that_fails_is_tried_again_until_it_is_sent(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_batch_is_retried_until_it_is_sent(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock, exporter = HandClock(), Exporter("mine", OSError(MARKER), ExportFailed(MARKER), None)
     sending = made(exporter, clock=clock)
     sending.submit(event())
@@ -34,7 +34,7 @@ def test_a_batch_that_fails_is_tried_again_until_it_is_sent(made: Any, caplog: p
 
 
 @pytest.mark.parametrize("chance", [0.0, 1.0])
-def test_pauses_grow_and_have_chance_in_them(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_attempts_grow_and_are_jittered(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "uniform", lambda least, most: least + chance * (most - least))
     found = [pause_after(OSError(), attempts) for attempts in range(1, 10)]
     full = [FIRST_PAUSE * 2**step for step in range(6)] + [LONGEST_PAUSE] * 3
@@ -50,7 +50,7 @@ def test_a_receiver_may_ask_for_a_longer_pause(asked: Any, expected: float | Non
     assert found == expected if expected else FIRST_PAUSE / 2 <= found <= FIRST_PAUSE
 
 
-def test_a_batch_is_given_up_when_it_has_failed_for_too_long(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_fails_for_too_long_is_undeliverable(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock, exporter = HandClock(), Exporter("mine", *[OSError(MARKER)] * 99)
     sending = made(exporter, clock=clock)
     for number in range(3):
@@ -66,7 +66,7 @@ def test_a_batch_is_given_up_when_it_has_failed_for_too_long(made: Any, caplog: 
     assert MARKER not in caplog.text
 
 
-def test_a_receiver_that_asks_for_more_time_than_there_is_is_tried_once_more(made: Any) -> None:
+def test_a_retry_after_beyond_the_retry_time_leads_to_one_last_attempt(made: Any) -> None:
     clock, exporter = HandClock(), Exporter("mine", *[ExportFailed("busy", retry_after=3600)] * 9)
     sending = made(exporter, clock=clock)
     sending.submit(event())
@@ -76,7 +76,7 @@ def test_a_receiver_that_asks_for_more_time_than_there_is_is_tried_once_more(mad
     assert exporter.given_up == [[event()]]
 
 
-def test_what_is_not_worth_another_attempt_is_given_up_at_once(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_is_not_retryable_is_final(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     clock, exporter = HandClock(), Exporter("mine", ExportFailed("the host answered HTTP 410", retryable=False))
     sending = made(exporter, clock=clock)
     sending.submit(event())
@@ -86,7 +86,7 @@ def test_what_is_not_worth_another_attempt_is_given_up_at_once(made: Any, caplog
     assert "the host answered HTTP 410, 1 time; losses" in caplog.messages[0]
 
 
-def test_an_outage_is_said_once_and_so_is_its_end(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     refusal = ExportFailed("no", retryable=False)
     exporter = Exporter("mine", refusal, refusal, refusal)
     sending = made(exporter)
@@ -99,7 +99,7 @@ def test_an_outage_is_said_once_and_so_is_its_end(made: Any, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("failure", [SystemExit(), KeyboardInterrupt(), GeneratorExit(), MemoryError()])
-def test_nothing_that_an_exporter_raises_ends_its_thread(made: Any, failure: BaseException) -> None:
+def test_no_exception_of_an_exporter_ends_its_thread(made: Any, failure: BaseException) -> None:
     exporter = Exporter("mine", failure)
     sending = made(exporter)
     sending.submit(event())
@@ -107,8 +107,8 @@ def test_nothing_that_an_exporter_raises_ends_its_thread(made: Any, failure: Bas
     assert exporter.sent == [event()]
 
 
-@pytest.mark.parametrize("method", ["give_up", "flush", "close"])
-def test_what_else_an_exporter_raises_is_logged_by_its_type(
+@pytest.mark.parametrize("method", ["on_undeliverable", "flush", "close"])
+def test_an_unexpected_exception_of_an_exporter_is_logged_by_its_type(
     made: Any, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     exporter = Exporter("mine", ExportFailed("no", retryable=False))
@@ -127,8 +127,8 @@ def test_what_else_an_exporter_raises_is_logged_by_its_type(
     assert accounts(sending) == (0, 1, 0)
 
 
-@pytest.mark.parametrize("method", ["give_up", "flush", "close"])
-def test_a_method_without_a_name_may_raise_as_well(
+@pytest.mark.parametrize("method", ["on_undeliverable", "flush", "close"])
+def test_a_callable_without_a_name_may_raise(
     made: Any, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     exporter = Exporter("mine", ExportFailed("no", retryable=False))
@@ -160,7 +160,7 @@ def test_a_close_sends_what_waits_and_closes_the_exporter_once(made: Any, caplog
     assert caplog.messages == ["mine: 1 event lost, 1 so far: it was closed"]
 
 
-def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
+def test_a_close_with_a_hanging_exporter_counts_the_events_it_loses(
     made: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     hanging, other = Exporter("hanging", most=2), Exporter("other")

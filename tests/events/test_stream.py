@@ -1,4 +1,4 @@
-"""The events of a run come in order, each with its number and the span it belongs to, in all four modes."""
+"""The events of a run arrive in order, numbered and with the ids of their spans, in all four modes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def two_passes() -> ScriptedChatModel:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_is_told_from_its_start_to_its_end(mode: str) -> None:
+def test_a_run_emits_events_from_its_start_to_its_end(mode: str) -> None:
     watching = Watching()
     client = ChatClient(two_passes(), name="adder", tools=[add], advisors=[watching])
     response = run(client.prompt("?", conversation_id="talk"), mode)
@@ -59,7 +59,7 @@ def test_a_run_is_told_from_its_start_to_its_end(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_events_say_what_happened(mode: str) -> None:
+def test_events_have_the_facts_of_their_step(mode: str) -> None:
     watching = Watching()
     run(ChatClient(two_passes(), tools=[add], advisors=[watching]).prompt("?"), mode)
     by_type: dict[str, Any] = {event.type: event for event in watching.events}
@@ -88,7 +88,7 @@ def test_events_say_what_happened(mode: str) -> None:
 
 @pytest.mark.parametrize(("detail", "around"), [("hooks", "iteration"), ("run", "invoke_agent assistant")])
 @pytest.mark.parametrize("mode", MODES)
-def test_each_event_leads_to_its_span(mode: str, detail: str, around: str) -> None:
+def test_each_event_has_the_ids_of_its_span(mode: str, detail: str, around: str) -> None:
     watching, telemetry = Watching(), Telemetry(detail=detail)
     model = ScriptedChatModel([[ToolCall("add", {"a": 1, "b": 1}), ToolCall("invented")], "2"])
     response = run(ChatClient(model, tools=[add], advisors=[watching], telemetry=telemetry.options).prompt("?"), mode)
@@ -110,7 +110,7 @@ def test_each_event_leads_to_its_span(mode: str, detail: str, around: str) -> No
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_without_an_sdk_events_come_and_lead_to_no_trace(mode: str) -> None:
+def test_without_an_sdk_events_have_no_trace_id(mode: str) -> None:
     watching = Watching()
     run(ChatClient(two_passes(), tools=[add], advisors=[watching]).prompt("?"), mode)
     assert watching.types == ONE_CALL
@@ -118,7 +118,7 @@ def test_without_an_sdk_events_come_and_lead_to_no_trace(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tools_side_by_side_are_told_without_a_gap(mode: str) -> None:
+def test_events_of_concurrent_tools_have_no_gap(mode: str) -> None:
     side_by_side = threading.Barrier(8)
 
     def meet(place: int) -> str:
@@ -140,7 +140,7 @@ def test_tools_side_by_side_are_told_without_a_gap(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["acall", "astream"])
-def test_tools_side_by_side_in_tasks_are_told_without_a_gap(mode: str) -> None:
+def test_events_of_concurrent_async_tools_have_no_gap(mode: str) -> None:
     together = asyncio.Barrier(8)
 
     async def meet(place: int) -> str:
@@ -156,7 +156,7 @@ def test_tools_side_by_side_in_tasks_are_told_without_a_gap(mode: str) -> None:
     assert watching.types.count("tool_finished") == 8
 
 
-def test_many_runs_at_once_are_each_numbered_by_themselves() -> None:
+def test_concurrent_runs_number_their_events_independently() -> None:
     watching = Watching()
     call = ToolCall("add", {"a": 1, "b": 1})
     model = ScriptedChatModel([lambda request: "x" if len(request.messages) > 1 else call] * 240)
@@ -180,7 +180,7 @@ def test_many_runs_at_once_are_each_numbered_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_without_a_loop_is_told_as_one_answer(mode: str) -> None:
+def test_a_call_without_a_loop_emits_events_for_one_answer(mode: str) -> None:
     watching = Watching(order=100)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1})])
     run(ChatClient(model, tools=[add], advisors=[watching]).prompt("?", tool_calling=False), mode)
@@ -192,7 +192,7 @@ def test_a_call_without_a_loop_is_told_as_one_answer(mode: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["run_started", "iteration_started", "model_responded", "iteration_finished", "run_finished"]
 )
-def test_what_a_watcher_raises_passes_through_once_all_have_been_told(mode: str, kind: str) -> None:
+def test_an_event_listener_error_propagates_after_all_listeners_were_called(mode: str, kind: str) -> None:
     others = Watching(order=350), Watching(order=450), Watching(order=100)
     advisors = [*others, Watching(400, raising(kind))]
     with pytest.raises(KeyError, match=f"mine at {kind}"):
@@ -208,7 +208,7 @@ def test_what_a_watcher_raises_passes_through_once_all_have_been_told(mode: str,
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_second_watcher_raises_is_counted_since_one_error_leaves(mode: str) -> None:
+def test_an_error_of_a_second_event_listener_is_counted(mode: str) -> None:
     telemetry = Telemetry()
     advisors = [Watching(400, raising("model_responded")), Watching(401, raising("model_responded", error=OSError))]
     client = ChatClient(ScriptedChatModel(["x"]), advisors=advisors, telemetry=telemetry.options)
@@ -219,7 +219,7 @@ def test_what_a_second_watcher_raises_is_counted_since_one_error_leaves(mode: st
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_watcher_raises_masks_no_failure_and_is_counted(mode: str) -> None:
+def test_an_event_listener_error_masks_no_failure_and_is_counted(mode: str) -> None:
     class Mine(Exception):
         pass
 
@@ -234,14 +234,14 @@ def test_what_a_watcher_raises_masks_no_failure_and_is_counted(mode: str) -> Non
     assert watching.types[-2:] == ["iteration_finished", "run_finished"]
 
 
-def test_an_interrupt_of_a_watcher_leaves_at_once() -> None:
+def test_an_interrupt_in_an_event_listener_propagates_immediately() -> None:
     watching = Watching(400, raising("run_finished", error=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         ChatClient(ScriptedChatModel([RuntimeError()]), advisors=[watching]).prompt("?").call()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_watcher_may_run_something_itself(mode: str) -> None:
+def test_an_event_listener_may_start_a_run(mode: str) -> None:
     inner = Watching()
     client = ChatClient(ScriptedChatModel(["x"] * 3), advisors=[inner])
 
@@ -256,7 +256,7 @@ def test_a_watcher_may_run_something_itself(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_words_that_no_json_can_hold_are_told_as_what_it_can(mode: str) -> None:
+def test_text_that_json_cannot_represent_is_replaced(mode: str) -> None:
     class Odd(ScriptedChatModel):
         provider = "od\ud800d"
 
@@ -271,7 +271,7 @@ def test_words_that_no_json_can_hold_are_told_as_what_it_can(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_counts_that_nobody_can_have_counted_are_not_told(mode: str) -> None:
+def test_invalid_token_counts_are_in_no_event(mode: str) -> None:
     watching = Watching()
     model = ScriptedChatModel(["x"], usage=Usage(input_tokens=-5, output_tokens=2))
     run(ChatClient(model, advisors=[watching]).prompt("?"), mode)
@@ -294,7 +294,7 @@ def test_an_event_that_cannot_be_made_is_counted_and_the_run_goes_on(mode: str) 
     assert sum(point.total for point in telemetry.metric(names.TELEMETRY_FAILURES.name)) >= 2
 
 
-def test_who_watches_nothing_is_told_of_nothing_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_event_listeners_no_event_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("an event is made and nobody watches")
 

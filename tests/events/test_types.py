@@ -1,4 +1,4 @@
-"""Events are immutable, go through JSON and back, and fit the JSON Schema that is published."""
+"""Events are immutable, survive a JSON round trip and match the published JSON Schema."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_every_event_fits_the_schema(event: Event) -> None:
 
 @relaxed
 @given(ANY, st.sampled_from(["type", "schema_version", "id", "time", "run_id", "sequence", "agent", "iteration"]))
-def test_the_schema_refuses_what_lacks_a_field_that_every_event_has(event: Event, name: str) -> None:
+def test_the_schema_refuses_an_event_without_a_common_field(event: Event, name: str) -> None:
     told = json.loads(event.model_dump_json())
     assert VALIDATOR.is_valid({**told, "a_later_release": "adds a field"})
     del told[name]
@@ -106,7 +106,7 @@ def test_the_schema_refuses_what_lacks_a_field_that_every_event_has(event: Event
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_schema_tells_types_apart_and_knows_their_fields(kind: type[Event]) -> None:
+def test_the_schema_distinguishes_event_types_and_their_fields(kind: type[Event]) -> None:
     definition = SCHEMA["$defs"][kind.__name__]
     listed = {name for name, field in kind.model_fields.items() if not field.exclude}
     assert {*definition["properties"]} == listed
@@ -116,7 +116,7 @@ def test_the_schema_tells_types_apart_and_knows_their_fields(kind: type[Event]) 
     assert {"$ref": f"#/$defs/{kind.__name__}"} in SCHEMA["oneOf"]
 
 
-def test_the_schema_has_all_types_and_no_words_of_python() -> None:
+def test_the_schema_has_all_event_types_and_no_python_terms() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert len(SCHEMA["oneOf"]) == len(KINDS) == 11
     assert "may_be_told" not in json.dumps(SCHEMA)
@@ -139,7 +139,7 @@ def test_an_event_of_a_later_release_is_read_without_its_new_fields() -> None:
     assert ToolStarted.model_validate_json(json.dumps(told)) == started()
 
 
-def test_an_event_of_another_schema_version_is_not_taken_for_one_of_this() -> None:
+def test_an_event_of_another_schema_version_is_refused() -> None:
     with pytest.raises(ValidationError):
         started(schema_version=2)
 
@@ -157,7 +157,7 @@ def test_the_time_of_an_event_keeps_its_zone() -> None:
     assert ToolStarted.model_validate_json(started(time=elsewhere).model_dump_json()).time == elsewhere
 
 
-def test_what_an_event_keeps_for_its_process_is_in_no_copy_that_leaves_it() -> None:
+def test_local_data_is_in_no_copy_for_export() -> None:
     event = started()
     event.keep(MARKER)
     assert event.kept == MARKER

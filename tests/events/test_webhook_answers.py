@@ -1,4 +1,4 @@
-"""What a web server answers to events, and what becomes of those it does not take."""
+"""The webhook exporter: how each response of the server is handled, and the dead-letter file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from traced_tools.testing.reply import Piece
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-def test_any_success_takes_the_batch(status: int) -> None:
+def test_any_2xx_status_accepts_the_batch(status: int) -> None:
     with posting(Reply(status=status)) as (exporter, _):
         exporter.export(batch(1))
 
@@ -36,7 +36,7 @@ def test_any_success_takes_the_batch(status: int) -> None:
     [(408, True), (429, True), (500, True), (502, True), (503, True), (504, True), (599, True)]
     + [(status, False) for status in (300, 304, 400, 401, 403, 404, 409, 410, 413, 422)],
 )
-def test_other_statuses_fail_and_say_whether_to_try_again(status: int, retryable: bool) -> None:
+def test_other_statuses_are_failures_that_are_retryable_or_not(status: int, retryable: bool) -> None:
     with posting(Reply(MARKER.encode(), status, {"Retry-After": "7"})) as (exporter, server):
         with pytest.raises(ExportFailed, match=rf"{server.url} refused events \(status {status}\)") as raised:
             exporter.export(batch(1))
@@ -93,9 +93,9 @@ BREAKS: Mapping[str, Reply | Piece] = {
 
 
 @pytest.mark.parametrize("what", BREAKS)
-def test_a_connection_that_fails_is_worth_another_attempt(what: str) -> None:
+def test_a_connection_failure_is_retryable(what: str) -> None:
     with posting(BREAKS[what], TAKEN) as (exporter, server):
-        with pytest.raises(ExportFailed, match=rf"{server.url} was not reached \(\w+\)") as raised:
+        with pytest.raises(ExportFailed, match=rf"{server.url} was unreachable \(\w+\)") as raised:
             exporter.export(batch(1))
         assert raised.value.retryable
         assert MARKER not in told(raised.value)
@@ -103,17 +103,17 @@ def test_a_connection_that_fails_is_worth_another_attempt(what: str) -> None:
     assert len({request.headers["webhook-id"] for request in server.requests}) == 1
 
 
-def test_a_server_that_is_not_there_is_worth_another_attempt() -> None:
+def test_an_unreachable_server_is_a_retryable_failure() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         exporter = WebhookExporter(f"http://127.0.0.1:{held.getsockname()[1]}")
-        with pytest.raises(ExportFailed, match=r"was not reached \(ConnectError\)") as raised:
+        with pytest.raises(ExportFailed, match=r"was unreachable \(ConnectError\)") as raised:
             exporter.export(batch(1))
     exporter.close()
     assert raised.value.retryable
 
 
-def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
+def test_a_server_that_does_not_answer_is_a_failure_within_the_timeout() -> None:
     with posting(Reply(delay=60.0), timeout=0.05) as (exporter, _):
         with pytest.raises(ExportFailed, match="ReadTimeout") as raised:
             exporter.export(batch(1))
@@ -125,7 +125,7 @@ def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
     [[b"x", Fault.CUT], [b"x", Fault.RESET], repeat(b"x" * 100_000)],
     ids=["cut", "reset", "endless"],
 )
-def test_once_the_status_says_it_is_taken_the_rest_of_the_answer_does_not_matter(body: Any) -> None:
+def test_after_a_2xx_status_a_broken_response_body_is_ignored(body: Any) -> None:
     with posting(Reply(body), TAKEN) as (exporter, server):
         in_time(lambda: exporter.export(batch(1)))
         exporter.export(batch(1, 2))
@@ -135,11 +135,11 @@ def test_once_the_status_says_it_is_taken_the_rest_of_the_answer_does_not_matter
 # What is given up.
 
 
-def test_events_that_are_given_up_are_in_the_dead_letter_file_as_lines(tmp_path: Path) -> None:
+def test_undeliverable_events_are_lines_of_the_dead_letter_file(tmp_path: Path) -> None:
     path, other = tmp_path / "dead.jsonl", tmp_path / "other.jsonl"
     exporter = WebhookExporter("http://127.0.0.1:9", dead_letter=path)
-    exporter.give_up(batch(2))
-    exporter.give_up(one_of_each())
+    exporter.on_undeliverable(batch(2))
+    exporter.on_undeliverable(one_of_each())
     exporter.close()
     lines = JsonLinesExporter(other)
     lines.export([*batch(2), *one_of_each()])
@@ -148,25 +148,23 @@ def test_events_that_are_given_up_are_in_the_dead_letter_file_as_lines(tmp_path:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_dead_letter_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="dead_letter must be a file that can be written"):
+def test_an_unwritable_dead_letter_file_is_refused_by_the_constructor(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="dead_letter must be a writable file"):
         WebhookExporter("http://127.0.0.1", dead_letter=tmp_path)
 
 
-def test_a_dead_letter_file_that_fails_later_is_told_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dead_letter_file_that_fails_later_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "there" / "dead.jsonl"
     path.parent.mkdir()
     exporter = WebhookExporter(f"http://127.0.0.1:9/{MARKER}", dead_letter=path)
     path.unlink()
     path.parent.rmdir()
-    exporter.give_up(batch(3, agent=MARKER))
+    exporter.on_undeliverable(batch(3, agent=MARKER))
     exporter.close()
     assert caplog.messages == ["3 events for http://127.0.0.1:9 and its dead-letter file are lost (ENOENT)"]
 
 
-def test_without_a_dead_letter_file_what_is_given_up_is_left_to_who_counts_it() -> None:
+def test_without_a_dead_letter_file_undeliverable_events_are_dropped() -> None:
     exporter = WebhookExporter("http://127.0.0.1:9")
-    exporter.give_up(batch(1))
+    exporter.on_undeliverable(batch(1))
     exporter.close()

@@ -1,4 +1,4 @@
-"""What the tests of events share: an advisor that watches, tools, and what to look at."""
+"""Shared helpers of the tests of events: a listening advisor, tools, and accessors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from traced_tools.events import Delta, Event, ToolEvent
 
 
 class Watching(Advisor):
-    """Keeps what it is told of, and does something else with it as well."""
+    """Stores the events that it receives, and passes them to a function."""
 
     def __init__(self, order: int = 400, then: Callable[[Event], object] = id, *, deltas: bool = False) -> None:
         self.name, self.order, self.watches_deltas = "watching", order, deltas

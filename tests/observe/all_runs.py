@@ -1,4 +1,4 @@
-"""Runs that between them emit everything the table has."""
+"""Runs that together emit everything in the telemetry registry."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Prices:
 
 
 class Reasoned(Advisor):
-    """Says why calls are made, answers one of them too much, and spoils the arguments of another."""
+    """Sets the reasons of calls, answers one of them with a long text, and makes the arguments of another invalid."""
 
     name, order = "reasoned", 300
 
@@ -104,7 +104,7 @@ def run_that_is_sent_again(telemetry: Telemetry) -> None:
 
 
 def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
-    """Run a tool that is timed out twice and ends after all, and one that says too much."""
+    """Run a tool that times out twice and then succeeds, and a tool with a result that is too long."""
     released = threading.Event()
 
     @tool(timeout=0.01, retries=1)
@@ -128,7 +128,7 @@ def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
 
 
 def run_with_guards(telemetry: Telemetry) -> None:
-    """Run a tool, and have one denied, one answered and one that nobody registered refused."""
+    """Run a tool, and refuse a denied call, an answered call and a call of an unknown tool."""
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", ""), ToolCall("invented")], "x"])
     advisors = [Guard(), Outside()]
     client = ChatClient(model, tools=[add, fail], advisors=advisors, telemetry=telemetry.options)
@@ -154,7 +154,7 @@ def run_with_a_result_withheld(telemetry: Telemetry) -> None:
 
 
 def run_with_reasons(telemetry: Telemetry) -> None:
-    """Run tools in a conversation that says much, with reasons and an answer in a tool's place that is too long."""
+    """Run tools in a long conversation, with reasons and an advisor's answer that is too long."""
     long = "on and on " * 100
     calls = [ToolCall("fail", {"reason": long}), ToolCall("direct", {"text": long}), ToolCall("no " + long, long)]
     calls.append(adds(1, 1))
@@ -241,7 +241,7 @@ def export_events(telemetry: Telemetry) -> None:
 
 
 def audit(telemetry: Telemetry) -> None:
-    """Have a trail's records mirrored and its store verified; what a trail tells itself is shown in `tests/audit`."""
+    """Mirror a trail's records and verify its store. The trail's own telemetry is tested in `tests/audit`."""
     mirror.tell(rows_of(*one_of_each()), telemetry.options)
     mirror.watch_lag(WAITING.lag, telemetry.options)
     mirror.verified("audit.db", True, time.time(), telemetry.options)

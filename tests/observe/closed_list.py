@@ -1,4 +1,4 @@
-"""What holds for whatever is exported: it is in the table, has the declared type, and stands where it belongs."""
+"""Checks of exported telemetry: it is in the registry, has the declared type, and is at the right place."""
 
 from __future__ import annotations
 
@@ -161,18 +161,18 @@ def span_type(span: ReadableSpan) -> SpanType:
 
 
 def word_of(span: ReadableSpan) -> str:
-    """The first word of a span's name, which says what it is."""
+    """The first word of a span's name, which identifies its type."""
     return span.name.split(" ")[0]
 
 
 def scope_of(span: ReadableSpan) -> str:
-    """Who started a span."""
+    """The instrumentation scope of a span."""
     assert span.instrumentation_scope is not None
     return span.instrumentation_scope.name
 
 
 def assert_declared_span(span: ReadableSpan, *, content: bool = False) -> None:
-    """Hold a span to its row; `content` tells whether it may carry any."""
+    """Check a span against its definition; `content` is whether it may carry content."""
     declared, attributes = span_type(span), span.attributes or {}
     assert scope_of(span) == names.SCOPE
     allowed = {*declared.attributes, *(declared.content if content else ())}
@@ -244,7 +244,7 @@ def event_type(event: Event) -> EventType:
 
 
 def assert_declared_event(event: Event, *, content: bool = False) -> None:
-    """Hold an event to its row; `content` tells whether it may carry any."""
+    """Check an event against its definition; `content` is whether it may carry content."""
     declared = event_type(event)
     assert event.severity == declared.severity
     if event.name in WITH_A_BODY:

@@ -1,4 +1,4 @@
-"""Runs whose contents are told or not, and what is told of them."""
+"""Runs with and without captured content, and accessors of what was captured."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def refuse_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for function in ("InputMessages", "output_messages", "system_instructions", "tool_definitions", "from_json"):
         monkeypatch.setattr(shapes, function, never)
-    monkeypatch.setattr(content, "fitted", never)
-    monkeypatch.setattr(content, "shortened", never)
+    monkeypatch.setattr(content, "truncate_json", never)
+    monkeypatch.setattr(content, "truncate_utf8", never)
     monkeypatch.setattr(content.Contents, "__init__", never)

@@ -1,4 +1,4 @@
-"""Runs with many points at which they can be cut, ways to cut them there, and what must hold afterwards."""
+"""Runs with many points at which they can be cancelled, ways to cancel them there, and checks of the result."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Watched(WorkerPool):
         return future
 
     def settle(self) -> None:
-        """Wait for what is still being done."""
+        """Wait for tasks that are still running."""
         assert not wait(self._begun, PATIENCE).not_done
 
 
@@ -205,7 +205,7 @@ class CutRun:
         return model
 
     def check(self, *endings: tuple[str, str | None]) -> str:
-        """Hold what is left to the contract; the run must have ended in one of the ways, which is returned."""
+        """Check the telemetry against the contract; return how the run ended, which must be one of `endings`."""
         assert self.counting.begun == self.counting.ended, "a span has not ended, or not once"
         assert set(self.counting.ended.values()) <= {1}
         assert_consistent(self.telemetry)
@@ -221,7 +221,7 @@ class CutRun:
         return ended[0]
 
     def _check_events(self, runs: int, reason: str) -> None:
-        """The run says once that it has stopped; each call that ran was decided on before and has an outcome."""
+        """Check that the run has one stop event, and each call that ran a decision followed by an outcome."""
         stops = self.telemetry.events_named(names.LOOP_STOP_EVENT.name)
         outer = [each for each in stops if each.attributes[names.AGENT_NAME] == "assistant"]
         assert [each.attributes[names.LOOP_STOP_REASON] for each in outer] == [reason] * runs

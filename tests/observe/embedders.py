@@ -1,4 +1,4 @@
-"""Embedding models that make vectors up."""
+"""Embedding models that return made-up vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Embedder(EmbeddingModel):
 
 
 class RemoteEmbedder(Embedder):
-    """Speaks, as far as telemetry can tell, to a server."""
+    """A model that has a server address for telemetry."""
 
     server_address = "models.example.invalid"
     server_port = 8443

@@ -1,4 +1,4 @@
-"""Every byte that leaves a run: as each exporter would send or print it, what is logged, and unhandled errors."""
+"""Every byte that leaves a run: what each exporter would send or print, log lines, and unhandled errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader
 
 
 def spellings(text: str) -> list[bytes]:
-    """The ways in which an encoder could hide `text`, all in small letters but for base64."""
+    """The encodings in which an exporter could contain `text`, in lower case except base64."""
     low = text.lower()
     plain = [low.encode(each) for each in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le")]
     written = [repr(plain[1])[2:-1], "".join(f"\\u{ord(each):04x}" for each in text), text.encode().hex()]
@@ -65,7 +65,7 @@ holds_marker = Search(MARKER)
 
 
 class Wiretap:
-    """Listens to a run: telemetry with every exporter, Python's logging at DEBUG, and what nobody caught.
+    """Records all output of a run: telemetry of every exporter, Python logs at DEBUG, and uncaught exceptions.
 
     Attributes:
         telemetry: what the run is given.
@@ -106,11 +106,11 @@ class Wiretap:
             return runner.run(patiently(arun(mode, spec)))
 
     def check(self) -> None:
-        """Assert that nobody complained and that the marker is nowhere."""
+        """Assert that no error was logged and that the marker is nowhere."""
         assert found_in(self.exported(), holds_marker) == []
 
     def exported(self) -> dict[str, bytes]:
-        """All that has left, by the signal and who made bytes of it; nobody may have complained."""
+        """All exported bytes, by signal and encoder; asserts that no error was logged."""
         gc.collect(1)  # some complain only when they are collected
         assert self.complaints == []
         exported = dict(self._exported())
@@ -132,7 +132,7 @@ class Wiretap:
 
 
 def found_in(exported: dict[str, bytes], search: Search) -> list[str]:
-    """Where what is searched for is."""
+    """The places that contain the searched text."""
     return [where for where, data in exported.items() if search(data)]
 
 

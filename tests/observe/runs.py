@@ -1,4 +1,4 @@
-"""Runs that tests of telemetry look at: the scenario of the contract, and runs that go wrong."""
+"""Sample runs for tests of telemetry: the scenario of the contract, and runs that fail."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def adds(a: int, b: int) -> ToolCall:
 
 
 class Remote(ScriptedChatModel):
-    """Speaks, as far as telemetry can tell, to a server."""
+    """A model that has a server address for telemetry."""
 
     server_address = "models.example.invalid"
     server_port = 8443
@@ -112,7 +112,7 @@ def scenario_spec(telemetry: Telemetry) -> ChatClientRequestSpec:
 
 
 class Failing(ScriptedChatModel):
-    """Gives one chunk and then fails, when it is streamed."""
+    """Yields one chunk and then raises, if it is streamed."""
 
     def stream(self, request: ChatRequest) -> Iterator[Any]:
         chunks = list(super().stream(request))
@@ -125,7 +125,7 @@ class Failing(ScriptedChatModel):
 
 
 class Broken(Advisor):
-    """Raises where it is told to."""
+    """Raises in the given hook."""
 
     def __init__(self, hook: str, order: int = 400) -> None:
         self.name = "broken"

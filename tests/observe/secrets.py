@@ -1,4 +1,4 @@
-"""Tools, advisors and calls that hold a marker wherever content can be."""
+"""Tools, advisors and calls that contain a marker wherever content can be."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def hand_back(secret: str) -> str:
 
 
 class SecretiveLoop(ToolCallingAdvisor):
-    """Raises in the hook it is told to."""
+    """Raises in the given hook."""
 
     def __init__(self, raises_in: str) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class SecretiveLoop(ToolCallingAdvisor):
 
 
 class Secretive(Advisor):
-    """Says secrets in context and in its own words, and raises where it is told to."""
+    """Puts markers into the context and its messages, and raises in the given hook."""
 
     name, order = "secretive", 400
 
@@ -171,7 +171,7 @@ async def awaited(secret: str) -> str:
 
 @tool(retries=2)
 def retried(secret: str) -> str:
-    """Fail with what is worth another attempt."""
+    """Fail with a retryable error."""
     raise ConnectionError(secret)
 
 
@@ -195,7 +195,7 @@ class RemoteTool:
 
 SECRET = {"secret": MARKER}
 CONTEXT = "cOnTeXt-51b7"
-"""Stands beside the marker in the tool context, which is no content: it is told to nobody, whatever is captured."""
+"""A second value in the tool context, which is not content and is never captured."""
 ESCAPED = "".join(f"\\u{ord(each):04x}" for each in MARKER)
 TOOLS: list[Any] = [
     *(rejected, echo, hand_back, validated, unreadable, stuck, guarded, broken_off, RemoteTool()),

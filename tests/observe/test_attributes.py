@@ -1,4 +1,4 @@
-"""What the spans of a run say."""
+"""The attributes of the spans of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_only_a_streamed_answer_has_chunk_times(telemetry: Telemetry, mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_run_says_what_it_used(telemetry: Telemetry, mode: str) -> None:
+def test_the_run_span_has_its_totals(telemetry: Telemetry, mode: str) -> None:
     response = scenario(telemetry, mode)
     span = telemetry.one("invoke_agent travel")
     assert values_apart_from_times(span) == {
@@ -62,7 +62,7 @@ def test_the_run_says_what_it_used(telemetry: Telemetry, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_call_says_what_was_asked_and_answered(telemetry: Telemetry, mode: str) -> None:
+def test_a_chat_span_has_request_and_response_attributes(telemetry: Telemetry, mode: str) -> None:
     scenario(telemetry, mode)
     first, second = telemetry.named("chat scripted")
     attributes = {key: value for key, value in (first.attributes or {}).items() if key not in STREAMING}
@@ -96,7 +96,7 @@ def test_a_model_call_says_what_was_asked_and_answered(telemetry: Telemetry, mod
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_call_says_where_it_stood_and_how_it_ended(telemetry: Telemetry, mode: str) -> None:
+def test_a_tool_span_has_its_batch_position_and_outcome(telemetry: Telemetry, mode: str) -> None:
     response = scenario(telemetry, mode)
     ran, failed = telemetry.one("execute_tool add"), telemetry.one("execute_tool fail")
     common = {
@@ -181,7 +181,7 @@ def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_was_not_set_or_not_reported_is_not_told(telemetry: Telemetry, mode: str) -> None:
+def test_options_and_usage_that_are_absent_have_no_attributes(telemetry: Telemetry, mode: str) -> None:
     limits = LoopLimits(max_iterations=None, max_tool_calls=None)
     model = ScriptedChatModel([ToolCall("fail"), "x"])
     run(ChatClient(model, tools=[fail], limits=limits, telemetry=telemetry.options).prompt("?"), mode)
@@ -195,7 +195,7 @@ def test_what_was_not_set_or_not_reported_is_not_told(telemetry: Telemetry, mode
     assert not {names.CONVERSATION_ID, names.SERVER_ADDRESS, names.SERVER_PORT, names.RESEND_COUNT} & told
 
 
-def test_ids_of_runs_are_in_the_order_of_their_beginnings(telemetry: Telemetry) -> None:
+def test_run_ids_are_ordered_by_start_time(telemetry: Telemetry) -> None:
     client = ChatClient(ScriptedChatModel(["x"] * 50), telemetry=telemetry.options)
     told = [client.prompt("?").call().run_id for _ in range(50)]
     assert len(set(told)) == len(told)

@@ -1,4 +1,4 @@
-"""Where telemetry goes when a run begins, and what a sampler is given when a span does."""
+"""The start of runs and spans: which providers are used, and which attributes a sampler receives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 class Asking(Sampler):
-    """Records all spans, and keeps what it was told of each when it began, by the span's name."""
+    """Samples all spans, and stores the attributes that it received for each, by span name."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, SpanKind | None, dict[str, Any]]] = []
@@ -57,7 +57,7 @@ AT_START = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_sampler_is_given_what_tells_one_span_from_another(mode: str) -> None:
+def test_a_sampler_receives_the_distinguishing_attributes(mode: str) -> None:
     sampler = Asking()
     scenario(Telemetry(sampler=sampler), mode)
     for name, _, attributes in sampler.told:
@@ -66,7 +66,7 @@ def test_a_sampler_is_given_what_tells_one_span_from_another(mode: str) -> None:
 
 
 @pytest.mark.parametrize("each", RUNS, ids=lambda each: each.__name__)
-def test_what_a_sampler_was_given_is_what_the_span_says_at_its_end(each: Any) -> None:
+def test_sampler_attributes_equal_those_at_the_end_of_the_span(each: Any) -> None:
     sampler = Asking()
     telemetry = Telemetry(sampler=sampler)
     each(telemetry)
@@ -77,7 +77,7 @@ def test_what_a_sampler_was_given_is_what_the_span_says_at_its_end(each: Any) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_beside_advice_is_named_an_operation_once_it_is_sure_to_run(mode: str) -> None:
+def test_a_tool_span_gets_its_operation_when_the_tool_is_certain_to_run(mode: str) -> None:
     sampler = Asking()
     telemetry = Telemetry(sampler=sampler)
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"])
@@ -122,7 +122,7 @@ def test_global_providers_that_are_set_after_a_client_was_made_are_used(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("signal", ["tracer_provider", "meter_provider", "logger_provider"])
-def test_each_signal_may_have_a_provider_of_its_own(mode: str, signal: str) -> None:
+def test_each_signal_may_have_its_own_provider(mode: str, signal: str) -> None:
     telemetry = Telemetry()
     only = TelemetryOptions(**{signal: getattr(telemetry, signal)})
     model = ScriptedChatModel([adds(1, 1), "x"])

@@ -1,4 +1,4 @@
-"""Whatever an application's tracing and metrics raise, the run goes on, and nothing stays counted as under way."""
+"""A run goes on whatever the application's tracing and metrics raise, and no run stays active."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 class Broken:
-    """An instrument that takes nothing."""
+    """An instrument whose methods raise."""
 
     def record(self, *_: Any) -> None:
         """Fail."""
@@ -38,7 +38,7 @@ class BrokenMeter(NoOpMeter):
 
 
 class BrokenInstruments(MeterProvider):
-    """Gives a meter whose instruments fail."""
+    """Returns a meter whose instruments raise."""
 
     def get_meter(self, *_: Any, **__: Any) -> Meter:
         """Return it."""
@@ -46,7 +46,7 @@ class BrokenInstruments(MeterProvider):
 
 
 class BrokenProvider(MeterProvider):
-    """Cannot even give a meter."""
+    """Raises instead of returning a meter."""
 
     def get_meter(self, *_: Any, **__: Any) -> Meter:
         """Fail."""
@@ -82,7 +82,7 @@ class BrokenQuestion(BrokenLogger):
 
 
 class BrokenLoggers(LoggerProvider):
-    """Gives loggers that fail.
+    """Returns loggers that raise.
 
     Args:
         kind: their class; None fails before there is one.
@@ -127,14 +127,14 @@ def add(a: int, b: int) -> int:
         lambda: TelemetryOptions(logger_provider=BrokenLoggers(BrokenQuestion)),
     ],
 )
-def test_a_broken_set_up_does_not_reach_the_caller(mode: str, options: Callable[[], TelemetryOptions]) -> None:
+def test_exceptions_of_a_broken_sdk_do_not_reach_the_caller(mode: str, options: Callable[[], TelemetryOptions]) -> None:
     assert answer(mode, options()) == "It is three."
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_run_stays_under_way_when_records_and_spans_fail(mode: str) -> None:
+def test_no_run_stays_active_when_records_and_spans_fail(mode: str) -> None:
     meters = BrokenInstruments()
     answer(mode, TelemetryOptions(tracer_provider=tracing(), meter_provider=meters))
     instruments = instruments_of(meters)
     assert isinstance(instruments, Instruments)
-    assert [point.value for point in instruments.runs_under_way.observe(CallbackOptions())] == [0]
+    assert [point.value for point in instruments.active_runs.observe(CallbackOptions())] == [0]

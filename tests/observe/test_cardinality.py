@@ -1,4 +1,4 @@
-"""The number of series does not grow with the number of runs, nor with what models and tools invent."""
+"""The number of metric series does not grow with the number of runs or with names that models and tools make up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
 RUNS = 10_000
-WARM_UP = 4 * names.MOST_WORDS_OF_A_LABEL
+WARM_UP = 4 * names.MAX_LABEL_VALUES
 FRESH = itertools.count()
 
 
@@ -52,7 +52,7 @@ def inventive() -> str:
 
 
 def ask(request: ChatRequest) -> list[ToolCall]:
-    """What a model asks for in one pass: a tool that nobody registered, and one that works or one that fails."""
+    """The calls of one iteration: an unknown tool, and a tool that works or fails."""
     number = next(FRESH)
     calls = [ToolCall(next(INVENTED), {"a": number}), adds(number, 1) if number % 2 else ToolCall("inventive")]
     return [ToolCall(each.name, each.arguments, id=f"id-{number}-{place}") for place, each in enumerate(calls)]
@@ -81,14 +81,14 @@ def test_the_number_of_series_does_not_grow_with_the_number_of_runs() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_label_of_a_tool_is_a_registered_name_or_stands_for_all_others(telemetry: Telemetry, mode: str) -> None:
+def test_the_tool_label_is_a_registered_name_or_a_placeholder(telemetry: Telemetry, mode: str) -> None:
     model = ScriptedChatModel([*[[ToolCall(next(INVENTED)) for _ in range(10)] for _ in range(10)], "x"])
     run(ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"), mode)
     labels = {point.labels[names.TOOL_NAME] for point in telemetry.points() if names.TOOL_NAME in point.labels}
     assert labels == {names.UNKNOWN_TOOL}
 
 
-def test_the_kinds_of_error_a_tool_may_show_are_bounded() -> None:
+def test_the_number_of_error_types_per_tool_is_limited() -> None:
     telemetry = Telemetry()
 
     def inventive_too() -> str:
@@ -100,12 +100,12 @@ def test_the_kinds_of_error_a_tool_may_show_are_bounded() -> None:
     for _ in range(100):
         client.prompt("?").call()
     found = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
-    assert len(found) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert len(found) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in found
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_models_that_a_server_says_have_answered_are_bounded(mode: str) -> None:
+def test_the_number_of_response_models_is_limited(mode: str) -> None:
     telemetry = Telemetry()
     model = f"echoing in {mode}"
     answers = [ChatResponse(AssistantMessage("x"), usage=USAGE, model=f"answer-{number}") for number in range(100)]
@@ -113,7 +113,7 @@ def test_the_models_that_a_server_says_have_answered_are_bounded(mode: str) -> N
     for _ in answers:
         run(client.prompt("?"), mode)
     shown = {point.labels[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
-    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert len(shown) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in shown
     on_spans = {(span.attributes or {})[names.RESPONSE_MODEL] for span in telemetry.named(f"chat {model}")}
     assert len(on_spans) == 100
@@ -121,7 +121,7 @@ def test_the_models_that_a_server_says_have_answered_are_bounded(mode: str) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("raiser", ["model", "advisor"])
-def test_the_kinds_of_error_that_models_and_advisors_may_show_are_bounded(mode: str, raiser: str) -> None:
+def test_the_number_of_error_types_of_models_and_advisors_is_limited(mode: str, raiser: str) -> None:
     telemetry = Telemetry()
     kinds = [type(f"Error{number}", (Exception,), {}) for number in range(100)]
     turns = [kind() for kind in kinds] if raiser == "model" else []
@@ -139,12 +139,12 @@ def test_the_kinds_of_error_that_models_and_advisors_may_show_are_bounded(mode: 
         for labels in (point.labels for point in telemetry.metric(metric.name)):
             assert len(labels.get(names.ERROR_TYPE, "")) < 100
     shown = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
-    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
+    assert len(shown) == names.MAX_LABEL_VALUES + 1
     series = [point.key for point in telemetry.points() if names.ERROR_TYPE in point.labels]
-    assert len(series) <= 6 * (names.MOST_WORDS_OF_A_LABEL + 1)
+    assert len(series) <= 6 * (names.MAX_LABEL_VALUES + 1)
 
 
-def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_agent_names_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traced_tools.observe.sanitize._SEEN", defaultdict(set))
     telemetry = Telemetry()
     model = ScriptedChatModel(["x"] * 200, usage=USAGE)
@@ -152,13 +152,13 @@ def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.Monk
         ChatClient(model, name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
     for metric in (names.INVOKE_AGENT_DURATION, names.OPERATION_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
         shown = {point.labels[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
-        assert len(shown) == names.MOST_AGENTS + 1
+        assert len(shown) == names.MAX_AGENTS + 1
         assert names.OTHER in shown
     assert (telemetry.one("invoke_agent agent-199").attributes or {})[names.AGENT_NAME] == "agent-199"
 
 
 @pytest.mark.parametrize("name", ["a" * 10_000, "a\nb", "a\x1b[31m"])
-def test_an_agents_name_that_is_no_line_of_text_is_no_label(name: str) -> None:
+def test_an_unprintable_agent_name_is_replaced_in_labels(name: str) -> None:
     telemetry = Telemetry()
     ChatClient(ScriptedChatModel(["x"]), name=name, telemetry=telemetry.options).prompt("?").call()
     assert {point.labels[names.AGENT_NAME] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)} == {
@@ -167,7 +167,7 @@ def test_an_agents_name_that_is_no_line_of_text_is_no_label(name: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["model", "id"])
-def test_what_is_too_long_for_a_name_or_an_id_is_not_taken_for_one(field: str) -> None:
+def test_overlong_names_and_ids_are_replaced(field: str) -> None:
     telemetry = Telemetry()
     body = {"id": "1", "model": "m", "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
     with ReplayServer([Reply.json({**body, field: MARKER * 10_000})]) as server:
@@ -179,7 +179,7 @@ def test_what_is_too_long_for_a_name_or_an_id_is_not_taken_for_one(field: str) -
     assert MARKER not in everything([point.labels for point in telemetry.points()])
 
 
-def test_a_cancelled_run_is_told_as_such_however_many_errors_came_before() -> None:
+def test_a_cancelled_run_is_cancelled_in_metrics_beyond_the_error_type_limit() -> None:
     telemetry = Telemetry()
     kinds = [type(f"Odd{number}", (Exception,), {}) for number in range(40)]
     client = ChatClient(Named([*[kind() for kind in kinds], "one two"], "odd"), name="odd", telemetry=telemetry.options)

@@ -1,4 +1,4 @@
-"""The closed list from both sides: what is exported is in the table, and what is in the table is exported."""
+"""Everything that is exported is in the telemetry registry, and everything in the registry is exported."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def told() -> Telemetry:
 @pytest.mark.parametrize("convention", ["stable", "latest"])
 @pytest.mark.parametrize("capture", CAPTURE_MODES)
 @pytest.mark.parametrize("detail", DETAILS)
-def test_what_is_exported_is_in_the_table_whatever_the_options(convention: str, capture: str, detail: str) -> None:
+def test_everything_exported_is_in_the_registry_with_any_options(convention: str, capture: str, detail: str) -> None:
     exported = emitted(convention, capture=capture, detail=detail)
     assert exported.spans and exported.points() and exported.events
 
 
 @pytest.mark.parametrize("alone", RUNS, ids=lambda each: each.__name__)
-def test_every_run_of_everything_keeps_the_contract_by_itself(alone: Any) -> None:
+def test_every_sample_run_alone_keeps_the_contract(alone: Any) -> None:
     telemetry = Telemetry()
     alone(telemetry)
     assert_consistent(telemetry)
@@ -61,27 +61,27 @@ def test_every_run_of_everything_keeps_the_contract_by_itself(alone: Any) -> Non
 # What is in the table is exported.
 
 
-def test_every_span_of_the_table_is_emitted(plain: Telemetry) -> None:
+def test_every_span_of_the_registry_is_emitted(plain: Telemetry) -> None:
     assert {span_type(span).name for span in plain.spans} == {each.name for each in names.SPANS}
     assert {word_of(span) for span in plain.spans} >= set(HOOKS)
 
 
-def test_every_metric_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) -> None:
+def test_every_metric_of_the_registry_is_emitted(plain: Telemetry, told: Telemetry) -> None:
     assert {point.name for point in (*plain.points(), *told.points())} == set(names.METRICS)
 
 
-def test_every_event_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) -> None:
+def test_every_event_of_the_registry_is_emitted(plain: Telemetry, told: Telemetry) -> None:
     assert {event.name for event in told.events} == set(names.EVENTS)
     without_content = set(names.EVENTS) - {names.INFERENCE_DETAILS_EVENT.name}
     assert {event.name for event in plain.events} == without_content
 
 
-def test_every_attribute_of_a_span_is_emitted_without_content_but_for_content(plain: Telemetry) -> None:
+def test_every_span_attribute_except_content_is_emitted_without_capture(plain: Telemetry) -> None:
     found = carried_by((span_type(span).name, span.attributes) for span in plain.spans)
     assert missing_of(found, names.SPANS, "attributes", but_for="latest") == {}
 
 
-def test_every_content_of_a_span_is_emitted_where_it_is_captured(told: Telemetry) -> None:
+def test_every_content_attribute_of_a_span_is_emitted_with_capture(told: Telemetry) -> None:
     found = carried_by((span_type(span).name, span.attributes) for span in told.spans)
     assert missing_of(found, names.SPANS, "content") == {}
 
@@ -105,7 +105,7 @@ def carried_by(rows: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
 
 
 def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_for: str = "") -> dict[str, set[str]]:
-    """What of the `part` of each row was not found, by the row's name, but for the names of one of the conventions."""
+    """The names in `part` of each definition that were not found, without those of the other conventions."""
     missing = {
         row.name: {name for name in getattr(row, part) if names.ATTRIBUTES[name].only != but_for}
         - found.get(row.name, set())
@@ -117,13 +117,13 @@ def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_f
 # The two sets of names.
 
 
-def test_the_metrics_of_a_convention_are_those_of_the_table_and_no_others(plain: Telemetry, told: Telemetry) -> None:
+def test_each_convention_emits_exactly_its_metrics_of_the_registry(plain: Telemetry, told: Telemetry) -> None:
     for convention, telemetry in (("stable", plain), ("latest", told)):
         wanted = {each.name for each in names.METRICS.values() if each.only in (None, convention)}
         assert {point.name for point in telemetry.points()} == wanted
 
 
-def test_the_attributes_of_a_convention_are_emitted_by_it_alone(plain: Telemetry, told: Telemetry) -> None:
+def test_attributes_of_one_convention_are_not_emitted_with_the_other(plain: Telemetry, told: Telemetry) -> None:
     for convention, telemetry in (("stable", plain), ("latest", told)):
         found = set().union(*(span.attributes or {} for span in telemetry.spans))
         wanted = {each.name for each in names.ATTRIBUTES.values() if each.only == convention}
@@ -140,7 +140,7 @@ def test_the_names_of_spans_and_events_are_the_same_by_both_conventions(plain: T
 
 
 @pytest.mark.parametrize("convention", ["stable", "latest"])
-def test_every_metric_has_the_instrument_unit_and_buckets_of_the_table(
+def test_every_metric_has_the_instrument_unit_and_buckets_of_the_registry(
     plain: Telemetry, told: Telemetry, convention: str
 ) -> None:
     data = (plain if convention == "stable" else told).reader.get_metrics_data()

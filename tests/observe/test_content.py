@@ -1,4 +1,4 @@
-"""Which contents are told: none, until somebody asks, and then no more than was asked for."""
+"""Content capture: none by default, and no more than was enabled."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("capture", [None, "NO_CONTENT"])
-def test_without_capture_no_content_is_told_or_even_made(
+def test_without_capture_no_content_is_emitted_or_built(
     mode: str, capture: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_to_make(monkeypatch)
@@ -52,7 +52,7 @@ def test_without_capture_no_content_is_told_or_even_made(
     ("capture", "spans", "events"),
     [("SPAN_ONLY", True, False), ("event_only", False, True), ("SPAN_AND_EVENT", True, True)],
 )
-def test_the_switch_says_where_content_is_told(mode: str, capture: Any, spans: bool, events: bool) -> None:
+def test_the_capture_mode_selects_spans_or_events(mode: str, capture: Any, spans: bool, events: bool) -> None:
     telemetry = Telemetry(capture=capture)
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail"))
     assert bool(on_spans(telemetry)) is spans
@@ -60,7 +60,7 @@ def test_the_switch_says_where_content_is_told(mode: str, capture: Any, spans: b
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_span_that_is_not_recorded_has_no_content_made_for_it(
+def test_no_content_is_built_for_a_span_that_is_not_recorded(
     mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -106,7 +106,7 @@ def test_a_client_decides_before_the_process_and_that_before_the_environment(
     assert bool(on_spans(telemetry)) is expected
 
 
-def test_a_wrong_word_in_the_environment_captures_nothing_and_is_told_once(
+def test_an_unknown_mode_in_the_environment_captures_nothing_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(settings, "_warned", set())
@@ -133,7 +133,7 @@ def test_a_wrong_word_in_the_environment_captures_nothing_and_is_told_once(
         (lambda: ContentCapture(None), TypeError),  # type: ignore[arg-type]
     ],
 )
-def test_a_wrong_setting_is_refused(capture: Any, error: type[Exception]) -> None:
+def test_an_invalid_capture_setting_is_refused(capture: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         TelemetryOptions(capture=capture() if callable(capture) else capture)
 
@@ -142,7 +142,7 @@ def test_a_wrong_setting_is_refused(capture: Any, error: type[Exception]) -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tools_span_tells_arguments_result_description_and_reason(mode: str) -> None:
+def test_a_tool_span_captures_arguments_result_description_and_reason(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_ONLY")
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}))
     assert told(telemetry, "execute_tool add", names.TOOL_CALL_ARGUMENTS) == {"a": 1, "b": 2}
@@ -154,7 +154,7 @@ def test_a_tools_span_tells_arguments_result_description_and_reason(mode: str) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_failed_tool_tells_the_exceptions_text_and_where_it_was_raised(mode: str) -> None:
+def test_a_failed_tool_captures_the_exception_message_and_stack_trace(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall("fail", {"reason": "out of paper"}))
     assert (telemetry.one("execute_tool fail").attributes or {})[names.EXCEPTION_MESSAGE] == "out of paper"
@@ -165,7 +165,7 @@ def test_a_failed_tool_tells_the_exceptions_text_and_where_it_was_raised(mode: s
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_failed_model_call_tells_the_exceptions_text(mode: str) -> None:
+def test_a_failed_model_call_captures_the_exception_message(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel([RuntimeError("no line")]), telemetry=telemetry.options)
     with pytest.raises(RuntimeError):
@@ -177,7 +177,7 @@ def test_a_failed_model_call_tells_the_exceptions_text(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_name_the_model_invented_is_told_as_content_alone(mode: str) -> None:
+def test_a_tool_name_that_the_model_made_up_is_captured_only_as_content(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall("invented", {"a": 1}))
     span = telemetry.one(f"refuse_tool {names.UNKNOWN_TOOL}")
@@ -190,7 +190,7 @@ def test_a_name_the_model_invented_is_told_as_content_alone(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("where", ["chat scripted", "invoke_agent assistant"])
-def test_a_conversation_is_told_in_the_shapes_of_the_conventions(mode: str, where: str) -> None:
+def test_captured_messages_have_the_format_of_the_conventions(mode: str, where: str) -> None:
     telemetry = Telemetry(capture="SPAN_ONLY")
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}, id="c1"))
     attributes = telemetry.named(where)[-1].attributes or {}
@@ -214,7 +214,7 @@ def test_a_conversation_is_told_in_the_shapes_of_the_conventions(mode: str, wher
     assert definition["parameters"]["required"] == ["a", "b"]
 
 
-def test_every_kind_of_part_has_a_shape() -> None:
+def test_every_message_part_has_a_captured_format() -> None:
     picture, drawn = ImagePart(url="https://example.invalid/x.png"), ImagePart(data=b"\x89PNG")
     thoughts, sealed = ReasoningPart("hm", signature=MARKER), ToolCall("add", "not json", id="1", signature=MARKER)
     messages = [

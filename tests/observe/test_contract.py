@@ -1,4 +1,4 @@
-"""The table of names agrees with itself, and the check that all runs are held to finds what breaks the contract."""
+"""The telemetry registry is consistent, and the contract check finds violations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.observe.closed_list import (
 from traced_tools.observe import names
 
 
-def test_the_table_is_consistent_with_itself() -> None:
+def test_the_registry_is_consistent() -> None:
     for each in (*names.SPANS, *names.EVENTS.values()):
         assert {*each.attributes, *each.content} <= set(names.ATTRIBUTES), each.name
         for carried in (each.attributes, each.content):
@@ -44,13 +44,13 @@ def test_the_table_is_consistent_with_itself() -> None:
     assert all(each.brief for each in described)
 
 
-def test_every_attribute_of_the_table_is_carried_by_something() -> None:
+def test_every_attribute_of_the_registry_is_used() -> None:
     rows = [*names.SPANS, *names.EVENTS.values()]
     carried = {name for row in rows for name in (*row.attributes, *row.content)}
     assert carried | {name for metric in names.METRICS.values() for name in metric.attributes} == set(names.ATTRIBUTES)
 
 
-def test_what_must_be_there_is_declared() -> None:
+def test_required_attributes_are_declared() -> None:
     for span in names.SPANS:
         assert REQUIRED[span.name] <= set(span.attributes)
     for event in names.EVENTS.values():
@@ -171,7 +171,7 @@ def test_a_span_that_breaks_the_contract_is_found(what: str) -> None:
         assert_declared_span(WRONG_SPANS[what]())
 
 
-def test_a_wrong_span_among_all_that_is_exported_is_found_and_an_applications_own_is_let_be() -> None:
+def test_an_invalid_span_of_ours_is_found_and_one_of_the_application_is_ignored() -> None:
     telemetry = Telemetry()
     telemetry.tracer_provider.get_tracer(APPLICATION).start_span("invented").end()
     assert_consistent(telemetry)

@@ -1,4 +1,4 @@
-"""Runs that are cut at every point: each span ends once, in one tree, as cancelled, and nothing is logged."""
+"""Runs that are cancelled at any point: each span ends once, in one tree, as cancelled, and nothing is logged."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_blocking_run_that_is_interrupted_anywhere_leaves_a_whole_tree(mode: s
     raise AssertionError("there is no end to it")
 
 
-def test_a_run_whose_end_is_interrupted_is_not_under_way_any_more() -> None:
+def test_a_run_whose_end_is_interrupted_is_no_longer_active() -> None:
     def interrupt(name: str, value: Any) -> Any:
         raise KeyboardInterrupt
 

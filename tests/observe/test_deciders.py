@@ -1,4 +1,4 @@
-"""The trace, the events and the metric name who refused or approved a call, and the reason code."""
+"""Traces, events and metrics name who refused or approved a call, and the reason code."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_refusal_names_the_advisor_the_reason_code_and_the_person(mode: str) -
     ],
     ids=["approval", "limit"],
 )
-def test_a_refusal_of_the_loop_has_its_code_on_span_event_and_metric(
+def test_a_refusal_by_the_loop_has_its_reason_code_on_span_event_and_metric(
     mode: str, call: Any, settings: dict[str, Any], code: str
 ) -> None:
     telemetry = Telemetry()
@@ -111,7 +111,7 @@ def driven(how: str, telemetry: Telemetry, watching: Watching, decide: Any) -> l
 
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])
-def test_a_driver_says_who_refuses_and_why(how: str) -> None:
+def test_a_driver_names_the_refusing_person_and_reason(how: str) -> None:
     telemetry, watching = Telemetry(), Watching()
     (result,) = driven(how, telemetry, watching, lambda step: step.deny("1", MARKER, code="too_late", by="ana"))
     assert (result.decision, result.reason_code, result.by) == ("denied", "too_late", "ana")
@@ -119,14 +119,14 @@ def test_a_driver_says_who_refuses_and_why(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])
-def test_a_driver_says_who_approves(how: str) -> None:
+def test_a_driver_names_the_approving_person(how: str) -> None:
     telemetry, watching = Telemetry(), Watching()
     (result,) = driven(how, telemetry, watching, lambda step: step.approve("1", by="ana"))
     assert (result.decision, result.by) == ("approved", "ana")
     assert_told(telemetry, watching, "execute_tool launch", [None, None, "ana"])
 
 
-def test_an_approval_is_not_held_against_the_person_when_an_advisor_refuses_the_call() -> None:
+def test_a_refusal_by_an_advisor_does_not_name_the_person_who_approved() -> None:
     telemetry, watching = Telemetry(), Watching()
     client = ChatClient(
         ScriptedChatModel([ToolCall("launch", "", id="1"), "x"]),
@@ -142,7 +142,7 @@ def test_an_approval_is_not_held_against_the_person_when_an_advisor_refuses_the_
     assert_told(telemetry, watching, "refuse_tool launch", ["desk", "weekend", None])
 
 
-def test_codes_and_advisors_that_are_computed_do_not_add_series_without_end() -> None:
+def test_the_number_of_reason_codes_and_advisor_labels_is_limited() -> None:
     telemetry = Telemetry()
     turns = [adds(number, 1) for number in range(100)]
     calls = iter(range(1000))
@@ -174,11 +174,11 @@ def test_codes_and_advisors_that_are_computed_do_not_add_series_without_end() ->
     assert sum(point.total for point in points) == 100
     for label in (names.REASON_CODE, names.ADVISOR_NAME):
         told = {point.labels[label] for point in points}
-        assert len(told) <= names.MOST_WORDS_OF_A_LABEL + 1
+        assert len(told) <= names.MAX_LABEL_VALUES + 1
         assert names.OTHER in told
 
 
-def test_what_cannot_name_a_person_or_a_reason_is_refused() -> None:
+def test_an_invalid_person_or_reason_code_is_refused() -> None:
     model = ScriptedChatModel([[ToolCall("fail", "", id="1")], "x"])
     run = ChatClient(model, tools=[fail]).prompt("?").start()
     while not isinstance(step := run.next(), ExecuteTools):

@@ -1,4 +1,4 @@
-"""What an embedding emits: one span and its metrics, where the run's go, and no text anywhere."""
+"""An embedding emits one span and its metrics through the telemetry of the run, and no text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from traced_tools.models import ChatResponse, EmbeddingModel, EmbeddingResponse,
 from traced_tools.models.http.model import HttpModel
 from traced_tools.observe import names
 from traced_tools.observe.model_calls import EmbeddingsScope
-from traced_tools.observe.span_tree import summary
+from traced_tools.observe.span_tree import summarize
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
 
 WAYS = ("embed", "aembed")
@@ -66,7 +66,7 @@ class Failing(Embedder):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_embedding_says_what_was_asked_and_answered(way: str) -> None:
+def test_an_embeddings_span_has_request_and_response_attributes(way: str) -> None:
     telemetry = Telemetry()
     embedded(RemoteEmbedder(), way, telemetry.options, "one", "three")
     span = telemetry.one("embeddings embedder")
@@ -138,11 +138,11 @@ def test_the_request_carries_the_context_of_the_embeddings_span(way: str) -> Non
     assert sent.split("-")[1:3] == [f"{context.trace_id:032x}", f"{context.span_id:016x}"]
 
 
-def test_the_tree_tells_the_tokens_that_were_read() -> None:
+def test_the_summary_of_an_embeddings_span_has_its_tokens() -> None:
     with capture_telemetry() as captured:
         Embedder().embed(["one", "three"], telemetry=captured.options)
         (node,) = captured.tree()
-    assert (node.name, summary(node)) == ("embeddings embedder", "8 tokens")
+    assert (node.name, summarize(node)) == ("embeddings embedder", "8 tokens")
 
 
 # Status and errors.
@@ -162,7 +162,7 @@ def test_a_model_that_fails_fails_the_span_with_the_kind_of_error_alone(way: str
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_answer_that_does_not_fit_fails_the_span(way: str) -> None:
+def test_an_invalid_response_fails_the_span(way: str) -> None:
     telemetry = Telemetry()
     model = Embedder()
     model.dimensions = 3
@@ -294,7 +294,7 @@ def test_tools_run_by_hand_take_their_embeddings_with_them() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_it_is_told_counts_more_than_where_it_is(mode: str) -> None:
+def test_a_telemetry_argument_overrides_the_telemetry_of_the_run(mode: str) -> None:
     telemetry, own = Telemetry(), Telemetry()
     model = Embedder()
     advisor = Embeds(lambda texts: model.embed(texts, telemetry=own.options))
@@ -304,7 +304,7 @@ def test_what_it_is_told_counts_more_than_where_it_is(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_without_telemetry_keeps_its_embeddings_quiet_and_one_after_it_speaks(
+def test_embeddings_in_a_run_without_telemetry_emit_nothing_and_later_ones_do(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     telemetry = Telemetry()
@@ -358,7 +358,7 @@ def test_no_text_is_exported_logged_or_raised(way: str, status: int, caplog: pyt
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_a_model_of_ones_own_raises_passes_unchanged_and_is_exported_nowhere(way: str) -> None:
+def test_an_exception_of_a_custom_model_passes_unchanged_and_its_text_is_not_exported(way: str) -> None:
     telemetry = Telemetry()
     with pytest.raises(ValueError, match=MARKER):
         embedded(Failing(), way, telemetry.options, MARKER)

@@ -1,4 +1,4 @@
-"""Values that say nothing are left out of spans, metrics, logs and events; 0 and False are values."""
+"""Empty values are omitted from spans, metrics, logs and events; 0 and False are not empty."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from traced_tools.tools.execution import CallNext
 
 
 class Nameless(ScriptedChatModel):
-    """Says nothing of itself."""
+    """A model with empty attributes."""
 
     provider, server_address = "", ""
 
@@ -46,7 +46,7 @@ def answers(content: Any) -> ChatResponse:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_model_leaves_empty_is_left_out_of_all_signals(mode: str) -> None:
+def test_empty_values_of_a_model_are_in_no_signal(mode: str) -> None:
     telemetry = Telemetry()
     exporter = OtlpEventExporter(telemetry.logger_provider)
     client = ChatClient(
@@ -67,7 +67,7 @@ def test_what_a_model_leaves_empty_is_left_out_of_all_signals(mode: str) -> None
     assert names.RESPONSE_ID not in chat and names.RESPONSE_MODEL not in chat
 
 
-def test_what_is_embedded_outside_a_run_carries_no_empty_agent(telemetry: Telemetry) -> None:
+def test_an_embedding_outside_a_run_has_no_agent_attribute(telemetry: Telemetry) -> None:
     Embedder().embed(["one"], telemetry=telemetry.options)
     assert empty_in(telemetry) == []
     assert telemetry.metric(names.OPERATION_DURATION.name)

@@ -1,4 +1,4 @@
-"""Log-based events: what happened to each call and each run, built only when somebody listens."""
+"""Log-based events of calls and runs, which are built only if the logger is enabled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def of_call(telemetry: Telemetry, call_id: str) -> list[Event]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_runs_is_intended_decided_and_ended_in_that_order(mode: str) -> None:
+def test_a_call_that_runs_has_intent_decision_and_outcome_events_in_order(mode: str) -> None:
     telemetry = Telemetry()
     response = run(client_of(telemetry, adds(1, 2), "three").prompt("?", conversation_id="c-1"), mode)
     (result,) = response.tool_results
@@ -71,7 +71,7 @@ def test_a_call_that_runs_is_intended_decided_and_ended_in_that_order(mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_that_is_allowed_is_said_to_be_before_it_starts(mode: str) -> None:
+def test_an_allowed_decision_is_emitted_before_the_tool_starts(mode: str) -> None:
     telemetry = Telemetry()
     seen: list[str] = []
 
@@ -111,7 +111,7 @@ def test_a_call_that_is_refused_has_a_decision_and_no_outcome(
     )
 
 
-def test_an_approved_call_is_said_to_be() -> None:
+def test_an_approved_call_has_the_decision_approved() -> None:
     telemetry = Telemetry()
     driven = client_of(telemetry, ToolCall("launch", {}, id="1"), "done").prompt("?").start()
     while step := driven.next():
@@ -148,7 +148,7 @@ def test_a_models_exception_is_an_event_with_its_type_alone(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_end_of_a_run_says_why_and_what_it_used(mode: str) -> None:
+def test_the_stop_event_has_the_stop_reason_and_usage(mode: str) -> None:
     telemetry = Telemetry()
     response = run(client_of(telemetry, adds(1, 2), "three").prompt("?"), mode)
     (event,) = telemetry.events_named(STOP)
@@ -168,7 +168,7 @@ def test_the_end_of_a_run_says_why_and_what_it_used(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_a_run_that_is_left_says_so_and_is_no_exception(mode: str) -> None:
+def test_a_run_whose_stream_is_closed_early_is_cancelled_without_an_exception_event(mode: str) -> None:
     telemetry = Telemetry()
     spec = client_of(telemetry, "one two three").prompt("?")
 
@@ -188,7 +188,7 @@ def test_a_run_that_is_left_says_so_and_is_no_exception(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_events_know_their_span_also_when_it_is_not_sampled(mode: str) -> None:
+def test_events_have_their_span_id_also_if_it_is_not_sampled(mode: str) -> None:
     telemetry = Telemetry(sampler=ALWAYS_OFF)
     run(client_of(telemetry, adds(1, 2), "three").prompt("?"), mode)
     assert {each.name for each in telemetry.events} == {INTENT, DECISION, OUTCOME, STOP}
@@ -204,7 +204,7 @@ class Deaf(SimpleLogRecordProcessor):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("processor", [None, Deaf])
-def test_what_nobody_wants_is_not_built(mode: str, processor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_a_disabled_logger_are_not_built(mode: str, processor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: Any, **keywords: Any) -> Any:
         raise AssertionError("an event was built")
 

@@ -1,4 +1,4 @@
-"""Every call that a model asks for leaves one span, one decision and one event, whatever becomes of it."""
+"""Every requested call leaves one span, one decision and one event, however it ends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def crash() -> str:
 
 
 def asked_in(telemetry: Telemetry) -> int:
-    """How many calls the model asked for, by what the run says of itself."""
+    """The number of requested calls according to the run span."""
     (root,) = telemetry.children(None)
     return int((root.attributes or {})[names.LOOP_TOOL_CALLS])  # type: ignore[arg-type]
 
@@ -178,7 +178,7 @@ class Interrupting(Advisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_calls_that_nobody_came_to_before_the_run_was_cut_leave_their_spans(mode: str) -> None:
+def test_calls_that_never_started_leave_spans_when_the_run_ends_early(mode: str) -> None:
     telemetry, interrupting = Telemetry(), Interrupting()
     first = "cancelled" if mode in ("acall", "astream") else "interrupted"
     calls = [ToolCall(first), ToolCall("second"), ToolCall("invented")]

@@ -1,4 +1,4 @@
-"""What the ledger of an exporter counts and tells."""
+"""What the ledger of an exporter counts and logs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_outage_lasts_until_a_batch_is_sent_with_nothing_lost_before_it(caplo
     assert caplog.messages[1:] == ["otlp.traces: works again; 3 spans lost so far"]
 
 
-def test_what_is_sent_after_the_end_was_counted_as_lost_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_items_sent_after_the_close_stay_counted_as_lost(caplog: pytest.LogCaptureFixture) -> None:
     ledger = Ledger("otlp.traces", "spans", 10)
     assert ledger.admit() and ledger.admit() and ledger.admit()
     assert ledger.take(2)
@@ -60,19 +60,19 @@ def close_in_an_outage() -> Ledger:
     return ledger
 
 
-def test_an_outage_that_lasts_until_the_end_is_summed_up_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_that_lasts_until_the_close_is_summarized_once(caplog: pytest.LogCaptureFixture) -> None:
     close_in_an_outage().close()
     assert caplog.messages == [f"mine: 1 event lost, 1 so far: no; {BEGIN}", "mine: closed; 2 events lost in all"]
 
 
-def test_what_comes_after_an_end_that_was_summed_up_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_losses_after_a_summarized_close_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ledger = close_in_an_outage()
     assert not ledger.admit() and not ledger.admit()
     ledger.close()
     assert caplog.messages[2:] == ["mine: 1 event lost, 3 so far: it was closed"]
 
 
-def test_an_end_says_nothing_when_all_losses_were_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_close_logs_nothing_if_all_losses_were_logged(caplog: pytest.LogCaptureFixture) -> None:
     ledger = Ledger("mine", "events", 10)
     assert ledger.admit() and ledger.take(1)
     ledger.settle(0, 1, "no")
@@ -81,7 +81,7 @@ def test_an_end_says_nothing_when_all_losses_were_told(caplog: pytest.LogCapture
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
-def test_a_forked_child_leaves_what_was_not_told_to_its_parent() -> None:
+def test_a_forked_child_does_not_log_losses_of_its_parent() -> None:
     script = """
 import os, warnings
 from traced_tools.observe.export_stats import Ledger
@@ -115,7 +115,7 @@ STEPS = st.lists(st.sampled_from(["admit", "take", "sent", "lost", "part", "clos
 
 
 @given(STEPS, st.integers(1, 5))
-def test_every_item_is_waiting_under_way_sent_or_lost(steps: list[str], capacity: int) -> None:
+def test_every_item_is_queued_in_flight_sent_or_lost(steps: list[str], capacity: int) -> None:
     ledger, offered, under_way = Ledger("x", "spans", capacity), 0, 0
     for step in steps:
         if step == "admit":
@@ -137,7 +137,7 @@ def test_every_item_is_waiting_under_way_sent_or_lost(steps: list[str], capacity
     assert offered == ledger.sent + ledger.lost_in_all
 
 
-def test_no_more_are_admitted_than_there_is_room_for_whoever_asks_at_once() -> None:
+def test_concurrent_callers_never_exceed_the_queue_capacity() -> None:
     ledger = Ledger("x", "spans", 500)
     together = threading.Barrier(8)
 

@@ -1,4 +1,4 @@
-"""A stream that the garbage collector ends may be ended anywhere and in any order, also where the SDK holds a lock."""
+"""The garbage collector may end a stream at any point, even while the SDK holds a lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counts(telemetry: Telemetry) -> list[str | None]:
     return [point.labels.get(names.ERROR_TYPE) for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)]
 
 
-def test_its_span_ends_at_once_and_its_metrics_are_in_the_next_collection(telemetry: Telemetry) -> None:
+def test_the_span_of_a_garbage_collected_run_ends_immediately_and_its_metrics_follow(telemetry: Telemetry) -> None:
     abandon(telemetry)
     gc.collect()
     (span,) = telemetry.named("invoke_agent assistant")
@@ -51,7 +51,7 @@ def test_its_span_ends_at_once_and_its_metrics_are_in_the_next_collection(teleme
     assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
 
 
-def test_a_collection_of_metrics_runs_no_watcher(telemetry: Telemetry) -> None:
+def test_a_collection_of_metrics_calls_no_event_listener(telemetry: Telemetry) -> None:
     """One that asks for metrics itself would wait for the lock of the collection."""
     abandon(telemetry, watching := Watching())
     gc.collect()
@@ -74,7 +74,7 @@ class Watching(Advisor):
 
 
 class Kept(EventExporter):
-    """Records events, and says when a run has finished."""
+    """Records events, and signals when a run has finished."""
 
     name, interval = "kept", 0.0
 
@@ -179,7 +179,7 @@ class CleaningUp(Advisor):
             await perform(int)
 
 
-def test_python_complains_of_no_coroutine_that_the_collector_closes_while_an_advisor_cleans_up(
+def test_garbage_collection_during_an_advisors_cleanup_causes_no_coroutine_warning(
     telemetry: Telemetry,
 ) -> None:
     errors: list[RuntimeError] = []
@@ -209,7 +209,7 @@ def test_python_complains_of_no_coroutine_that_the_collector_closes_while_an_adv
 
 
 class Locked:
-    """An instrument with a lock, as the SDK's have, that says so instead of waiting for ever."""
+    """An instrument with a lock, like the SDK's, that raises instead of deadlocking."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -222,7 +222,7 @@ class Locked:
         self.lock.release()
 
 
-def test_nobody_waits_for_a_lock_that_is_held_where_the_collector_strikes(telemetry: Telemetry) -> None:
+def test_garbage_collection_never_deadlocks_on_a_held_lock(telemetry: Telemetry) -> None:
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
     instruments, locked = telemetry_run.instruments_of(telemetry.meter_provider), Locked()
     assert instruments is not None

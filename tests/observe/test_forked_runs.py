@@ -1,4 +1,4 @@
-"""A forked child begins with no runs under way, and waits for no lock that was held when it was forked."""
+"""A forked child starts without active runs and does not wait for a lock that was held during the fork."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ask(telemetry: Telemetry) -> None:
     ChatClient(ScriptedChatModel(["x"]), name="child", telemetry=telemetry.options).prompt("?").call()
 
 
-def test_what_is_under_way_in_the_parent_is_not_under_way_in_its_child() -> None:
+def test_active_runs_of_a_parent_are_not_active_in_its_child() -> None:
     telemetry = Telemetry()
 
     def check() -> None:
@@ -53,7 +53,7 @@ def test_what_is_under_way_in_the_parent_is_not_under_way_in_its_child() -> None
 
 
 @pytest.mark.parametrize("lock", ["providers", "runs"])
-def test_a_child_that_is_forked_while_a_lock_is_held_runs_all_the_same(lock: str) -> None:
+def test_a_child_that_is_forked_while_a_lock_is_held_can_run(lock: str) -> None:
     telemetry, fresh = Telemetry(), Telemetry()
     ask(telemetry)
     instruments = run.instruments_of(telemetry.meter_provider)
@@ -61,7 +61,7 @@ def test_a_child_that_is_forked_while_a_lock_is_held_runs_all_the_same(lock: str
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with run._making if lock == "providers" else instruments.runs_under_way._lock:
+        with run._making if lock == "providers" else instruments.active_runs._lock:
             held.set()
             forked.wait(10)
 

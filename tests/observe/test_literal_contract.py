@@ -1,4 +1,4 @@
-"""What the contract says in numbers, spelled out once more: the table must not drift from it unnoticed."""
+"""The numbers of the contract, repeated literally so that the registry cannot drift unnoticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of a run."""
+"""The metrics of a run."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_answer_that_cannot_be_understood_still_counts_as_a_model_call(teleme
     assert (telemetry.one("invoke_agent assistant").attributes or {})[names.USAGE_INPUT_TOKENS] == 9
 
 
-def test_runs_under_way_are_counted_and_their_age_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_active_runs_are_counted_and_their_age_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     telemetry = Telemetry()
     active: Callable[[], float] = lambda: telemetry.metric(names.RUN_ACTIVE.name)[0].total  # noqa: E731
     oldest: Callable[[], float] = lambda: telemetry.metric(names.RUN_OLDEST_ACTIVE.name)[0].total  # noqa: E731

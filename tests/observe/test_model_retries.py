@@ -1,4 +1,4 @@
-"""What is counted when a provider refuses requests: what is sent again, how long that takes, and rate limits."""
+"""Metrics of refused requests: retries, the time waited for them, and rate limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def said(mode: str) -> Reply:
 
 @pytest.fixture
 def asked(telemetry: Telemetry) -> Iterator[Callable[..., None]]:
-    """Ask an agent whose provider gives these replies."""
+    """Run an agent whose provider sends these replies."""
 
     def ask(replies: list[Any], mode: str = "call", retries: int = 2) -> None:
         policy = RetryPolicy(retries, first_delay=0.001)
@@ -48,7 +48,7 @@ def by_reason(points: list[Point]) -> dict[tuple[Any, Any], float]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_request_that_is_sent_again_is_counted_by_why_it_failed(
+def test_each_retried_request_is_counted_by_its_failure(
     telemetry: Telemetry, asked: Callable[..., None], mode: str
 ) -> None:
     asked([BUSY, BROKEN, said(mode)], mode)
@@ -69,7 +69,7 @@ def test_each_request_that_is_sent_again_is_counted_by_why_it_failed(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_rate_limit_that_ends_the_call_is_counted_and_no_retry(
+def test_a_final_rate_limit_is_counted_without_a_retry(
     telemetry: Telemetry, asked: Callable[..., None], mode: str
 ) -> None:
     with pytest.raises(RateLimited):
@@ -79,7 +79,7 @@ def test_a_rate_limit_that_ends_the_call_is_counted_and_no_retry(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_without_spans_notes_no_retries_on_a_span_of_the_application(telemetry: Telemetry, mode: str) -> None:
+def test_a_run_without_spans_sets_no_resend_count_on_a_span_of_the_application(telemetry: Telemetry, mode: str) -> None:
     policy, silent = RetryPolicy(2, first_delay=0.001), TelemetryOptions(trace.NoOpTracerProvider())
     with (
         ReplayServer([BROKEN, said(mode)]) as server,
@@ -95,18 +95,16 @@ def test_a_connection_that_fails_has_no_status(telemetry: Telemetry, asked: Call
     assert by_reason(telemetry.metric(names.MODEL_RETRIES.name)) == {(None, FAILED): 1}
 
 
-def test_the_statuses_that_a_provider_may_show_are_bounded(telemetry: Telemetry, asked: Callable[..., None]) -> None:
+def test_the_number_of_response_statuses_is_limited(telemetry: Telemetry, asked: Callable[..., None]) -> None:
     replies = [Reply.json({}, 500 + number, {"Retry-After": "0"}) for number in range(60)]
     asked([*replies, said("call")], retries=60)
     shown = by_reason(telemetry.metric(names.MODEL_RETRIES.name))
-    assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
-    assert shown[None, FAILED] == 60 - names.MOST_WORDS_OF_A_LABEL
+    assert len(shown) == names.MAX_LABEL_VALUES + 1
+    assert shown[None, FAILED] == 60 - names.MAX_LABEL_VALUES
 
 
 @pytest.mark.parametrize("mode", ["call", "acall"])
-def test_embeddings_that_are_asked_for_again_are_counted_where_their_telemetry_goes(
-    telemetry: Telemetry, mode: str
-) -> None:
+def test_retried_embeddings_are_counted_by_their_own_telemetry(telemetry: Telemetry, mode: str) -> None:
     policy = RetryPolicy(2, first_delay=0.001)
     with ReplayServer([BROKEN, VECTORS]) as server:
         with OpenAIEmbeddingModel("m", base_url=server.url, retries=policy) as model:
@@ -124,7 +122,7 @@ async def _embed(model: OpenAIEmbeddingModel, telemetry: Telemetry) -> None:
         await model.aembed(["one"], telemetry=telemetry.options)
 
 
-def test_a_call_that_has_ended_is_not_the_one_under_way_any_more(telemetry: Telemetry) -> None:
+def test_an_ended_model_call_is_no_longer_the_current_one(telemetry: Telemetry) -> None:
     with ReplayServer([BUSY]) as server, OpenAIEmbeddingModel("m", base_url=server.url, retries=0) as model:
         with pytest.raises(ModelError):
             model.embed(["one"], telemetry=telemetry.options)

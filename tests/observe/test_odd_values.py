@@ -1,4 +1,4 @@
-"""Values that could spoil what is sent with them: numbers that cannot be, and names that no encoder takes."""
+"""Values that could make a whole export fail: numbers out of range, and names that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OddAdvisor(Advisor):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_names_that_utf_8_cannot_hold_are_sent_and_scraped_all_the_same(mode: str) -> None:
+def test_names_with_lone_surrogates_are_sent_and_scraped(mode: str) -> None:
     telemetry = Telemetry()
     client = ChatClient(Odd(["x"]), name=ODD, telemetry=telemetry.options)
     run(client.prompt("?", conversation_id="c"), mode)
@@ -50,7 +50,7 @@ def test_names_that_utf_8_cannot_hold_are_sent_and_scraped_all_the_same(mode: st
     assert "half ? a pair" in {point.labels.get(names.AGENT_NAME) for point in telemetry.points()}
 
 
-def test_an_advisor_with_such_a_name_is_refused() -> None:
+def test_an_advisor_name_with_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(AdvisorChainError, match="UTF-8"):
         ChatClient(ScriptedChatModel([]), advisors=[OddAdvisor()])
 
@@ -64,7 +64,7 @@ def conventions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tokens", [2**64, 2**53, -1])
 @pytest.mark.usefixtures("conventions")
-def test_a_count_of_tokens_that_cannot_be_is_left_out_and_counted(
+def test_an_invalid_token_count_is_dropped_and_counted(
     mode: str, tokens: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("traced_tools.observe.scope._reported", set())
@@ -79,7 +79,7 @@ def test_a_count_of_tokens_that_cannot_be_is_left_out_and_counted(
     assert all(dict(exported_by(telemetry)).values())
 
 
-def test_a_parameter_that_otlp_cannot_carry_is_left_out() -> None:
+def test_a_parameter_beyond_64_bits_is_omitted() -> None:
     telemetry = Telemetry()
     client = ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options)
     client.prompt("?", options=ChatOptions(seed=2**64, max_tokens=5)).call()
@@ -88,7 +88,7 @@ def test_a_parameter_that_otlp_cannot_carry_is_left_out() -> None:
     assert attributes[names.REQUEST_MAX_TOKENS] == 5
 
 
-def test_the_apis_stand_ins_mean_the_global_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_providers_of_the_api_select_the_global_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a module that names them at import time, before an application sets OpenTelemetry up."""
     stand_ins = TelemetryOptions(trace.ProxyTracerProvider(), get_meter_provider(), get_logger_provider())
     telemetry = Telemetry()
@@ -108,7 +108,7 @@ def test_the_apis_stand_ins_mean_the_global_providers(monkeypatch: pytest.Monkey
     assert telemetry.events
 
 
-def test_a_stuck_tool_is_told_by_its_name_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_of_a_running_tool_has_its_name_as_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
     telemetry = Telemetry()
     ages: list[float] = []
 
@@ -129,7 +129,7 @@ def test_a_stuck_tool_is_told_by_its_name_while_it_runs(monkeypatch: pytest.Monk
     assert [point.total for point in telemetry.metric(names.TOOL_OLDEST_ACTIVE.name)] == [0]
 
 
-def test_a_finish_reason_that_is_none_of_the_conventions_is_not_told() -> None:
+def test_an_unknown_finish_reason_is_replaced() -> None:
     telemetry = Telemetry()
     odd = ChatResponse(AssistantMessage("x"), finish_reason="stopped because of the weather")
     ChatClient(ScriptedChatModel([odd]), telemetry=telemetry.options).prompt("?").call()
@@ -137,7 +137,7 @@ def test_a_finish_reason_that_is_none_of_the_conventions_is_not_told() -> None:
         assert (telemetry.one(span).attributes or {})[names.RESPONSE_FINISH_REASONS] == (names.OTHER,)
 
 
-def test_an_exception_whose_class_hides_its_name_is_told_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_class_without_a_readable_name_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hiding(type):
         @property
         def __module__(cls) -> str:  # type: ignore[override]

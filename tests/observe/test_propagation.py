@@ -45,7 +45,7 @@ REMOTE = SpanContext(0xABCD, 0x1234, True, TraceFlags(TraceFlags.SAMPLED), Trace
 
 
 def look() -> tuple[str, object, bool]:
-    """What is seen here of the caller's context: a variable, baggage, and whether there is a span."""
+    """The caller's context as seen here: a variable, baggage, and whether there is a span."""
     is_traced = trace.get_current_span().get_span_context().is_valid
     return TENANT.get(), baggage.get_baggage("bag"), is_traced
 
@@ -95,7 +95,7 @@ class Looking:
 @pytest.mark.parametrize(
     "batch", [["blocking"], ["awaited"], ["blocking"] * 3, ["awaited"] * 3, ["blocking", "awaited"] * 2], ids=" ".join
 )
-def test_each_tool_sees_the_callers_context_and_what_it_changes_is_seen_by_nobody_else(
+def test_each_tool_runs_in_its_own_copy_of_the_callers_context(
     telemetry: Telemetry, mode: str, batch: list[str]
 ) -> None:
     looking = Looking()
@@ -133,7 +133,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_sees_the_callers_context_in_every_pass(telemetry: Telemetry, mode: str) -> None:
+def test_a_model_runs_in_the_callers_context_in_every_iteration(telemetry: Telemetry, mode: str) -> None:
     model = Model()
     with calling():
         run(ChatClient(model, tools=[nothing], telemetry=telemetry.options).prompt("?"), mode)
@@ -161,7 +161,7 @@ class Setting(Advisor):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("order", [100, 400], ids=["around the loop", "inside the loop"])
-def test_what_an_advisor_sets_is_seen_by_what_is_downstream_of_it(telemetry: Telemetry, mode: str, order: int) -> None:
+def test_context_that_an_advisor_sets_is_visible_downstream(telemetry: Telemetry, mode: str, order: int) -> None:
     advisor, model, looking = Setting(order), Model(), Looking()
     model._script = ScriptedChatModel([ToolCall("blocking"), "done"])
     client = ChatClient(model, tools=[looking.blocking], advisors=[advisor], telemetry=telemetry.options)
@@ -175,7 +175,9 @@ def test_what_an_advisor_sets_is_seen_by_what_is_downstream_of_it(telemetry: Tel
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_inside_a_tool_hangs_below_the_tool_and_sees_the_callers_context(telemetry: Telemetry, mode: str) -> None:
+def test_a_run_inside_a_tool_is_a_child_of_the_tool_span_and_sees_the_callers_context(
+    telemetry: Telemetry, mode: str
+) -> None:
     model = Model()
     inner = ChatClient(model, name="inner", tools=[nothing], telemetry=telemetry.options)
 
@@ -222,7 +224,7 @@ def sent_by(sample: Sample, mode: str, options: TelemetryOptions) -> dict[str, s
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sample", SAMPLES, ids=repr)
-def test_a_server_is_told_the_chat_span_and_the_trace_state_and_no_baggage(
+def test_a_model_request_carries_the_chat_span_and_trace_state_but_no_baggage(
     telemetry: Telemetry, sample: Sample, mode: str
 ) -> None:
     with calling(REMOTE):
@@ -237,7 +239,7 @@ def test_a_server_is_told_the_chat_span_and_the_trace_state_and_no_baggage(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_server_is_told_that_a_trace_is_not_recorded(mode: str) -> None:
+def test_a_model_request_carries_the_unsampled_flag(mode: str) -> None:
     telemetry = Telemetry(sampler=DEFAULT_ON)
     unsampled = SpanContext(REMOTE.trace_id, REMOTE.span_id, True, TraceFlags(0))
     with calling(unsampled):
@@ -249,7 +251,7 @@ def test_a_server_is_told_that_a_trace_is_not_recorded(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_without_telemetry_a_server_is_told_the_applications_own_span(mode: str) -> None:
+def test_without_telemetry_a_model_request_carries_the_applications_span(mode: str) -> None:
     telemetry = Telemetry()
     silent = TelemetryOptions(tracer_provider=NoOpTracerProvider(), meter_provider=NoOpMeterProvider())
     with telemetry.tracer_provider.get_tracer(APPLICATION).start_as_current_span("request") as span:
@@ -259,7 +261,7 @@ def test_without_telemetry_a_server_is_told_the_applications_own_span(mode: str)
 
 
 @pytest.mark.parametrize("way", ["embed", "aembed"])
-def test_a_server_of_embeddings_is_told_the_span_and_no_baggage(telemetry: Telemetry, way: str) -> None:
+def test_an_embedding_request_carries_the_span_but_no_baggage(telemetry: Telemetry, way: str) -> None:
     with ReplayServer([Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})]) as server, calling(REMOTE):
         model: Any = OpenAIEmbeddingModel("m", base_url=server.url)
         if way == "embed":

@@ -1,4 +1,4 @@
-"""What a redactor and the size limit make of contents before anybody sees them."""
+"""Redaction and truncation of content before it is attached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_redactor_sees_each_value_before_anybody_and_decides(mode: str) -> None:
+def test_a_redactor_receives_each_value_first_and_decides(mode: str) -> None:
     seen: dict[str, Any] = {}
 
     def redact(name: str, value: Any) -> Any:
@@ -68,7 +68,7 @@ def test_a_redactor_that_fails_drops_the_value_and_is_counted(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_redactor_changes_in_place_is_what_is_told_and_not_what_models_are_sent(mode: str) -> None:
+def test_in_place_changes_by_a_redactor_affect_telemetry_only(mode: str) -> None:
     def redact(name: str, value: Any) -> Any:
         if name == names.TOOL_DEFINITIONS:
             value[0]["parameters"].clear()
@@ -85,7 +85,7 @@ def test_what_a_redactor_changes_in_place_is_what_is_told_and_not_what_models_ar
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_value_is_cut_to_the_limit_and_marked(mode: str) -> None:
+def test_a_value_is_truncated_to_the_limit_and_marked(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall("fail", {"reason": "x" * 100_000}))
     attributes = telemetry.one("execute_tool fail").attributes or {}
@@ -100,14 +100,14 @@ def test_a_value_is_cut_to_the_limit_and_marked(mode: str) -> None:
             assert len(str((span.attributes or {})[name]).encode()) <= 8192, name
 
 
-def test_the_limit_can_be_set() -> None:
+def test_the_size_limit_can_be_set() -> None:
     telemetry = Telemetry(capture=ContentCapture("SPAN_ONLY", max_bytes=300))
     talk(telemetry, "call", ToolCall("fail", {"reason": "x" * 1000}))
     assert len(str((telemetry.one("execute_tool fail").attributes or {})[names.TOOL_CALL_ARGUMENTS])) <= 300
 
 
 @pytest.mark.parametrize("arguments", [f'{{"n": {10**40}}}', '{"": 1}', '{"a": NaN}', "[" * 5000 + "]" * 5000, ""])
-def test_arguments_no_exporter_could_carry_are_told_as_well_as_can_be(
+def test_arguments_that_otlp_cannot_encode_are_captured_as_text(
     arguments: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -118,13 +118,13 @@ def test_arguments_no_exporter_could_carry_are_told_as_well_as_can_be(
     assert caplog.records == []
 
 
-def test_an_answer_without_a_finish_reason_has_one_in_its_shape() -> None:
+def test_a_captured_answer_without_a_finish_reason_has_the_default_one() -> None:
     response = ChatResponse(AssistantMessage("x"))
     (message,) = shapes.output_messages(response.message, response.finish_reason, lambda name: True)
     assert message["finish_reason"] == "stop"
 
 
-def test_a_redactor_that_asks_an_agent_itself_is_not_asked_about_that() -> None:
+def test_a_run_inside_a_redactor_captures_no_content() -> None:
     asked: list[str] = []
 
     def redact(name: str, value: Any) -> Any:
@@ -148,12 +148,12 @@ def test_an_async_redactor_is_refused() -> None:
         ContentCapture("SPAN_ONLY", redact)
 
 
-def test_the_redactor_is_not_shown() -> None:
+def test_the_repr_of_a_capture_hides_the_redactor() -> None:
     capture = ContentCapture("SPAN_ONLY", partial(raising, MARKER))
     assert MARKER not in repr(capture) + repr(TelemetryOptions(capture=capture))
 
 
-def test_of_a_long_conversation_only_what_fits_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_captured_part_of_a_long_conversation_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     class Counted(shapes.InputMessages):

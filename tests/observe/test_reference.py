@@ -38,7 +38,7 @@ GENERATED: dict[Path, str] = generator().outputs()
 
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
-def test_the_reference_is_what_the_table_makes_of_it(path: Path) -> None:
+def test_the_reference_pages_match_the_registry(path: Path) -> None:
     assert path.read_bytes() == GENERATED[path].encode(), f"{path.name} is out of date: run `make reference`"
 
 
@@ -46,7 +46,7 @@ def test_the_reference_comes_out_the_same_every_time() -> None:
     assert generator().outputs() == GENERATED
 
 
-def test_nothing_is_left_of_an_older_reference() -> None:
+def test_the_reference_folder_has_no_outdated_file() -> None:
     assert {*(DOCS / "reference").iterdir(), *DOCS.glob("*.yaml")} == set(GENERATED)
 
 
@@ -80,7 +80,7 @@ def words(attribute: dict[str, Any]) -> tuple[str, ...]:
     return tuple(chain.from_iterable(attribute["examples"])) if listed else ()
 
 
-def test_the_registry_defines_the_attributes_of_the_table() -> None:
+def test_the_registry_file_defines_all_attributes() -> None:
     found = {
         each["id"]: ("string" if isinstance(each["type"], dict) else each["type"], each["brief"], words(each))
         for each in DEFINED
@@ -88,7 +88,7 @@ def test_the_registry_defines_the_attributes_of_the_table() -> None:
     assert found == {each.name: (each.type, each.brief, each.values) for each in names.ATTRIBUTES.values()}
 
 
-def test_the_registry_has_the_spans_of_the_table() -> None:
+def test_the_registry_file_has_all_spans() -> None:
     found = [
         (told(each)["span_name"], each["span_kind"], each["brief"], refs(each, None), set(refs(each, "opt_in")))
         for each in groups("span")
@@ -96,7 +96,7 @@ def test_the_registry_has_the_spans_of_the_table() -> None:
     assert found == [(each.name, each.kind, each.brief, each.attributes, {*each.content}) for each in names.SPANS]
 
 
-def test_the_registry_has_the_metrics_of_the_table() -> None:
+def test_the_registry_file_has_all_metrics() -> None:
     found = {
         each["metric_name"]: (
             *(each["instrument"], each["unit"], each["brief"], refs(each, None)),
@@ -110,7 +110,7 @@ def test_the_registry_has_the_metrics_of_the_table() -> None:
     }
 
 
-def test_the_registry_has_the_events_of_the_table() -> None:
+def test_the_registry_file_has_all_events() -> None:
     found = {
         each["name"]: (told(each)["severity"], each["brief"], refs(each, None), set(refs(each, "opt_in")))
         for each in groups("event")
@@ -222,7 +222,7 @@ def test_everything_has_a_sentence_about_it() -> None:
         assert re.fullmatch(r"\S.*\.", each["brief"]), each["id"]
 
 
-def test_what_has_structure_is_on_spans_and_events_alone_and_content_is_no_label() -> None:
+def test_structured_attributes_are_on_no_metric_and_content_is_no_label() -> None:
     structured = {each["id"] for each in DEFINED if each["type"] == "any"}
     content = {
         each["ref"]
@@ -272,8 +272,8 @@ def listed(text: str, what: str) -> tuple[str, ...]:
 
 
 def carried(section: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The attributes and the content that a section tells."""
-    plain, _, content = (rows(part) for part in section.partition("Content, only where it is captured:"))
+    """The attributes and the content attributes that a section lists."""
+    plain, _, content = (rows(part) for part in section.partition("Content, only if it is captured:"))
     always, captured = tuple(row[0] for row in plain), tuple(row[0] for row in content)
     for name, kind, meaning in (*plain, *(row for row in content if row[0] not in always)):
         attribute = names.ATTRIBUTES[name]
@@ -282,7 +282,7 @@ def carried(section: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return always, captured
 
 
-def test_the_page_of_the_spans_tells_all_of_each() -> None:
+def test_the_page_of_spans_describes_each_span_completely() -> None:
     found = sections(page("spans"), "##")
     assert list(found) == [each.name for each in names.SPANS]
     for each in names.SPANS:
@@ -293,7 +293,7 @@ def test_the_page_of_the_spans_tells_all_of_each() -> None:
         assert re.search(r"^- Parent: .+", section, re.MULTILINE)
 
 
-def test_the_page_of_the_events_tells_all_of_each() -> None:
+def test_the_page_of_events_describes_each_event_completely() -> None:
     found = sections(page("events"), "##")
     assert list(found) == list(names.EVENTS)
     for name, each in names.EVENTS.items():
@@ -302,22 +302,26 @@ def test_the_page_of_the_events_tells_all_of_each() -> None:
         assert f"- Severity: {each.severity}\n" in found[name]
 
 
-def test_the_page_of_the_metrics_tells_all_of_each() -> None:
+def test_the_page_of_metrics_describes_each_metric_completely() -> None:
     found = sections(page("metrics"), "###")
     assert sorted(found) == sorted(names.METRICS)
     kinds = {"updowncounter": "Up-down counter"}
-    when = {None: "either", "stable": "the conventions so far", "latest": "the latest"}
+    when = {
+        None: "with either conventions",
+        "stable": "with the stable conventions",
+        "latest": "with the latest conventions",
+    }
     for name, each in names.METRICS.items():
         section = found[name]
         assert each.brief in section
         assert f"- {kinds.get(each.instrument, each.instrument.title())}, unit `{each.unit}`\n" in section
-        assert f"- Emitted with {when[each.only]}" in section
+        assert f"- Emitted {when[each.only]}" in section
         assert listed(section, "Labels") == each.attributes
         buckets = re.search(r"^- Buckets up to: (.*(?:\n  .*)*)", section, re.MULTILINE)
         assert (tuple(map(float, buckets[1].split())) if buckets else ()) == each.boundaries
 
 
-def test_the_page_of_the_metrics_tells_each_name_in_prometheus() -> None:
+def test_the_page_of_metrics_has_each_prometheus_name() -> None:
     found = {name: listed(section, "In Prometheus") for name, section in sections(page("metrics"), "###").items()}
     assert found["gen_ai.execute_tool.duration"] == ("gen_ai_execute_tool_duration_seconds",)
     assert found["traced_tools.tool.decisions"] == ("traced_tools_tool_decisions_total",)
@@ -327,9 +331,9 @@ def test_the_page_of_the_metrics_tells_each_name_in_prometheus() -> None:
     assert duplicates(chain.from_iterable(found.values())) == []
 
 
-def test_the_page_of_the_attributes_tells_each_with_its_words() -> None:
+def test_the_page_of_attributes_describes_each_attribute_with_its_values() -> None:
     text = page("attributes")
-    attributes, lists = text.split("## Lists of words")
+    attributes, lists = text.split("## Closed lists")
     assert sorted(row[0] for row in rows(attributes)) == sorted(names.ATTRIBUTES)
     words = sections(lists, "###")
     for name, kind, meaning in rows(attributes):
@@ -340,7 +344,7 @@ def test_the_page_of_the_attributes_tells_each_with_its_words() -> None:
         assert few + many == attribute.values
 
 
-def test_every_word_of_a_list_that_needs_one_has_a_meaning() -> None:
+def test_every_value_of_a_closed_list_has_a_meaning() -> None:
     for name, meanings in names.MEANINGS.items():
         assert tuple(meanings) == names.ATTRIBUTES[name].values
         assert all(meant.endswith(".") for meant in meanings.values())
@@ -350,7 +354,7 @@ def test_every_word_of_a_list_that_needs_one_has_a_meaning() -> None:
 
 def test_content_is_marked_as_such_on_the_page_of_the_attributes() -> None:
     marked = {
-        name for name, _, meaning in rows(page("attributes").split("## Lists of words")[0]) if "*Content" in meaning
+        name for name, _, meaning in rows(page("attributes").split("## Closed lists")[0]) if "*Content" in meaning
     }
     content = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content}
     assert marked == content - {names.TOOL_NAME, names.CONTENT_TRUNCATED}

@@ -1,4 +1,4 @@
-"""Runs in other threads, and many at once in threads and tasks: each has the tree it would have alone."""
+"""Concurrent runs in threads and tasks each have the span tree of a single run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def assert_each_as(alone: Telemetry, telemetry: Telemetry, runs: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_in_another_thread_is_told_the_same(
+def test_a_run_in_another_thread_emits_the_same_telemetry(
     mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
 ) -> None:
     in_time(lambda: scenario(telemetry, mode))
@@ -81,14 +81,14 @@ def test_a_run_in_another_thread_is_told_the_same(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_runs_at_once_in_many_threads_are_told_as_if_each_were_alone(
+def test_concurrent_runs_in_threads_emit_the_same_telemetry_as_single_runs(
     mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
 ) -> None:
     at_once(telemetry, lambda number: mode)
     assert_each_as(alone, telemetry, RUNS)
 
 
-def test_runs_of_all_modes_at_once_are_told_as_if_each_were_alone(
+def test_concurrent_runs_of_all_modes_emit_the_same_telemetry_as_single_runs(
     telemetry: Telemetry, alone: Telemetry, counting: Counting
 ) -> None:
     at_once(telemetry, lambda number: MODES[number % len(MODES)])
@@ -107,7 +107,7 @@ def at_once(telemetry: Telemetry, mode_of: Callable[[int], str]) -> None:
 
 
 @pytest.mark.parametrize("mode", ASYNC_MODES)
-def test_runs_at_once_in_many_tasks_are_told_as_if_each_were_alone(
+def test_concurrent_runs_in_tasks_emit_the_same_telemetry_as_single_runs(
     mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
 ) -> None:
     async def main() -> list[Any]:
@@ -118,7 +118,7 @@ def test_runs_at_once_in_many_tasks_are_told_as_if_each_were_alone(
     assert_each_as(alone, telemetry, RUNS)
 
 
-def test_streams_that_are_read_in_turns_are_told_as_if_each_were_alone(
+def test_interleaved_streams_emit_the_same_telemetry_as_single_runs(
     telemetry: Telemetry, alone: Telemetry, counting: Counting
 ) -> None:
     streams = [scenario_spec(telemetry).stream() for _ in range(RUNS)]
@@ -129,7 +129,7 @@ def test_streams_that_are_read_in_turns_are_told_as_if_each_were_alone(
     assert_each_as(alone, telemetry, RUNS)
 
 
-def test_async_streams_that_are_read_in_turns_are_told_as_if_each_were_alone(
+def test_interleaved_async_streams_emit_the_same_telemetry_as_single_runs(
     telemetry: Telemetry, alone: Telemetry, counting: Counting
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What is not told although contents are: of tools that say so, of tools nobody knows, and of the tool context."""
+"""Content that is never captured: of tools with capture disabled, of unknown tools, and of the tool context."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from traced_tools.tools.execution import CallNext
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["discreet", "quiet"])
-def test_a_tool_that_is_not_captured_is_silent_everywhere(mode: str, name: str) -> None:
+def test_the_content_of_an_uncaptured_tool_is_in_no_signal(mode: str, name: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall(name, {"secret": MARKER}), ToolCall("add", {"a": 1, "b": 2}))
     assert names.TOOL_CALL_ARGUMENTS in (telemetry.one("execute_tool add").attributes or {})
@@ -71,7 +71,7 @@ class Wrapping(Advisor):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("around", [[], [Wrapping()]])
-def test_what_an_advisor_raises_around_such_a_tool_is_told_by_its_type_alone(mode: str, around: list[Advisor]) -> None:
+def test_an_advisor_error_around_an_uncaptured_tool_records_only_its_type(mode: str, around: list[Advisor]) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "x"])
     client = ChatClient(model, tools=[quiet], advisors=[Indiscreet(), *around], telemetry=telemetry.options)
@@ -84,7 +84,7 @@ def test_what_an_advisor_raises_around_such_a_tool_is_told_by_its_type_alone(mod
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_of_a_tool_the_run_does_not_know_the_conversation_tells_only_the_name(mode: str) -> None:
+def test_captured_messages_have_only_the_name_of_an_unknown_tool(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     before = [
         UserMessage("hello"),
@@ -99,7 +99,7 @@ def test_of_a_tool_the_run_does_not_know_the_conversation_tells_only_the_name(mo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_tools_context_is_never_told(mode: str) -> None:
+def test_the_tool_context_is_never_captured(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "done"])
     client = ChatClient(model, tools=[add], tool_context={"key": MARKER}, telemetry=telemetry.options)
@@ -110,7 +110,7 @@ def test_the_tools_context_is_never_told(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["call", "stream"])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_what_ends_the_program_from_a_silent_tool_is_told_by_its_type_alone(mode: str, error: Any) -> None:
+def test_an_exit_from_an_uncaptured_tool_records_only_its_type(mode: str, error: Any) -> None:
     @tool(capture=False)
     def pay() -> None:
         """Pay."""
@@ -126,7 +126,7 @@ def test_what_ends_the_program_from_a_silent_tool_is_told_by_its_type_alone(mode
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["Quiet", "quiet ", "invented"])
-def test_of_a_call_that_names_no_tool_only_the_name_is_told(mode: str, name: str) -> None:
+def test_a_call_of_an_unknown_tool_captures_only_its_name(mode: str, name: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall(name, {"secret": MARKER}))
     assert (telemetry.one("refuse_tool _unknown").attributes or {})[names.TOOL_REQUESTED_NAME] == name
@@ -134,7 +134,7 @@ def test_of_a_call_that_names_no_tool_only_the_name_is_told(mode: str, name: str
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_in_a_concluding_answer_tells_nothing_of_a_silent_tool(mode: str) -> None:
+def test_a_call_in_a_concluding_answer_captures_nothing_of_an_uncaptured_tool(mode: str) -> None:
     body = {"id": "1", "model": "m"}
     call = {
         "id": "c",
@@ -153,7 +153,7 @@ def test_a_call_in_a_concluding_answer_tells_nothing_of_a_silent_tool(mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_direct_result_of_a_silent_tool_is_not_told_as_an_answer_now_or_later(mode: str) -> None:
+def test_a_direct_result_of_an_uncaptured_tool_is_in_no_captured_answer_or_later_message(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     direct = FunctionToolCallback(quiet, metadata=ToolMetadata(return_direct=True))
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "and on"])
@@ -164,7 +164,7 @@ def test_a_direct_result_of_a_silent_tool_is_not_told_as_an_answer_now_or_later(
     assert_untold(telemetry)
 
 
-def test_a_tool_made_of_a_silent_one_is_silent() -> None:
+def test_a_copy_of_an_uncaptured_tool_is_uncaptured() -> None:
     made = [
         FunctionToolCallback(quiet, metadata=ToolMetadata(timeout=5)),
         FunctionToolCallback(partial(quiet), name="p"),
@@ -175,7 +175,7 @@ def test_a_tool_made_of_a_silent_one_is_silent() -> None:
 
 
 class Unspoken:
-    """A tool of the user's own whose metadata say nothing of capture."""
+    """A custom tool whose metadata have no `capture`."""
 
     definition = ToolDefinition(name="unspoken")
     metadata: Any = SimpleNamespace(
@@ -193,7 +193,7 @@ class Unspoken:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tool_that_does_not_say_whether_it_may_be_told_is_silent(mode: str) -> None:
+def test_a_tool_without_capture_metadata_is_uncaptured(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("unspoken"), "x"])
     assert run(ChatClient(model, tools=[Unspoken()], telemetry=telemetry.options).prompt("?"), mode).content == "x"
@@ -201,7 +201,7 @@ def test_a_tool_that_does_not_say_whether_it_may_be_told_is_silent(mode: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_that_quotes_a_silent_tool_as_it_fails_is_told_by_its_type_alone(mode: str) -> None:
+def test_a_model_error_that_quotes_an_uncaptured_tool_records_only_its_type(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), RuntimeError(MARKER)])
     with pytest.raises(RuntimeError):

@@ -1,4 +1,4 @@
-"""The tree of a run: the contract's, the same in each mode, below the application's own spans."""
+"""The span tree of a run matches the contract in each mode, below the application's own spans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 
-def test_the_tree_of_a_run_is_the_one_of_the_contract(telemetry: Telemetry) -> None:
+def test_the_span_tree_of_a_run_matches_the_contract(telemetry: Telemetry) -> None:
     scenario(telemetry, "call")
     passes = [
         "before tool_calling",
@@ -45,7 +45,7 @@ def test_the_tree_of_a_run_is_the_one_of_the_contract(telemetry: Telemetry) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_scenario_is_told_the_same_in_each_mode(telemetry: Telemetry, mode: str) -> None:
+def test_every_mode_emits_the_same_spans(telemetry: Telemetry, mode: str) -> None:
     reference = Telemetry()
     expected, response = scenario(reference, "call"), scenario(telemetry, mode)
 
@@ -61,7 +61,7 @@ def test_the_scenario_is_told_the_same_in_each_mode(telemetry: Telemetry, mode: 
     assert told_events(telemetry) == told_events(reference) != []
 
 
-def test_children_lie_within_their_parents(telemetry: Telemetry) -> None:
+def test_child_spans_lie_within_the_time_of_their_parents(telemetry: Telemetry) -> None:
     scenario(telemetry, "call")
     for span in telemetry.spans:
         for child in telemetry.children(span):
@@ -69,7 +69,7 @@ def test_children_lie_within_their_parents(telemetry: Telemetry) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_advice_around_a_tool_hangs_below_the_tools_span(telemetry: Telemetry, mode: str) -> None:
+def test_advise_tool_spans_are_children_of_the_tool_span(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "two"]), tools=[add], advisors=[Guard()], telemetry=telemetry.options
     )
@@ -85,7 +85,7 @@ def test_advice_around_a_tool_hangs_below_the_tools_span(telemetry: Telemetry, m
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_hangs_below_the_applications_span_and_is_not_current_for_its_consumer(
+def test_a_run_span_is_a_child_of_the_applications_span_and_not_current_for_its_consumer(
     telemetry: Telemetry, mode: str
 ) -> None:
     tracer = telemetry.tracer_provider.get_tracer(APPLICATION)
@@ -112,7 +112,7 @@ def test_a_run_hangs_below_the_applications_span_and_is_not_current_for_its_cons
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_spans_of_a_tool_and_a_model_hang_below_theirs(telemetry: Telemetry, mode: str) -> None:
+def test_spans_that_a_tool_or_model_starts_are_children_of_its_span(telemetry: Telemetry, mode: str) -> None:
     tracer = telemetry.tracer_provider.get_tracer(APPLICATION)
 
     def inside(label: str) -> str:

@@ -10,7 +10,7 @@ from traced_tools.advisors.base import BaseAdvisor
 from traced_tools.client import ChatClient
 from traced_tools.core.messages import ToolCall, Usage
 from traced_tools.observe import names
-from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, render_text, seconds_text, summary
+from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, format_seconds, render_text, summarize
 from traced_tools.testing.scripted import ScriptedChatModel
 from traced_tools.testing.telemetry import capture_telemetry
 
@@ -72,7 +72,7 @@ class Memory(BaseAdvisor):
 
 
 def a_run() -> list[SpanNode]:
-    """The trees of a run with a tool that works, one that fails, one that nobody registered, and an advisor."""
+    """The trees of a run with a working, a failing and an unknown tool, and an advisor."""
     turns = [
         ToolCall(name="add", arguments={"a": 1, "b": 2}),
         [ToolCall(name="fail", arguments={"text": MARKER})],
@@ -111,12 +111,12 @@ def test_a_node_has_the_seconds_of_its_span() -> None:
     assert tree.duration == pytest.approx(0.25)
 
 
-def test_a_node_keeps_attributes_of_the_name_table_and_no_others() -> None:
+def test_a_node_has_only_attributes_of_the_registry() -> None:
     (tree,) = build_trees([span("work", 1, attributes={names.TOOL_NAME: "add", "http.url": MARKER})])
     assert tree.attributes == {names.TOOL_NAME: "add"}
 
 
-def test_a_failed_span_tells_its_error_type_and_never_its_description() -> None:
+def test_a_node_of_a_failed_span_has_its_error_type_and_not_its_description() -> None:
     failed = Status(StatusCode.ERROR, MARKER)
     (ours,) = build_trees([span("ours", 1, status=failed, attributes={names.ERROR_TYPE: "ValueError"})])
     (theirs,) = build_trees([span("theirs", 1, status=failed)])
@@ -142,18 +142,18 @@ def test_a_failed_span_tells_its_error_type_and_never_its_description() -> None:
         ({}, ""),
     ],
 )
-def test_a_summary_tells_the_facts_of_a_span(attributes: dict[str, AttributeValue], facts: str | None) -> None:
-    assert summary(node(attributes)) == (facts if facts is not None else "answered, 2 iterations, 3 tool calls")
+def test_a_summary_has_the_facts_of_a_span(attributes: dict[str, AttributeValue], facts: str | None) -> None:
+    assert summarize(node(attributes)) == (facts if facts is not None else "answered, 2 iterations, 3 tool calls")
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.00012, "0.12 ms"), (0.0314, "31.4 ms"), (0.99999, "1000.0 ms"), (2.05, "2.05 s")]
 )
 def test_durations_have_the_unit_people_would_use(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
+    assert format_seconds(seconds) == text
 
 
-def test_a_run_is_drawn_as_it_was_nested() -> None:
+def test_a_run_is_rendered_with_its_nesting() -> None:
     (tree,) = a_run()
     lines = [" ".join(line.split()[:-1]) for line in _without_numbers(render_text(tree))]
     assert [line for line in lines if "before" not in line and "after" not in line] == [
@@ -181,7 +181,7 @@ def _without_numbers(text: str) -> list[str]:
     return [line[: line.index(" ms")] for line in text.splitlines()]
 
 
-def test_a_drawn_run_tells_tokens_outcomes_and_errors_and_no_content() -> None:
+def test_a_rendered_run_has_tokens_outcomes_and_errors_and_no_content() -> None:
     (tree,) = a_run()
     text = render_text(tree)
     facts = {line.split(" ms  ")[0].split("─ ")[-1].rsplit(" ", 1)[0].strip(): line for line in text.splitlines()}
@@ -198,7 +198,7 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal() -> None:
     assert "\n" not in render_text(tree) and "\x1b" not in render_text(tree) and "\x07" not in render_text(tree)
 
 
-def test_a_trace_is_held_until_none_of_its_spans_is_under_way() -> None:
+def test_a_trace_is_buffered_until_none_of_its_spans_is_open() -> None:
     traces: OpenTraces[str] = OpenTraces()
     assert traces.begin(1) == traces.begin(1) == traces.begin(2) == []
     assert traces.end(1, "inner") == []
@@ -207,7 +207,7 @@ def test_a_trace_is_held_until_none_of_its_spans_is_under_way() -> None:
     assert traces.drain() == []
 
 
-def test_a_trace_that_never_ends_is_given_out_in_parts() -> None:
+def test_a_trace_that_never_ends_is_released_in_parts() -> None:
     traces: OpenTraces[str] = OpenTraces(most_spans=2)
     for _ in range(4):
         traces.begin(1)
@@ -215,7 +215,7 @@ def test_a_trace_that_never_ends_is_given_out_in_parts() -> None:
     assert traces.end(1, "d") == ["c", "d"]
 
 
-def test_too_many_traces_at_once_push_the_oldest_out_and_lose_nothing() -> None:
+def test_too_many_open_traces_release_the_oldest_and_lose_nothing() -> None:
     traces: OpenTraces[str] = OpenTraces(most_traces=2)
     traces.begin(1), traces.begin(1), traces.begin(2)
     traces.end(1, "first")
@@ -223,7 +223,7 @@ def test_too_many_traces_at_once_push_the_oldest_out_and_lose_nothing() -> None:
     assert traces.end(1, "second") == ["second"]
 
 
-def test_what_is_held_at_the_end_is_given_out() -> None:
+def test_buffered_spans_are_released_at_the_end() -> None:
     traces: OpenTraces[str] = OpenTraces()
     traces.begin(1), traces.begin(1)
     traces.end(1, "inner")

@@ -1,4 +1,4 @@
-"""What the options leave out, and set-ups that record nothing or raise."""
+"""Options that omit spans, and SDKs that record nothing or raise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from traced_tools.testing import ScriptedChatModel
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by_environment", [False, True], ids=["option", "variable"])
 @pytest.mark.parametrize("detail", ["run", "steps"])
-def test_less_detail_leaves_spans_out_and_keeps_the_metrics(
+def test_less_detail_omits_spans_and_keeps_the_metrics(
     mode: str, detail: str, by_environment: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_environment:
@@ -63,7 +63,7 @@ def test_less_detail_leaves_spans_out_and_keeps_the_metrics(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_decides_about_detail_before_the_environment(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_detail_of_a_client_overrides_the_environment(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DETAIL, "run")
     telemetry = Telemetry(detail="hooks")
     scenario(telemetry, mode)
@@ -95,7 +95,7 @@ class Waits(Advisor):
 
 
 class Clock:
-    """Counts nanoseconds when it is told to."""
+    """A clock that is advanced by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_700_000_000_000_000_000
@@ -153,7 +153,7 @@ def test_a_hook_that_fails_has_its_span_with_the_least_detail_and_no_other_hook_
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_a_stream_that_is_left_makes_no_spans_of_hooks(mode: str) -> None:
+def test_a_stream_that_is_closed_early_emits_no_hook_spans_without_detail(mode: str) -> None:
     telemetry = Telemetry(detail="run")
     spec = ChatClient(ScriptedChatModel(["one two"]), advisors=[Outside()], telemetry=telemetry.options).prompt("?")
 
@@ -174,7 +174,7 @@ def test_a_stream_that_is_left_makes_no_spans_of_hooks(mode: str) -> None:
     ("own", "variable", "expected"),
     [(True, "0", True), (None, "TRUE", True), (None, "1", True), (False, "true", False), (None, "", False)],
 )
-def test_the_kinds_of_openinference_are_on_every_span_where_they_are_asked_for(
+def test_openinference_kinds_are_on_every_span_if_enabled(
     mode: str, own: bool | None, variable: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OPENINFERENCE, variable)
@@ -192,11 +192,11 @@ def test_the_variable_for_openinference_takes_words_and_numbers(
     word: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(OPENINFERENCE, word)
-    assert settings.openinference_by_environment() is expected
+    assert settings.read_openinference() is expected
 
 
 @pytest.mark.parametrize("variable", [DETAIL, OPENINFERENCE])
-def test_a_variable_that_cannot_be_used_is_told_once_and_left_out(
+def test_an_invalid_variable_is_logged_once_and_ignored(
     variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(settings, "_warned", set())
@@ -222,7 +222,7 @@ def test_a_variable_that_cannot_be_used_is_told_once_and_left_out(
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else each.__name__,
 )
-def test_a_wrong_switch_is_refused(wrong: Any, error: type[Exception]) -> None:
+def test_an_invalid_telemetry_option_is_refused(wrong: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(wrong))):
         TelemetryOptions(**wrong)
 

@@ -1,4 +1,4 @@
-"""Content cut to a size is plain JSON that every exporter can carry."""
+"""Truncated content is plain JSON that every exporter can encode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import relaxed
-from traced_tools.observe.truncation import DEEPEST, fitted, shortened
+from traced_tools.observe.truncation import MAX_DEPTH, truncate_json, truncate_utf8
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -24,8 +24,8 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 @relaxed
 @given(JSON, st.integers(256, 2000))
-def test_whatever_is_fitted_is_no_larger_than_asked_and_is_plain_json(value: Any, most: int) -> None:
-    made = fitted(value, most)
+def test_truncated_content_is_plain_json_within_the_limit(value: Any, most: int) -> None:
+    made = truncate_json(value, most)
     assert len(made.text.encode()) <= most
     assert json.loads(made.text) == made.value
     assert_carried(made.value)
@@ -33,7 +33,7 @@ def test_whatever_is_fitted_is_no_larger_than_asked_and_is_plain_json(value: Any
 
 def assert_carried(value: Any, depth: int = 0) -> None:
     """OTLP can carry it: 64 bits, UTF-8, named keys, shallow."""
-    assert depth <= DEEPEST
+    assert depth <= MAX_DEPTH
     if isinstance(value, dict):
         assert all(isinstance(key, str) and key for key in value)
         for each in value.values():
@@ -53,45 +53,45 @@ def assert_carried(value: Any, depth: int = 0) -> None:
 
 @relaxed
 @given(st.recursive(st.booleans() | st.integers(-9, 9) | st.text("abc"), st.lists, max_leaves=10))
-def test_what_fits_is_left_as_it_is(value: Any) -> None:
-    assert fitted(value, 100_000) == (value, json.dumps(value), False)
+def test_content_within_the_limit_is_unchanged(value: Any) -> None:
+    assert truncate_json(value, 100_000) == (value, json.dumps(value), False)
 
 
-def test_long_texts_are_shortened_before_anything_is_left_out() -> None:
-    made = fitted({"a": "x" * 5000, "b": "y" * 5000, "c": 1}, 1000)
+def test_texts_are_truncated_before_items_are_removed() -> None:
+    made = truncate_json({"a": "x" * 5000, "b": "y" * 5000, "c": 1}, 1000)
     assert made.cut
     assert set(made.value) == {"a", "b", "c"}
     assert made.value["a"] in "x" * 5000
     assert len(made.value["a"]) > 200
 
 
-def test_a_list_keeps_what_is_newest() -> None:
-    made = fitted([f"message {number} " + "z" * 300 for number in range(100)], 1000)
+def test_a_list_keeps_its_last_items() -> None:
+    made = truncate_json([f"message {number} " + "z" * 300 for number in range(100)], 1000)
     assert made.cut
     assert made.value[-1].startswith("message 99")
     assert 2 <= len(made.value) < 100
 
 
-def test_a_list_that_fits_as_a_whole_is_not_shortened() -> None:
+def test_a_list_within_the_limit_is_unchanged() -> None:
     values = ["x" * 700, "y" * 200]
-    assert fitted(values, 1000) == (values, json.dumps(values), False)
+    assert truncate_json(values, 1000) == (values, json.dumps(values), False)
 
 
-def test_a_single_large_item_uses_all_the_room_there_is() -> None:
-    made = fitted(["x" * 5000], 1000)
+def test_a_single_large_item_uses_the_whole_limit() -> None:
+    made = truncate_json(["x" * 5000], 1000)
     assert made.cut
     assert len(made.text) > 400
 
 
-def test_of_what_has_too_many_parts_the_first_are_kept() -> None:
-    made = fitted({f"key {number}": number for number in range(1000)}, 500)
+def test_a_mapping_with_too_many_items_keeps_the_first() -> None:
+    made = truncate_json({f"key {number}": number for number in range(1000)}, 500)
     assert made.cut
     assert list(made.value.items())[:2] == [("key 0", 0), ("key 1", 1)]
     assert 250 < len(made.text) <= 500
 
 
-def test_a_message_with_too_many_parts_is_still_a_message() -> None:
-    made = fitted([{"role": "user", "parts": [{"type": "text", "content": "x"}] * 1000}], 500)
+def test_a_truncated_message_keeps_its_structure() -> None:
+    made = truncate_json([{"role": "user", "parts": [{"type": "text", "content": "x"}] * 1000}], 500)
     (message,) = made.value
     assert message["role"] == "user"
     assert message["parts"][0] == {"type": "text", "content": "x"}
@@ -115,35 +115,35 @@ class Counted(Mapping[str, Any]):
         return sys.maxsize
 
 
-def test_no_more_of_a_value_is_looked_at_than_could_fit() -> None:
+def test_no_more_of_a_value_is_read_than_fits() -> None:
     endless = Counted()
-    assert fitted(endless, 8192).cut
+    assert truncate_json(endless, 8192).cut
     assert endless.seen < 20_000
 
 
-def test_a_value_that_holds_itself_many_times_over_is_cut() -> None:
+def test_a_deeply_nested_value_is_truncated() -> None:
     value: Any = "x"
     for _ in range(60):
         value = [value, value, value]
-    made = fitted({"deep": value}, 1000)
+    made = truncate_json({"deep": value}, 1000)
     assert made.cut
     assert len(made.text) <= 1000
 
 
 @pytest.mark.parametrize("wild", [object(), b"bytes", {1, 2}, {"in": [object()]}])
-def test_what_is_no_json_is_refused_without_being_quoted(wild: Any) -> None:
+def test_a_value_that_is_not_json_is_refused_and_not_quoted(wild: Any) -> None:
     with pytest.raises(TypeError, match=r"^content must be JSON, not \w+$"):
-        fitted(wild, 1000)
+        truncate_json(wild, 1000)
 
 
 @relaxed
 @given(st.text(), st.integers(0, 50))
-def test_a_shortened_text_is_a_beginning_in_utf_8(text: str, most: int) -> None:
-    short, cut = shortened(text, most)
+def test_a_truncated_text_is_a_valid_utf_8_prefix(text: str, most: int) -> None:
+    short, cut = truncate_utf8(text, most)
     assert len(short.encode()) <= most
     assert cut is (len(text.encode("utf-8", "replace")) > most)
     assert text.encode("utf-8", "replace").decode().startswith(short)
 
 
-def test_half_a_character_pair_does_not_break_a_text() -> None:
-    assert shortened("a\ud800b", 10) == ("a?b", False)
+def test_a_lone_surrogate_is_replaced() -> None:
+    assert truncate_utf8("a\ud800b", 10) == ("a?b", False)

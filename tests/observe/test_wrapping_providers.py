@@ -1,4 +1,4 @@
-"""Providers that are not the SDK's own but wrap it, as applications and other libraries make them."""
+"""Providers of applications and libraries that wrap those of the SDK."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def client(options: TelemetryOptions | None) -> ChatClient:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_provider_without_a_hash_gets_all_that_the_sdks_own_gets(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unhashable_provider_receives_the_same_telemetry(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     plain, telemetry = Telemetry(), Telemetry()
     run(client(plain.options).prompt("?"), mode)
     run(client(wrapped(telemetry)).prompt("?"), mode)
@@ -91,7 +91,7 @@ def test_two_equal_providers_each_get_their_own_spans(mode: str) -> None:
     assert [len(telemetry.named("invoke_agent assistant")) for telemetry in (first, second)] == [1, 1]
 
 
-def test_a_provider_that_is_no_longer_used_is_not_kept() -> None:
+def test_an_unreferenced_provider_is_garbage_collected() -> None:
     telemetry = Telemetry()
     provider = ProxyTracerProvider(telemetry.tracer_provider)
     client(TelemetryOptions(provider)).prompt("?").call()
@@ -101,7 +101,7 @@ def test_a_provider_that_is_no_longer_used_is_not_kept() -> None:
     assert gone() is None
 
 
-def test_a_provider_may_begin_a_run_as_it_gives_its_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_may_start_a_run_while_it_returns_its_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_run, "_making", type(telemetry_run._making)())  # no other test waits if this one does
     telemetry = Telemetry()
 
@@ -114,7 +114,7 @@ def test_a_provider_may_begin_a_run_as_it_gives_its_tracer(monkeypatch: pytest.M
     assert len(telemetry.named("invoke_agent assistant")) == 2
 
 
-def test_global_providers_of_such_classes_stay_and_are_used() -> None:
+def test_wrapping_global_providers_stay_in_use() -> None:
     done = in_a_process(
         """
 from opentelemetry import _logs
@@ -136,7 +136,10 @@ print([point.name for point in telemetry.metric("gen_ai.invoke_agent.duration")]
     )
     *said, events, points = done.stdout.splitlines()
     for signal in ("traces", "metrics", "logs"):
-        assert f"WARNING the application has set OpenTelemetry's provider of {signal}; it stays" in done.stdout
+        assert (
+            f"WARNING the application has set its own OpenTelemetry provider for {signal}; configure() keeps it"
+            in done.stdout
+        )
     assert len(said) == 3
     assert events == f"invoke_agent assistant {names.LOOP_STOP_EVENT.name}"
     assert points == f"['{names.INVOKE_AGENT_DURATION.name}'] False"

@@ -1,4 +1,4 @@
-"""What runs tell, apart from times and ids, so that one can be compared with another."""
+"""The telemetry of runs without times and ids, so that runs can be compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAMING_METRICS = {names.TIME_TO_FIRST_CHUNK.name, names.TIME_PER_OUTPUT_CHUNK
 
 
 def values_apart_from_times(span: ReadableSpan) -> dict[str, Any]:
-    """The attributes of a span; what differs from run to run is `…`."""
+    """The attributes of a span, with `…` for values that differ between runs."""
     return _apart_from_times(span.attributes or {})
 
 
@@ -36,7 +36,7 @@ def lineage(telemetry: Telemetry) -> list[Any]:
 
 
 def lineage_of(spans: Iterable[ReadableSpan]) -> list[Any]:
-    """The same of some spans; one whose parent is not among them stands at the top."""
+    """The same for some of the spans; a span without its parent among them is a root."""
     by_id = {context_of(span).span_id: span for span in spans}
 
     def path(span: ReadableSpan) -> tuple[str, ...]:

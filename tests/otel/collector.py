@@ -1,4 +1,4 @@
-"""OTLP collectors on loopback that keep what they are sent, and misbehave on command."""
+"""OTLP collectors on 127.0.0.1 that store what they receive and misbehave on request."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def accept(_: Collector, request: Any) -> None:
 
 
 def reject(count: int) -> Behaviour:
-    """Accept, but for some of the items."""
+    """Accept the batch except for some of its items."""
 
     def behave(_: Collector, request: Any) -> None:
         answer = SERVICES[request.path][1]()
@@ -258,7 +258,7 @@ def collecting_grpc(status: str | None = None, *, hanging: bool = False) -> Iter
 
 @contextmanager
 def absent() -> Iterator[Collector]:
-    """A collector that is not there: its port is held, so that nobody else is given it."""
+    """An absent collector: its port is bound, so that no other process gets it, but nothing listens."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield Collector(f"http://127.0.0.1:{held.getsockname()[1]}", accept)
@@ -266,7 +266,7 @@ def absent() -> Iterator[Collector]:
 
 @contextmanager
 def mute() -> Iterator[Collector]:
-    """A collector whose connections are taken by the system and by nobody else."""
+    """A collector whose connections the system accepts, but which never reads them."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield Collector(f"http://127.0.0.1:{listening.getsockname()[1]}", accept)
 

@@ -1,4 +1,4 @@
-"""The pipelines of `configure`, beside the process's own providers."""
+"""The pipelines of `configure`, without setting the process's providers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.run_telemetry import TelemetryOptions, instruments_of
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.otel.handle import Telemetry
-from traced_tools.otel.prometheus import metrics_of
+from traced_tools.otel.prometheus import iter_metrics
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Pipelines:
         """The values of one of the metrics of exporting, for each exporter and reason."""
         return {
             tuple((point.attributes or {}).values()): point.value
-            for metric in metrics_of(self.reader.get_metrics_data())
+            for metric in iter_metrics(self.reader.get_metrics_data())
             if metric.name == name
             for point in metric.data.data_points
         }
@@ -46,7 +46,7 @@ class Pipelines:
 
 @contextmanager
 def pipelines(url: str) -> Iterator[Pipelines]:
-    """Send to the collector at `url`, as the environment says, until the end of the block."""
+    """Send to the collector at `url`, configured by the environment, until the end of the block."""
     (spans, spans_ledger), (logs, logs_ledger) = trace_pipeline(url), log_pipeline(url)
     metrics, metrics_ledger = metric_pipeline(url)
     tracers = TracerProvider(ALWAYS_ON, shutdown_on_exit=False)

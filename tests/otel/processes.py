@@ -1,4 +1,4 @@
-"""Scripts that run in processes of their own: OpenTelemetry sets its providers once in each."""
+"""Scripts that run in their own processes, because OpenTelemetry accepts its providers once per process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus scrapes them, and a run to be told of."""
+"""Metrics as Prometheus scrapes them, and a sample run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPENMETRICS = "application/openmetrics-text"
 
 
 class Exposed:
-    """Providers whose metrics are exposed; nobody listens before `serve`."""
+    """Providers whose metrics are exposed; `serve` starts the server."""
 
     def __init__(self, *views: View) -> None:
         resource = Resource({"service.name": "checkout", "cloud.region": "here"})
@@ -84,7 +84,7 @@ def fail(text: str) -> str:
 
 
 def run(options: TelemetryOptions) -> None:
-    """A run with a tool that fails and one that nobody registered, secrets everywhere."""
+    """A run with a failing and an unknown tool, and with secrets everywhere."""
     asked = [ToolCall(name="fail", arguments={"text": MARKER}), ToolCall(name=MARKER, arguments={"x": MARKER})]
     model = ScriptedChatModel([asked, MARKER], usage=Usage(input_tokens=812, output_tokens=93))
     client = ChatClient(model, tools=[fail], telemetry=options)

@@ -1,4 +1,4 @@
-"""Whatever a collector does: runs complete, losses are counted and told once, and the end comes in time."""
+"""With any behaviour of a collector, runs complete, losses are counted and logged once, and the exit is in time."""
 
 from __future__ import annotations
 
@@ -118,9 +118,7 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("kind", HTTP)
-def test_a_collector_that_takes_nothing_over_http_costs_no_run_anything(
-    kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_is_unaffected_by_a_failing_http_collector(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("asyncio").setLevel(logging.INFO)
     with HTTP[kind]() as collector, pipelines(collector.url) as sending:
@@ -129,7 +127,7 @@ def test_a_collector_that_takes_nothing_over_http_costs_no_run_anything(
 
 
 @pytest.mark.parametrize("kind", GRPC)
-def test_a_collector_that_takes_nothing_over_grpc_costs_no_run_anything(
+def test_a_run_is_unaffected_by_a_failing_grpc_collector(
     kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("grpc")
@@ -141,7 +139,7 @@ def test_a_collector_that_takes_nothing_over_grpc_costs_no_run_anything(
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_what_arrives_is_counted_and_nothing_is_said(
+def test_delivered_items_are_counted_and_nothing_is_logged(
     protocol: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
@@ -159,7 +157,9 @@ def test_what_arrives_is_counted_and_nothing_is_said(
     assert caplog.messages == []
 
 
-def test_what_a_collector_rejects_of_a_batch_is_lost_and_the_rest_is_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_items_that_a_collector_rejects_are_counted_as_lost_and_the_rest_as_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with collecting(reject(2)) as collector, pipelines(collector.url) as sending:
         ask("call", sending)
         assert not sending.handle.force_flush()
@@ -173,7 +173,7 @@ def test_what_a_collector_rejects_of_a_batch_is_lost_and_the_rest_is_sent(caplog
 
 
 @pytest.mark.parametrize("body", [MARKER.encode(), b"{}", b"x" * 200_000], ids=["a word", "JSON", "much"])
-def test_a_success_in_other_words_than_otlp_is_a_success(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_2xx_response_that_is_not_otlp_is_a_success(body: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with collecting(lambda _, request: send(request, 200, body, {})) as collector, pipelines(collector.url) as sending:
         ask("call", sending)
         assert sending.handle.force_flush()
@@ -181,7 +181,7 @@ def test_a_success_in_other_words_than_otlp_is_a_success(body: bytes, caplog: py
     assert caplog.messages == []
 
 
-def test_the_end_of_an_outage_is_told_and_the_next_one_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_an_outage_and_the_next_outage_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "traced_tools")
     with collecting(answer(500)) as collector, pipelines(collector.url) as sending:
 
@@ -215,7 +215,7 @@ def test_the_end_of_an_outage_is_told_and_the_next_one_again(caplog: pytest.LogC
     ]
 
 
-def test_an_answer_to_one_batch_says_nothing_of_the_next() -> None:
+def test_the_response_to_one_batch_does_not_affect_the_next() -> None:
     with collecting(answer(500)) as collector:
         otlp = make_exporter(TRACES, collector.url)
         assert otlp.send(1, lambda exporter: exporter.export([]) is SpanExportResult.SUCCESS) == (
@@ -223,11 +223,11 @@ def test_an_answer_to_one_batch_says_nothing_of_the_next() -> None:
             "the collector answered HTTP 500",
         )
         lost, why = otlp.send(1, lambda _: False)
-        assert (lost, why) == (1, "the collector was not reached, or did not answer (nothing was sent)")
+        assert (lost, why) == (1, "the collector was unreachable or did not answer (nothing was sent)")
         otlp.exporter.shutdown()
 
 
-def test_the_log_of_an_exporter_of_the_applications_own_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_of_the_applications_own_exporter_are_not_suppressed(caplog: pytest.LogCaptureFixture) -> None:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     with collecting(answer(500)) as collector, pipelines(collector.url) as sending:
@@ -240,7 +240,7 @@ def test_the_log_of_an_exporter_of_the_applications_own_is_left_alone(caplog: py
         assert [record.name for record in caplog.records[ours:]] == [OTLPSpanExporter.__module__]
 
 
-def test_a_password_in_the_address_is_used_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_in_the_endpoint_is_used_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with collecting(answer(401)) as collector:
         with pipelines(collector.url.replace("//", f"//user:{MARKER}@")) as sending:
@@ -250,7 +250,7 @@ def test_a_password_in_the_address_is_used_and_not_told(caplog: pytest.LogCaptur
     assert "otlp.traces" in caplog.text and MARKER not in caplog.text
 
 
-def test_a_full_queue_loses_what_comes_and_tells_it_once(
+def test_a_full_queue_drops_new_items_and_logs_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
@@ -276,7 +276,7 @@ def test_a_full_queue_loses_what_comes_and_tells_it_once(
         ]
 
 
-def test_a_flush_that_takes_too_long_says_so_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_times_out_returns_false_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
     with collecting(hang) as collector, pipelines(collector.url) as sending:
         ask("call", sending)

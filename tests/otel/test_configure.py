@@ -1,4 +1,4 @@
-"""OpenTelemetry sets its providers once in a process, so what sets them runs in a process of its own."""
+"""`configure`, in its own process for each test, because OpenTelemetry accepts its providers once per process."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ print(_logs.get_logger_provider() is before)
 """
     )
     assert done.stdout.splitlines() == [
-        "WARNING the application has set OpenTelemetry's provider of logs; it stays, and configure() adds nothing",
+        "WARNING the application has set its own OpenTelemetry provider for logs; configure() keeps it and adds "
+        "nothing",
         "True",
     ]
     assert set(collector.bodies) == {"/v1/traces", "/v1/metrics"}
@@ -124,7 +125,10 @@ def test_an_exporter_that_configure_does_not_know_is_named_in_the_log_and_sends_
     done = in_a_process(
         "logged(); configure(); run()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_TRACES_EXPORTER="zipkin"
     )
-    assert "WARNING OTEL_TRACES_EXPORTER names zipkin; configure() knows otlp and none\n" in done.stdout
+    assert (
+        "WARNING OTEL_TRACES_EXPORTER contains zipkin, which configure() ignores; it supports otlp and none\n"
+        in done.stdout
+    )
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
 
@@ -135,7 +139,7 @@ def test_the_sampler_of_the_environment_is_used(collector: Collector) -> None:
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
 
-def test_a_flush_sends_what_is_waiting_and_says_so(collector: Collector) -> None:
+def test_a_flush_sends_pending_items_and_returns_true(collector: Collector) -> None:
     script = "handle = configure(otlp=True); run(); print(handle.force_flush()); os._exit(0)"
     done = in_a_process(
         f"{script.replace('os._exit', 'sys.stdout.flush(); os._exit')}", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url
@@ -144,7 +148,7 @@ def test_a_flush_sends_what_is_waiting_and_says_so(collector: Collector) -> None
     assert collector.span_names() >= OUR_SPANS and collector.metric_names() >= OUR_METRICS
 
 
-def test_a_second_call_changes_nothing_says_so_and_returns_the_first_handle() -> None:
+def test_a_second_call_changes_nothing_and_returns_the_first_handle_with_a_warning() -> None:
     done = in_a_process(
         """
 logged()
@@ -156,13 +160,13 @@ run()
 """
     )
     assert done.stdout.splitlines() == [
-        "WARNING configure() was called before; this call changes nothing and returns the first one's handle",
+        "WARNING configure() was called before; this call changes nothing and returns the first call's handle",
         "True True None",
     ]
     assert done.stderr.count("invoke_agent") == 1
 
 
-def test_after_a_shutdown_runs_go_on_and_configure_says_why_it_cannot() -> None:
+def test_after_a_shutdown_runs_go_on_and_configure_raises() -> None:
     done = in_a_process(
         """
 with configure(prometheus=0) as handle:
@@ -182,11 +186,11 @@ except ConfigurationError as error:
     )
     first, second, third = done.stdout.splitlines()
     assert first.startswith("answered") and second == "not served"
-    assert third.startswith("configure() was called after shutdown(): OpenTelemetry sets its providers once")
+    assert third.startswith("configure() was called after shutdown(): OpenTelemetry accepts its providers only once")
     assert done.stderr == ""
 
 
-def test_providers_of_the_application_stay_in_force_and_running() -> None:
+def test_providers_of_the_application_stay_in_use() -> None:
     done = in_a_process(
         """
 from opentelemetry.sdk.metrics import MeterProvider
@@ -204,8 +208,8 @@ print(before[1]._shutdown, configure() is handle)
     )
     lines = done.stdout.splitlines()
     assert [line.split(";")[0] for line in lines[:2]] == [
-        "WARNING the application has set OpenTelemetry's provider of traces",
-        "WARNING the application has set OpenTelemetry's provider of metrics",
+        "WARNING the application has set its own OpenTelemetry provider for traces",
+        "WARNING the application has set its own OpenTelemetry provider for metrics",
     ]
     assert lines[2] == "True None True"
     assert lines[-1] == "False True"
@@ -224,7 +228,7 @@ with configure(prometheus=0) as handle:
     assert done.stdout == "True True\n"
 
 
-def test_a_disabled_sdk_sets_nothing_up_and_runs_go_on(collector: Collector) -> None:
+def test_a_disabled_sdk_sets_up_nothing_and_runs_go_on(collector: Collector) -> None:
     done = in_a_process(
         f"""
 logged()
@@ -234,7 +238,7 @@ with configure(otlp={collector.url!r}, prometheus=0, console=True) as handle:
         OTEL_SDK_DISABLED=" TRUE ",
     )
     assert done.stdout.splitlines() == [
-        "INFO OTEL_SDK_DISABLED is true: configure() sets nothing up",
+        "INFO OTEL_SDK_DISABLED is true: configure() sets up nothing",
         "answered [False, False] None True",
     ]
     assert done.stderr == "" and not collector.bodies
@@ -292,7 +296,7 @@ print(provider_kinds())
         ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", MARKER, "CAPTURE_MESSAGE_CONTENT must be one of"),
     ],
 )
-def test_a_variable_that_cannot_work_is_an_error_and_leaves_nothing_set_up(
+def test_an_invalid_variable_is_an_error_and_leaves_nothing_set_up(
     variable: str, value: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -360,13 +364,13 @@ def test_a_blank_service_name_and_a_malformed_address_are_errors() -> None:
         configure(prometheus="9464")
 
 
-def test_a_word_for_no_capture_is_an_error() -> None:
+def test_an_unknown_capture_mode_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="capture must be one of NO_CONTENT") as raised:
         configure(capture=MARKER)
     assert MARKER not in str(raised.value)
 
 
-def test_content_is_captured_for_the_process_when_that_is_asked_for(collector: Collector) -> None:
+def test_configure_capture_applies_to_the_process(collector: Collector) -> None:
     in_a_process(f"configure(otlp={collector.url!r}, capture='SPAN_ONLY'); run()")
     assert MARKER.encode() in b"".join(collector.bodies["/v1/traces"])
     assert MARKER.encode() not in b"".join(collector.bodies["/v1/logs"])
@@ -378,9 +382,9 @@ def test_errors_in_the_arguments_leave_this_process_as_it_was() -> None:
     assert_this_process_is_as_it_was()
 
 
-def test_nowhere_to_send_to_is_said_in_the_log() -> None:
+def test_a_set_up_that_sends_nowhere_is_logged() -> None:
     done = in_a_process("logged(); configure()")
-    assert done.stdout == "WARNING configure() was told of nowhere to send to: give otlp=, prometheus= or console=\n"
+    assert done.stdout == "WARNING configure() sends telemetry nowhere: pass otlp=, prometheus= or console=\n"
 
 
 def test_the_exposition_of_a_process_has_no_content_and_real_traces() -> None:

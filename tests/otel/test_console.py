@@ -1,4 +1,4 @@
-"""Finished traces on stderr."""
+"""Finished traces printed to stderr."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ print("after", file=sys.stderr)
     assert done.stderr.lstrip().startswith("invoke_agent assistant") and done.stderr.endswith("after\n")
 
 
-def test_a_closed_stderr_does_not_fail_a_run() -> None:
+def test_a_run_is_unaffected_by_a_closed_stderr() -> None:
     done = in_a_process(
         "logged(); configure(console=True); sys.stderr.close(); print(run().stop_reason); sys.stderr = None; run()"
     )
@@ -123,9 +123,7 @@ def test_names_cannot_move_the_cursor_and_a_narrow_encoding_is_no_error(monkeypa
     assert "outer ?[2J????" in text and "d\\xe9j\\xe0" in text
 
 
-def test_a_stderr_that_takes_nothing_is_told_of_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_stderr_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError(MARKER)

@@ -1,4 +1,4 @@
-"""What `OTEL_CONFIG_FILE` names is set up, by the package that reads such files."""
+"""Set-up from the file that `OTEL_CONFIG_FILE` names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def file(tmp_path: Path, collector: Collector) -> str:
 
 
 @installed
-def test_what_the_file_says_is_set_up_and_flushed_at_the_end(collector: Collector, file: str) -> None:
+def test_providers_of_the_file_are_set_up_and_flushed_at_exit(collector: Collector, file: str) -> None:
     done = in_a_process("logged(); configure(); run()", OTEL_CONFIG_FILE=file)
     assert set(collector.bodies) == {"/v1/traces", "/v1/metrics", "/v1/logs"}
     assert collector.resource()["service.name"] == "from-the-file"
@@ -65,7 +65,9 @@ def test_the_handle_flushes_and_stops_what_the_file_set_up(collector: Collector,
 
 
 @installed
-def test_a_collector_of_the_file_that_hangs_holds_the_process_no_longer(collector: Collector, file: str) -> None:
+def test_a_hanging_collector_of_the_file_does_not_delay_the_exit_beyond_the_timeout(
+    collector: Collector, file: str
+) -> None:
     collector.behave = hang
     done = in_a_process(
         "import time; handle = configure(); run(); began = time.monotonic(); handle.shutdown(0.2); "
@@ -95,7 +97,8 @@ run()
         OTEL_CONFIG_FILE=file,
     )
     assert done.stdout == (
-        "WARNING the application has set OpenTelemetry's provider of tracer; it stays, and configure() adds nothing\n"
+        "WARNING the application has set its own OpenTelemetry provider for traces; configure() keeps it and adds "
+        "nothing\n"
     )
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
@@ -103,15 +106,15 @@ run()
 @pytest.mark.parametrize(
     "arguments", [{"otlp": True}, {"otlp": False}, {"prometheus": 0}, {"console": True}, {"service_name": "x"}]
 )
-def test_arguments_beside_the_file_are_refused(
+def test_arguments_together_with_the_file_are_refused(
     arguments: dict[str, Any], file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_CONFIG_FILE", file)
     with pytest.raises(ConfigurationError) as raised:
         configure(**arguments)
     assert str(raised.value) == (
-        "OTEL_CONFIG_FILE is set, and the file says all: service_name, otlp, prometheus and console cannot be given "
-        "beside it; put them into the file, or unset the variable"
+        "OTEL_CONFIG_FILE is set, so service_name, otlp, prometheus and console cannot be passed; configure them in "
+        "the file, or unset the variable"
     )
 
 
@@ -125,9 +128,7 @@ def test_a_disabled_sdk_does_not_even_read_the_file(file: str) -> None:
 def test_without_the_package_the_extra_is_named(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.configuration", None)
     monkeypatch.setenv("OTEL_CONFIG_FILE", file)
-    with pytest.raises(
-        ConfigurationError, match="OTEL_CONFIG_FILE is set, which needs the extra: pip install"
-    ) as raised:
+    with pytest.raises(ConfigurationError, match="OTEL_CONFIG_FILE needs an extra: pip install") as raised:
         configure()
     assert "traced_tools[file-configuration]" in str(raised.value)
 

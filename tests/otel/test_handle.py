@@ -1,4 +1,4 @@
-"""Stopping what was set up: once, in time, and with a word about what is left."""
+"""The handle stops telemetry once and in time, and logs what is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ask(sending: Pipelines) -> None:
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 10**400, -1])
-def test_any_number_of_seconds_will_do(timeout: float) -> None:
+def test_a_timeout_may_be_any_number_of_seconds(timeout: float) -> None:
     with collecting() as collector, pipelines(collector.url) as sending:
         ask(sending)
         sending.handle.force_flush(timeout)
@@ -46,9 +46,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_what_a_flush_raises_is_told_unless_it_is_that_the_time_is_over(
-    in_time: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_of_a_flush_is_logged_unless_the_time_is_over(in_time: bool, caplog: pytest.LogCaptureFixture) -> None:
     provider = Failing(in_time=in_time)
     with handle.Telemetry([provider]) as telemetry:
         assert not telemetry.force_flush(PATIENCE if in_time else 0.1)
@@ -57,7 +55,7 @@ def test_what_a_flush_raises_is_told_unless_it_is_that_the_time_is_over(
     assert [text for text in caplog.messages if "Failing" in text] == (told if in_time else [])
 
 
-def test_an_interrupted_shutdown_counts_what_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_shutdown_counts_unsent_items_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> bool:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""What was set up, over the life of the process: flushes, shutdowns, forks and the end."""
+"""Telemetry over the life of a process: flushes, shutdowns, forks and exit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_connection_is_left_open_at_the_end(collector: Collector) -> None:
     assert done.stderr == ""
 
 
-def test_a_process_whose_collector_is_absent_ends_in_time_and_says_what_is_lost() -> None:
+def test_a_process_without_its_collector_ends_in_time_and_logs_its_losses() -> None:
     lines: list[str] = []
     with absent() as collector:
         script = f"logged(); configure(otlp={collector.url!r}); print(run().stop_reason)"
@@ -69,7 +69,7 @@ def test_a_process_whose_collector_is_absent_ends_in_time_and_says_what_is_lost(
         "WARNING otlp.traces",
     ]
     for line in lines[1:]:
-        assert "time ran out when it was closed; the collector was not reached" in line
+        assert "time ran out when it was closed; the collector was unreachable" in line
         assert "ConnectionError" in line
 
 
@@ -118,7 +118,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "trace_id" in scrape(h
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("flush", ["handle.force_flush()", ""], ids=["flushed", "waiting"])
-def test_a_forked_child_and_its_parent_send_their_own_spans_and_each_once(flush: str, protocol: str) -> None:
+def test_a_forked_child_and_its_parent_each_send_their_own_spans_once(flush: str, protocol: str) -> None:
     with (collecting_grpc if protocol == "grpc" else collecting)() as collector:
         script = FORKING.replace("FLUSH", flush).format(url=collector.url)
         done = in_a_process(script, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
@@ -200,7 +200,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.stdout == "0\n"
 
 
-def test_a_forked_child_that_asks_for_it_serves_metrics_of_its_own() -> None:
+def test_a_forked_child_that_calls_configure_serves_its_own_metrics() -> None:
     script = """
 import os, urllib.request
 logged()
@@ -218,7 +218,7 @@ print(os.read(read, 100).decode())
     assert in_a_process(script).stdout.splitlines() == ["True True"]
 
 
-def test_a_forked_child_is_told_that_there_are_no_metrics_to_serve() -> None:
+def test_configure_in_a_forked_child_without_metrics_logs_a_warning() -> None:
     script = """
 import os
 logged()
@@ -229,4 +229,6 @@ if os.fork() == 0:
 os.wait()
 """
     (line,) = in_a_process(script).stdout.splitlines()
-    assert line.startswith("WARNING configure() was called before this process was forked, and set up no metrics")
+    assert line.startswith(
+        "WARNING configure() was called before this process was forked, and either collects no metrics"
+    )

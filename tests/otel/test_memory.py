@@ -1,4 +1,4 @@
-"""Telemetry that is kept in memory."""
+"""Telemetry that is stored in memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def points(found: list[MetricPoint], name: str) -> list[MetricPoint]:
     return [point for point in found if point.name == name]
 
 
-def test_in_memory_telemetry_keeps_spans_and_leaves_the_process_alone(memory: InMemoryTelemetry) -> None:
+def test_in_memory_telemetry_stores_spans_and_sets_no_global_provider(memory: InMemoryTelemetry) -> None:
     a_run(TelemetryOptions(memory.tracer_provider, memory.meter_provider))
     assert [span.name for span in memory.spans() if "_" in span.name] == [
         "initialize tool_calling",
@@ -57,7 +57,7 @@ def test_in_memory_telemetry_keeps_spans_and_leaves_the_process_alone(memory: In
     assert trace.get_tracer_provider() is not memory.tracer_provider
 
 
-def test_in_memory_events_know_the_span_they_belong_to(memory: InMemoryTelemetry) -> None:
+def test_in_memory_events_have_the_ids_of_their_span(memory: InMemoryTelemetry) -> None:
     logger = memory.logger_provider.get_logger("test")
     with memory.tracer_provider.get_tracer("test").start_as_current_span("around") as span:
         context = span.get_span_context()
@@ -101,7 +101,7 @@ def test_in_memory_metrics_are_summed_up_over_runs_and_readings(memory: InMemory
         assert [point.value for point in points(found, names.RUN_ACTIVE.name)] == [0]
 
 
-def test_clearing_forgets_what_was_counted_and_keeps_what_is_there_now(memory: InMemoryTelemetry) -> None:
+def test_clearing_resets_counters_and_keeps_active_counts(memory: InMemoryTelemetry) -> None:
     meter = memory.meter_provider.get_meter("test")
     open_files = meter.create_up_down_counter("open_files")
     open_files.add(2)
@@ -114,7 +114,7 @@ def test_clearing_forgets_what_was_counted_and_keeps_what_is_there_now(memory: I
     assert [point.value for point in points(found, "open_files")] == [3]
 
 
-def test_what_was_kept_can_be_read_after_a_shutdown() -> None:
+def test_stored_telemetry_can_be_read_after_a_shutdown() -> None:
     with capture_telemetry() as captured:
         a_run(captured.options)
     assert points(captured.metrics, names.TOOL_DECISIONS.name)

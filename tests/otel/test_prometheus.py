@@ -1,4 +1,4 @@
-"""What Prometheus is told: every metric under the name the conventions give it, and nothing that is not valid."""
+"""The Prometheus exposition: every metric under its conventional name, and always valid output."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_no_content_and_no_unbounded_id_becomes_a_label(exposed: Exposed) -> Non
     assert "run_id" not in text and "call_id" not in text
 
 
-def test_a_histogram_is_cumulative_and_tells_count_and_sum(exposed: Exposed) -> None:
+def test_a_histogram_is_cumulative_with_count_and_sum(exposed: Exposed) -> None:
     histogram = exposed.meter.create_histogram("h", "s", explicit_bucket_boundaries_advisory=[1.0, 2.0])
     for value in (0.5, 1.5, 1.5, 3.0):
         histogram.record(value, {"k": "v"})
@@ -66,7 +66,7 @@ def test_a_histogram_is_cumulative_and_tells_count_and_sum(exposed: Exposed) -> 
     assert only(exposed.samples("h_seconds_sum")).value == 6.5
 
 
-def test_counters_and_histograms_tell_when_they_were_zero_and_go_on_telling_it(exposed: Exposed) -> None:
+def test_counters_and_histograms_expose_a_constant_creation_time(exposed: Exposed) -> None:
     exposed.meter.create_gauge("g").set(1)
     before = time.time()
     exposed.meter.create_counter("c").add(1, {"k": "v"})
@@ -78,7 +78,7 @@ def test_counters_and_histograms_tell_when_they_were_zero_and_go_on_telling_it(e
     assert exposed.samples("g_created") == []
 
 
-def test_an_observed_counter_was_zero_at_the_scrape_before_the_one_that_shows_it(exposed: Exposed) -> None:
+def test_the_creation_time_of_an_observed_counter_is_the_previous_scrape(exposed: Exposed) -> None:
     seen: list[Observation] = []
     exposed.meter.create_observable_counter("c", [lambda options: seen])
     exposed.text()
@@ -116,7 +116,7 @@ def test_counters_are_named_by_the_conventions(exposed: Exposed, name: str, unit
     assert only(exposed.samples(exposed_as)).value == 1
 
 
-def test_a_gauge_of_unit_one_is_a_ratio_as_the_collector_has_it(exposed: Exposed) -> None:
+def test_a_gauge_with_unit_1_is_a_ratio_as_in_the_collector(exposed: Exposed) -> None:
     exposed.meter.create_gauge("a", "1").set(0.5)
     assert only(exposed.samples("a_ratio")).value == 0.5
 
@@ -154,7 +154,7 @@ def test_one_metric_of_two_scopes_is_one_family(exposed: Exposed) -> None:
     assert not exposed.collector.skipped
 
 
-def test_a_series_that_is_there_already_is_skipped_counted_and_logged_once(
+def test_a_duplicate_series_is_skipped_counted_and_logged_once(
     exposed: Exposed, caplog: pytest.LogCaptureFixture
 ) -> None:
     exposed.meter.create_counter("c").add(1)
@@ -163,7 +163,7 @@ def test_a_series_that_is_there_already_is_skipped_counted_and_logged_once(
     exposed.text()
     assert exposed.collector.skipped == {"c": 2}
     assert [record.message for record in caplog.records] == [
-        "the metric c is left out of the Prometheus exposition, or a part of it: "
+        "the metric c is not, or only partly, exposed to Prometheus: "
         "two of its series have the same labels in Prometheus"
     ]
 
@@ -176,7 +176,7 @@ def test_a_metric_whose_name_is_taken_is_skipped_and_the_rest_stays_valid(expose
     assert set(exposed.collector.skipped) == {second}
 
 
-def test_an_exponential_histogram_is_skipped_and_said_to_be() -> None:
+def test_an_exponential_histogram_is_skipped_and_logged() -> None:
     exposed = Exposed(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
     try:
         exposed.meter.create_histogram("h").record(1)
@@ -218,7 +218,7 @@ def test_a_scrape_after_the_reader_was_shut_down_is_empty_and_no_error(exposed: 
     assert exposed.text() == "# EOF\n"
 
 
-def test_metrics_that_cannot_be_read_cost_the_scrape_and_nothing_else(
+def test_an_error_while_reading_metrics_makes_the_scrape_empty(
     exposed: Exposed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> None:
@@ -227,7 +227,7 @@ def test_metrics_that_cannot_be_read_cost_the_scrape_and_nothing_else(
     monkeypatch.setattr(exposed.reader, "read", broken)
     assert exposed.text() == "# EOF\n"
     assert [record.message for record in caplog.records] == [
-        "a scrape found no metrics: reading them raised TimeoutError"
+        "a Prometheus scrape returned no metrics: reading them raised TimeoutError"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Exemplars lead from a sample in Prometheus to the trace it came from."""
+"""Exemplars link a Prometheus sample to its trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_scrape_over_http_has_exemplars_of_real_traces(exposed: Exposed) -> No
     assert traces == {f"{span.get_span_context().trace_id:032x}" for span in exposed.spans().values()}
 
 
-def test_an_exemplar_of_a_bucket_names_the_span_that_took_that_long(exposed: Exposed) -> None:
+def test_an_exemplar_of_a_bucket_has_the_ids_of_a_span_of_that_duration(exposed: Exposed) -> None:
     run(exposed.options)
     buckets = exposed.samples("gen_ai_execute_tool_duration_seconds_bucket")
     exemplar = only([sample for sample in buckets if sample.exemplar]).exemplar
@@ -31,7 +31,7 @@ def test_an_exemplar_of_a_bucket_names_the_span_that_took_that_long(exposed: Exp
     assert exemplar.value == pytest.approx((span.end_time - span.start_time) / 1e9, abs=1e-6)
 
 
-def test_an_exemplar_of_a_counter_names_its_span(exposed: Exposed) -> None:
+def test_an_exemplar_of_a_counter_has_the_ids_of_its_span(exposed: Exposed) -> None:
     run(exposed.options)
     found = {
         exposed.spans()[int(sample.exemplar.labels["span_id"], 16)].name

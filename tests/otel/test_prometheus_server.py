@@ -1,4 +1,4 @@
-"""Metrics over HTTP: in the format a scraper asks for, many scrapers at once, and where to listen."""
+"""The metrics server: the format that a scraper accepts, concurrent scrapers, and addresses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_stopped_server_has_no_thread_and_no_port(exposed: Exposed) -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", "192.0.2.1"])
-def test_a_host_that_is_not_here_is_an_error(host: str) -> None:
+def test_an_unknown_host_is_an_error(host: str) -> None:
     with pytest.raises(ConfigurationError, match="prometheus: cannot listen on"):
         PrometheusServer(PrometheusCollector(PrometheusReader()), host, [0])
 
@@ -124,6 +124,6 @@ def test_an_address_is_a_port_of_this_machine_or_host_and_port(value: int | str,
         "1-2",
     ],
 )
-def test_anything_else_is_an_error_that_says_what_is_accepted(value: int | str) -> None:
+def test_an_invalid_address_is_an_error_that_says_what_is_accepted(value: int | str) -> None:
     with pytest.raises(ConfigurationError, match=r'a port from 0 to 65535 .*, "host:port"'):
         parse_address(value)

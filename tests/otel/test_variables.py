@@ -1,4 +1,4 @@
-"""Every `OTEL_*` variable keeps its meaning, and one that cannot work is an error that does not quote it."""
+"""Every `OTEL_*` variable keeps its meaning, and an invalid one is an error that does not quote it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def assert_refused(variable: str, *, is_grpc: bool = False) -> None:
     assert raised.value.__cause__ is None
 
 
-def test_nothing_set_is_fine() -> None:
+def test_unset_variables_are_valid() -> None:
     check_all()
     check_all(is_grpc=True)
 
@@ -53,7 +53,7 @@ def test_nothing_set_is_fine() -> None:
 @pytest.mark.parametrize("value", POSITIVE)
 @pytest.mark.parametrize("setting", BATCHING)
 @pytest.mark.parametrize("prefix", ["OTEL_BSP", "OTEL_BLRP"])
-def test_batching_takes_whole_numbers_above_0(
+def test_batch_variables_must_be_positive_whole_numbers(
     prefix: str, setting: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{prefix}_{setting}", value)
@@ -90,7 +90,7 @@ def test_a_batch_is_no_larger_than_the_queue(prefix: str, monkeypatch: pytest.Mo
         ("OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY", [f"/nowhere/{MARKER}"]),
     ],
 )
-def test_a_value_that_cannot_work_is_refused(variable: str, values: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_value_is_refused(variable: str, values: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for value in values:
         if "\0" not in value:  # the system takes none
             monkeypatch.setenv(variable, value)
@@ -115,7 +115,7 @@ def test_an_empty_variable_that_grpc_cannot_read_is_refused(
     assert_refused(f"{prefix}_{setting}", is_grpc=True)
 
 
-def test_grpc_knows_one_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grpc_supports_only_gzip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate")
     check_all()
     assert_refused("OTEL_EXPORTER_OTLP_COMPRESSION", is_grpc=True)
@@ -138,7 +138,7 @@ def test_grpc_knows_one_compression(monkeypatch: pytest.MonkeyPatch) -> None:
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", __file__),
     ],
 )
-def test_a_value_that_works_is_taken(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_valid_value_is_accepted(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
     check_all()
 
@@ -169,7 +169,7 @@ def test_the_preferred_temporality_is_used(preference: str, temporality: str, mo
 
 
 @pytest.mark.parametrize(("prefix", "path"), [("OTEL_BSP", "/v1/traces"), ("OTEL_BLRP", "/v1/logs")])
-def test_batches_and_delays_are_as_the_environment_says(
+def test_batch_sizes_and_delays_are_read_from_the_environment(
     prefix: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{prefix}_MAX_EXPORT_BATCH_SIZE", "3")
@@ -194,13 +194,13 @@ def size_of(request: Any) -> int:
     return sum(len(getattr(scope, "spans", None) or scope.log_records) for scope in scopes)
 
 
-def test_metrics_are_sent_as_often_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metric_export_interval_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
     with collecting() as collector, pipelines(collector.url):
         collector.wait_for("/v1/metrics", 3)
 
 
-def test_a_certificate_is_trusted_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_the_environment_names_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""Metrics of several processes of one program: a range of ports, a file that lists them, and apps to be mounted."""
+"""Metrics of several worker processes: a range of ports, a targets file, and mounted applications."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked he
 
 @contextmanager
 def ports() -> Iterator[range]:
-    """Give four ports in a row, of which nobody uses the first; the second is taken."""
+    """Yield four consecutive ports, of which the second is in use."""
     for first in range(20_000, 30_000, 4):
         with ExitStack() as opened:
             try:
@@ -108,7 +108,7 @@ def _umask() -> int:
 
 
 @forks
-def test_a_forked_worker_has_an_entry_of_its_own_and_leaves_its_parents(tmp_path: Path) -> None:
+def test_a_forked_worker_adds_its_own_entry_and_keeps_its_parents(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     told = in_a_process(
         f"""
@@ -140,7 +140,7 @@ print(listed() == [first])
         pytest.param("[" * 100_000, id="deep"),
     ],
 )
-def test_a_file_of_somebody_elses_is_not_written_over(tmp_path: Path, content: str) -> None:
+def test_a_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=r"prometheus_targets: .*settings\.json holds something else"):
@@ -149,14 +149,14 @@ def test_a_file_of_somebody_elses_is_not_written_over(tmp_path: Path, content: s
 
 
 @pytest.mark.parametrize("before", ["[]", '[{"targets": ["127.0.0.1:99999", "nowhere"]}]'])
-def test_addresses_that_are_none_leave_the_file(tmp_path: Path, before: str) -> None:
+def test_invalid_addresses_are_removed_from_the_file(tmp_path: Path, before: str) -> None:
     path = tmp_path / "targets.json"
     path.write_text(before)
     TargetsFile(path).add("127.0.0.1:1")
     assert listed(path) == ["127.0.0.1:1"]
 
 
-def test_a_link_that_somebody_put_beside_the_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_beside_the_file_is_not_followed(tmp_path: Path) -> None:
     path, other = tmp_path / "targets.json", tmp_path / "other"
     other.write_text("kept")
     path.with_name(f"targets.json.{os.getpid()}.tmp").symlink_to(other)
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_written_is_an_error_and_frees_the_port(tmp_path: 
         PrometheusServer(collector, "127.0.0.1", given[:1]).stop()
 
 
-def test_the_name_of_the_machine_stands_for_all_of_its_interfaces(tmp_path: Path) -> None:
+def test_a_wildcard_address_is_listed_with_the_host_name(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     TargetsFile(path).add("0.0.0.0:9464")
     assert listed(path) == [f"{socket.gethostname()}:9464"]
@@ -192,12 +192,12 @@ def test_a_range_in_use_asks_for_a_wider_one() -> None:
         with pytest.raises(ConfigurationError) as refused:
             PrometheusServer(PrometheusCollector(PrometheusReader()), "127.0.0.1", given[1:3])
     assert str(refused.value) == (
-        f"prometheus: cannot listen on 127.0.0.1:{given[1]}-{given[2]} (Address already in use). Other processes hold "
-        "all 2 ports: give the workers a wider range"
+        f"prometheus: cannot listen on 127.0.0.1:{given[1]}-{given[2]} (Address already in use). All 2 ports are "
+        "in use by other processes: pass a wider range"
     )
 
 
-def test_a_list_of_addresses_without_an_address_is_an_error() -> None:
+def test_a_targets_file_without_an_address_is_an_error() -> None:
     told = in_a_process(
         """
 try:
@@ -206,7 +206,7 @@ except ConfigurationError as error:
     print(error)
 """
     )
-    assert told.stdout == "prometheus_targets lists where metrics are served: give prometheus= a port as well\n"
+    assert told.stdout == "prometheus_targets needs a server: pass a port or an address as prometheus= as well\n"
 
 
 def test_an_asgi_app_serves_the_metrics_where_it_is_mounted(exposed: Exposed) -> None:

@@ -1,4 +1,4 @@
-"""A client that sees what goes over the connection, and an event that tells when it is waited for."""
+"""A client that sees the raw bytes of a connection, and an event that reports when it is waited for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connect(server: ReplayServer) -> socket.socket:
 
 
 def read_until(connection: socket.socket, end: bytes) -> bytes:
-    """Return what is received, up to and with `end`; less when the connection ends before."""
+    """Return the received bytes up to and including `end`, or fewer if the connection ends first."""
     data = b""
     while not data.endswith(end) and (byte := connection.recv(1)):
         data += byte
@@ -30,7 +30,7 @@ def read_until(connection: socket.socket, end: bytes) -> bytes:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Return what is received until the server closes the connection."""
+    """Return the bytes that are received until the server closes the connection."""
     data = b""
     while more := connection.recv(65536):
         data += more
@@ -63,7 +63,7 @@ def sockets() -> int:
 
 
 class Gate(threading.Event):
-    """An event that says when somebody has come to wait for it."""
+    """An event that signals when a thread waits for it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The end of the block ends everything, whatever is going on, and brings up what went wrong in a reply."""
+"""The end of the server's block closes everything and raises errors of replies."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_closed_server_takes_no_connection() -> None:
         connect(server)
 
 
-def test_a_reply_that_waits_by_itself_is_left_behind_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_does_not_wait_for_a_blocked_reply_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_GRACE", 0.01)
     before, gate = set(threading.enumerate()), Gate()
 
@@ -103,7 +103,7 @@ def test_a_reply_that_waits_by_itself_is_left_behind_with_a_warning(monkeypatch:
         gate.wait()
         return Reply()
 
-    with pytest.warns(RuntimeWarning, match="a reply is still being made"):
+    with pytest.warns(RuntimeWarning, match="a reply is still being generated"):
         with ReplayServer(stubborn) as server:
             connection = begin(server, "/late")
             assert gate.reached.wait(PATIENCE)
@@ -142,7 +142,7 @@ def body_that(raises: BaseException) -> Callable[[Received], Reply]:
 
 @pytest.mark.parametrize("error", [Broken(), Outcome()])
 @pytest.mark.parametrize("replies", [function_that, body_that])
-def test_what_a_reply_raises_comes_up_at_the_end(
+def test_an_error_of_a_reply_function_is_raised_at_the_end_of_the_block(
     replies: Callable[[BaseException], Callable[[Received], Reply]],
     error: BaseException,
     capfd: pytest.CaptureFixture[str],
@@ -154,20 +154,20 @@ def test_what_a_reply_raises_comes_up_at_the_end(
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_no_reply_comes_up_at_the_end() -> None:
+def test_an_invalid_reply_is_raised_at_the_end_of_the_block() -> None:
     with pytest.raises(TypeError, match="must be a Reply"):
         with ReplayServer(lambda request: "text") as server:  # type: ignore[arg-type, return-value]
             assert talk(server, POST) == b""
 
 
-def test_it_comes_up_before_the_error_it_has_led_to() -> None:
+def test_an_error_of_a_reply_is_raised_instead_of_the_client_error_it_caused() -> None:
     with pytest.raises(Broken) as caught:
         with ReplayServer(function_that(raises=Broken())) as server:
             assert talk(server, POST) == b"an answer"
     assert isinstance(caught.value.__context__, AssertionError)
 
 
-def test_an_interrupt_goes_before_it() -> None:
+def test_an_interrupt_takes_precedence_over_a_reply_error() -> None:
     with pytest.raises(KeyboardInterrupt):
         with ReplayServer(function_that(raises=Broken())) as server:
             talk(server, POST)

@@ -1,4 +1,4 @@
-"""Delays and faults, as a raw connection and as an HTTP client see them."""
+"""Delays and faults, as a raw connection and an HTTP client see them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_nothing_is_sent_before_the_delay_is_over() -> None:
         assert b'"fine"' in read_all(connection)
 
 
-def test_a_delay_at_the_head_of_a_body_lets_the_headers_go_first() -> None:
+def test_a_delay_at_the_start_of_a_body_comes_after_the_headers() -> None:
     gate = Gate()
     with ReplayServer([Reply([Delay(gate), b"body"])]) as server, connect(server) as connection:
         connection.sendall(LAST_POST)
@@ -51,7 +51,7 @@ def test_a_delay_at_the_head_of_a_body_lets_the_headers_go_first() -> None:
         assert read_all(connection) == b"4\r\nbody\r\n0\r\n\r\n"
 
 
-def test_a_test_sets_the_pace_of_a_stream() -> None:
+def test_an_event_controls_the_pace_of_a_stream() -> None:
     gates = [Gate(), Gate()]
     events = ["zero", Delay(gates[0]), "one", Delay(gates[1]), "two"]
     with ReplayServer([Reply.sse(events)]) as server, connect(server) as connection:
@@ -78,7 +78,7 @@ def test_a_delay_takes_its_seconds(reply: Reply) -> None:
 
 
 @pytest.mark.parametrize("until", [math.inf, 60.0, threading.Event()], ids=["for good", "a minute", "an event"])
-def test_a_delay_ends_when_the_client_goes_away(until: float | threading.Event) -> None:
+def test_a_delay_ends_when_the_client_disconnects(until: float | threading.Event) -> None:
     ended = threading.Event()
 
     def body() -> Iterator[Piece]:
@@ -96,7 +96,7 @@ def test_a_delay_ends_when_the_client_goes_away(until: float | threading.Event) 
         assert ended.wait(PATIENCE)
 
 
-def test_a_client_that_has_sent_more_meanwhile_is_still_there() -> None:
+def test_a_client_that_sends_more_data_during_a_delay_stays_connected() -> None:
     gate = Gate()
     with ReplayServer([Reply(b"first", delay=gate), Reply(b"second")]) as server, connect(server) as connection:
         connection.sendall(POST + LAST_POST[:10])
@@ -112,7 +112,7 @@ def test_a_client_that_has_sent_more_meanwhile_is_still_there() -> None:
 # Faults, as the connection sees them.
 
 
-def test_a_cut_body_is_sent_as_far_as_it_goes_and_the_connection_closed() -> None:
+def test_a_cut_body_is_sent_without_its_end_and_the_connection_is_closed() -> None:
     for reply in (
         Reply(EVENTS, cut=True),
         Reply([*EVENTS, Fault.CUT, b"never sent"]),
@@ -149,7 +149,7 @@ def test_the_connection_is_reset_in_the_middle_of_a_body() -> None:
             read_all(connection)
 
 
-def test_something_other_than_http_is_sent_as_it_is() -> None:
+def test_bytes_that_are_not_http_are_sent_unchanged() -> None:
     with ReplayServer([b"220 mail.example.org ESMTP\r\n"]) as server:
         assert talk(server, POST) == b"220 mail.example.org ESMTP\r\n"
 
@@ -203,7 +203,7 @@ def test_a_server_that_falls_silent_is_a_timeout(client: httpx.Client, answer: R
 
 
 class PatientGate(Gate):
-    """Says when it is waited for again, which is after a look at whether the client is still there."""
+    """An event that signals its second wait, which follows a check of the client."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a reply is on the wire: its head, its framing, and pieces with chosen boundaries."""
+"""A reply on the wire: its head, its framing, and pieces with chosen boundaries."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.helpers import MARKER, relaxed
 from traced_tools.testing import Delay, Fault, Reply, split
-from traced_tools.testing.reply import Piece, on_the_wire
+from traced_tools.testing.reply import Piece, wire_pieces
 
 STREAM = b'event: one\ndata: {"a": 1}\n\ndata: two\n\ndata: [DONE]\n\n'
 
 
 def wire(answer: Reply | Piece, method: str = "POST") -> list[Piece]:
-    """What is sent, less the delays that take no time."""
-    return [piece for piece in on_the_wire(answer, method) if piece != Delay(0.0)]
+    """The pieces that are sent, without zero delays."""
+    return [piece for piece in wire_pieces(answer, method) if piece != Delay(0.0)]
 
 
 def sent(answer: Reply | Piece, method: str = "POST") -> bytes:
@@ -42,7 +42,7 @@ def test_an_empty_piece_does_not_end_the_body() -> None:
     assert sent(Reply([b"", b"all", b""])).endswith(b"\r\n\r\n3\r\nall\r\n0\r\n\r\n")
 
 
-def test_json_is_one_piece() -> None:
+def test_a_json_reply_is_one_piece() -> None:
     head, body, _ = wire(Reply.json({"a": 1}, 429, {"Retry-After": "1"}))
     assert head == (
         b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
@@ -52,7 +52,7 @@ def test_json_is_one_piece() -> None:
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "content-type", "CONTENT-TYPE"])
-def test_a_recorded_header_stands_in_place_of_our_own_in_any_case(name: str) -> None:
+def test_a_recorded_header_replaces_the_default_one_in_any_letter_case(name: str) -> None:
     head = wire(Reply(b"x", headers={name: "text/plain", "Transfer-Encoding": "chunked"}))[0]
     assert head == b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -62,7 +62,7 @@ def test_a_status_without_a_name_is_sent_without_one() -> None:
 
 
 @pytest.mark.parametrize("length", ["6", "1000"])
-def test_with_a_content_length_the_body_is_sent_as_it_is(length: str) -> None:
+def test_with_a_content_length_the_body_is_sent_unchanged(length: str) -> None:
     recorded = wire(Reply([b"abc", b"def"], headers={"content-length": length}))
     assert recorded == [
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %s\r\n\r\n" % length.encode(),
@@ -72,13 +72,13 @@ def test_with_a_content_length_the_body_is_sent_as_it_is(length: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "method"), [(200, "HEAD"), (204, "POST"), (304, "GET")])
-def test_a_reply_that_can_have_no_body_has_none(status: int, method: str) -> None:
+def test_a_reply_whose_status_forbids_a_body_has_none(status: int, method: str) -> None:
     (head,) = wire(Reply(b"body", status), method)
     assert isinstance(head, bytes)
     assert b"transfer-encoding" not in head
 
 
-def test_a_reply_that_announces_the_end_of_the_connection_ends_it() -> None:
+def test_a_reply_with_connection_close_closes_the_connection() -> None:
     assert wire(Reply(b"x", headers={"Connection": "Close"}))[-2:] == [b"0\r\n\r\n", Fault.CUT]
 
 
@@ -87,7 +87,7 @@ def test_a_cut_body_has_no_end() -> None:
 
 
 @pytest.mark.parametrize("piece", [b"220 smtp.example.org ESMTP\r\n", Fault.RESET, Fault.CUT, Delay(1.0)])
-def test_a_piece_in_place_of_a_reply_is_sent_as_it_is_and_is_the_last(piece: Piece) -> None:
+def test_a_piece_instead_of_a_reply_is_sent_unchanged_and_ends_the_connection(piece: Piece) -> None:
     assert wire(piece) == [piece, Fault.CUT]
 
 
@@ -104,7 +104,7 @@ def test_the_pause_comes_between_the_pieces() -> None:
     assert body == [b"1\r\na\r\n", Delay(0.5), b"1\r\nb\r\n", Delay(0.5), b"1\r\nc\r\n", b"0\r\n\r\n"]
 
 
-def test_delays_and_faults_are_kept_where_they_stand_in_a_body_and_among_events() -> None:
+def test_delays_and_faults_keep_their_position_in_a_body_and_among_events() -> None:
     gate = threading.Event()
     expected = [Delay(0.5), b"9\r\ndata: 1\n\n\r\n", Delay(gate), b"9\r\n: alive\n\n\r\n", Fault.RESET]
     body: list[Piece] = [Delay(0.5), b"data: 1\n\n", Delay(gate), b": alive\n\n", Fault.RESET]
@@ -115,7 +115,7 @@ def test_delays_and_faults_are_kept_where_they_stand_in_a_body_and_among_events(
 # Server-sent events.
 
 
-def test_events_are_texts_as_they_are_and_values_as_json() -> None:
+def test_server_sent_events_are_texts_or_values_as_json() -> None:
     body = list(Reply.sse(["[DONE]", {"a": None}, [1], 2.5, True, None]).body)
     assert body == [
         b"data: [DONE]\n\n",
@@ -134,7 +134,7 @@ def test_a_list_of_events_can_be_sent_again() -> None:
 
 
 @pytest.mark.parametrize("of", [Reply, Reply.sse])
-def test_a_generator_is_closed_when_nobody_wants_more_of_it(of: Any) -> None:
+def test_an_unfinished_generator_of_a_reply_is_closed(of: Any) -> None:
     closed = []
 
     def endless() -> Iterator[bytes]:
@@ -144,7 +144,7 @@ def test_a_generator_is_closed_when_nobody_wants_more_of_it(of: Any) -> None:
         finally:
             closed.append(True)
 
-    pieces = on_the_wire(of(endless()), "POST")
+    pieces = wire_pieces(of(endless()), "POST")
     while next(pieces) != b"5\r\nagain\r\n":
         assert closed == []
     pieces.close()
@@ -154,13 +154,13 @@ def test_a_generator_is_closed_when_nobody_wants_more_of_it(of: Any) -> None:
 # Splitting.
 
 
-def test_recorded_bytes_are_split_after_so_many_bytes() -> None:
+def test_recorded_bytes_are_split_into_equal_sizes() -> None:
     assert split(b"abcdefg", every=3) == [b"abc", b"def", b"g"]
     assert split(b"abc", every=1) == [b"a", b"b", b"c"]
     assert split(b"abc", every=3) == split(b"abc", every=9) == [b"abc"]
 
 
-def test_recorded_bytes_are_split_after_a_mark() -> None:
+def test_recorded_bytes_are_split_after_a_separator() -> None:
     assert split(STREAM, after=b"\n\n") == [b'event: one\ndata: {"a": 1}\n\n', b"data: two\n\n", b"data: [DONE]\n\n"]
     assert split(b"one\ntwo", after=b"\n") == [b"one\n", b"two"]
     assert split(b"1.2.", after=b".") == [b"1.", b"2."]
@@ -171,14 +171,14 @@ def test_recorded_bytes_are_split_at_offsets_in_any_order() -> None:
     assert split(b"abc", at=[0, 3, 9, -1]) == [b"abc"]
 
 
-def test_ways_to_split_add_up_and_without_any_it_is_one_piece() -> None:
+def test_ways_to_split_can_be_combined_and_the_default_is_one_piece() -> None:
     assert split(b"abcdef", every=4, after=b"b", at=[1]) == [b"a", b"b", b"cd", b"ef"]
     assert split(STREAM) == [STREAM]
     assert split(b"", every=1) == []
 
 
 @pytest.mark.parametrize("every", [0, -1])
-def test_pieces_hold_at_least_a_byte(every: int) -> None:
+def test_a_split_of_less_than_one_byte_is_refused(every: int) -> None:
     with pytest.raises(ValueError, match="every must be at least 1"):
         split(b"abc", every=every)
 
@@ -190,7 +190,7 @@ def test_pieces_hold_at_least_a_byte(every: int) -> None:
     st.none() | st.binary(max_size=2),
     st.lists(st.integers(-5, 60)),
 )
-def test_pieces_are_the_whole_and_none_is_empty(
+def test_deltas_join_to_the_whole_text_and_none_is_empty(
     data: bytes, every: int | None, after: bytes | None, at: list[int]
 ) -> None:
     pieces = split(data, every=every, after=after, at=at)
@@ -202,13 +202,13 @@ def test_pieces_are_the_whole_and_none_is_empty(
 
 
 @pytest.mark.parametrize("body", [MARKER, [MARKER], [{"text": MARKER}], [None]])
-def test_a_piece_of_another_type_is_named_and_not_quoted(body: Any) -> None:
+def test_a_piece_of_a_wrong_type_is_refused_by_its_type_name(body: Any) -> None:
     with pytest.raises(TypeError, match="a piece of a body must be bytes, a Delay or a Fault, not ") as caught:
         wire(Reply(body))
     assert MARKER not in str(caught.value)
 
 
-def test_an_answer_of_another_type_is_named_and_not_quoted() -> None:
+def test_an_answer_of_a_wrong_type_is_refused_by_its_type_name() -> None:
     answer: Any = {"text": MARKER}
     with pytest.raises(TypeError, match="the answer must be a Reply, bytes, a Delay or a Fault, not dict"):
         wire(answer)

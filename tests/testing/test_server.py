@@ -1,4 +1,4 @@
-"""The replay server as a client meets it: what it keeps of a request, and that a recording comes back as it was."""
+"""The replay server as a client sees it: recorded requests and replayed replies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def echo(request: Received) -> Reply:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"])
-def test_every_method_is_answered(client: httpx.Client, method: str) -> None:
+def test_requests_with_any_method_are_answered(client: httpx.Client, method: str) -> None:
     with ReplayServer(echo) as server:
         response = client.request(method, f"{server.url}/v1/models?page=2", content=b"body")
         assert (response.text, response.headers["x-method"]) == ("body", method)
@@ -48,7 +48,7 @@ def test_every_method_is_answered(client: httpx.Client, method: str) -> None:
     assert (request.method, request.path, request.body) == (method, "/v1/models?page=2", b"body")
 
 
-def test_a_request_for_the_head_alone_gets_no_body_and_the_connection_goes_on() -> None:
+def test_a_head_request_gets_no_body_and_keeps_the_connection() -> None:
     with ReplayServer([Reply(b"body"), Reply(b"next")]) as server:
         connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=PATIENCE)
         connection.request("HEAD", "/")
@@ -69,7 +69,7 @@ def test_after_a_reply_without_a_body_the_connection_goes_on(status: int) -> Non
         assert read_until(connection, b"0\r\n\r\n").endswith(b"4\r\nnext\r\n0\r\n\r\n")
 
 
-def test_a_body_sent_in_chunks_is_put_together(client: httpx.Client) -> None:
+def test_a_chunked_request_body_is_decoded(client: httpx.Client) -> None:
     with ReplayServer(echo) as server:
         pieces = [b"one, ", b"two, " * 9, b"three"]
         assert client.post(server.url, content=iter(pieces)).content == b"".join(pieces)
@@ -96,7 +96,7 @@ def test_the_repr_of_a_request_hides_query_headers_and_body(client: httpx.Client
     assert request.json() == {"text": MARKER}
 
 
-def test_a_request_that_ends_before_its_body_is_none() -> None:
+def test_a_request_that_ends_before_its_body_is_not_recorded() -> None:
     with ReplayServer([Reply(b"answer")]) as server:
         for begun in (POST[:-1], b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", b""):
             with connect(server) as connection:
@@ -105,7 +105,7 @@ def test_a_request_that_ends_before_its_body_is_none() -> None:
         assert len(server.requests) == 1
 
 
-def test_what_is_no_request_is_refused() -> None:
+def test_an_invalid_request_is_refused() -> None:
     with ReplayServer([]) as server:
         assert b"400" in talk(server, b"\x16\x03\x01 nonsense of some kind\r\n\r\n")
         assert server.requests == []
@@ -114,7 +114,7 @@ def test_what_is_no_request_is_refused() -> None:
 # Replies.
 
 
-def test_a_recorded_reply_comes_back_as_it_was(client: httpx.Client) -> None:
+def test_a_recorded_reply_is_replayed_unchanged(client: httpx.Client) -> None:
     status, headers, body = 418, {"Content-Type": "text/plain", "Content-Length": "4", "X-Request-Id": "r-1"}, b"pot\n"
     with ReplayServer([Reply(body, status, headers)]) as server:
         response = client.get(server.url)
@@ -149,7 +149,7 @@ def test_a_recorded_stream_means_the_same_with_any_boundaries(client: httpx.Clie
         check()
 
 
-def test_replies_come_in_order_and_then_a_500_says_that_none_is_left(client: httpx.Client) -> None:
+def test_replies_are_sent_in_order_and_then_status_500(client: httpx.Client) -> None:
     busy, fine = Reply.json({}, 429, {"Retry-After": "0"}), Reply.json("fine")
     with ReplayServer([busy, fine]) as server:
         responses = [client.post(server.url) for _ in range(3)]
@@ -158,7 +158,7 @@ def test_replies_come_in_order_and_then_a_500_says_that_none_is_left(client: htt
     assert responses[2].json() == {"error": {"code": "no_reply_left"}}
 
 
-def test_requests_are_served_side_by_side() -> None:
+def test_requests_are_served_concurrently() -> None:
     together = threading.Barrier(8)
 
     def meet(request: Received) -> Reply:
@@ -183,6 +183,6 @@ def test_nothing_is_printed_or_logged(capfd: pytest.CaptureFixture[str], caplog:
 
 
 @pytest.mark.parametrize("replies", [5, {"a": 1}, None])
-def test_what_is_no_sequence_of_replies_is_refused(replies: Any) -> None:
+def test_an_invalid_argument_for_replies_is_refused(replies: Any) -> None:
     with pytest.raises(TypeError, match="replies must be a sequence of replies or a function"):
         ReplayServer(replies)

@@ -208,7 +208,7 @@ def timestamp(time: int) -> str:
     return f"{_minute(minutes)}{digits[1:3]}.{digits[3:]}Z"
 
 
-def nanoseconds(time: datetime) -> int:
+def unix_nanoseconds(time: datetime) -> int:
     """Return a time, which must have a zone, in nanoseconds of Unix time."""
     return (time - _EPOCH) // timedelta(microseconds=1) * 1000
 

@@ -1,4 +1,4 @@
-"""The commands: argument parsing and printing over the public API."""
+"""The typer application with its top-level commands."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def traced_tools(
 
 @app.command()
 def demo() -> None:
-    """Run a small agent against a loopback server (or OPENAI_BASE_URL) and show its trace."""
+    """Run a small agent against a local server and show its trace; with OPENAI_API_KEY or OPENAI_BASE_URL, that API."""
     try:
         run_demo(Console())
     except TracedToolsError as error:
         typer.echo(f"demo: {error}", err=True)
-        typer.echo("Without OPENAI_API_KEY and OPENAI_BASE_URL the demo talks to a server of its own.", err=True)
+        typer.echo("Unset OPENAI_API_KEY and OPENAI_BASE_URL to run the demo against its own local server.", err=True)
         raise typer.Exit(1) from None

@@ -1,4 +1,4 @@
-"""Standard output that cannot be written: a line and an exit status, and no traceback."""
+"""Handling of a standard output that cannot be written: one line and an exit status instead of a traceback."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 UNWRITABLE = 2
-"""Exit status: standard output cannot be written. 1 would be a verdict of `audit verify`."""
+"""Exit status: standard output cannot be written. Status 1 is a verdict of `audit verify`."""
 
-_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What a write to an open file raises. Nothing else tells: buffers drop what they could not write."""
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""The errors of a write to an open file. They are the only sign of lost output: buffers drop what they cannot write."""
 
 
 @contextmanager
 def whole_output() -> Iterator[None]:
-    """Flush standard output at the end; if it cannot be written, end with a line on standard error and status 2.
+    """Flush standard output at the end. If it cannot be written, print a line to standard error and exit with status 2.
 
-    If the reader closes its end of a pipe, the command ends without a line.
+    If the reader of a pipe closes it, the command ends without an error.
     """
     problem = None
     try:
@@ -31,7 +31,7 @@ def whole_output() -> Iterator[None]:
     except BrokenPipeError:
         drop_output()
     except OSError as error:
-        if error.errno not in _OF_WRITING or error.filename is not None:
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
             raise
         drop_output()
         problem = error.strerror or type(error).__name__
@@ -42,6 +42,6 @@ def whole_output() -> Iterator[None]:
 
 
 def drop_output() -> None:
-    """Let what is still to be flushed when Python ends go nowhere."""
+    """Discard the output that Python would still flush at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,18 +1,18 @@
-"""The closed lists of words that telemetry tells: values of attributes, and types for the code that chooses them."""
+"""Closed lists of values that telemetry uses, each as a type and as a tuple."""
 
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
 Conventions = Literal["stable", "latest"]
-"""Which names the metrics of model calls have: those of the conventions so far, or those of their head."""
+"""The GenAI conventions that name the metrics of model calls: `stable`, or `latest` (the head of the conventions)."""
 
 CaptureMode = Literal["NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"]
 CAPTURE_MODES: Final[tuple[CaptureMode, ...]] = get_args(CaptureMode)
 
 Detail = Literal["run", "steps", "hooks"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
-"""Which spans a run has, from the fewest to all."""
+"""The amount of spans of a run, from fewest to most."""
 
 Hook = Literal["advise", "advise_tool", "initialize", "before", "after", "finalize"]
 HOOKS: Final = get_args(Hook)
@@ -61,7 +61,7 @@ REASON_CODES: Final = (
     "approval_required",
     "audit_unavailable",
 )
-"""The reason codes that this package sets; advisors and drivers set others."""
+"""The reason codes that this package sets. Advisors and drivers may set others."""
 
 LOCAL: Final = "local"
 """The source of a tool that no MCP server provides."""
@@ -84,8 +84,6 @@ FINISH_REASONS: Final = ("stop", "length", "tool_call", "content_filter", "error
 DropReason = Literal["queue_full", "export_failed", "shutdown"]
 DROP_REASONS: Final = get_args(DropReason)
 
-AuditRecordWord = Literal["intent", "decision", "outcome", "checkpoint", "gap", "erasure"]
-AUDIT_RECORD_WORDS: Final = get_args(AuditRecordWord)
+AUDIT_RECORD_KINDS: Final = ("intent", "decision", "outcome", "checkpoint", "gap", "erasure")
 
-AuditOutcomeWord = Literal["ok", "error", "timeout", "cancelled", "invalid_arguments"]
-AUDIT_OUTCOME_WORDS: Final = get_args(AuditOutcomeWord)
+AUDIT_OUTCOME_VALUES: Final = ("ok", "error", "timeout", "cancelled", "invalid_arguments")

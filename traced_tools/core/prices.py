@@ -1,4 +1,4 @@
-"""What model calls cost: the table of prices that is asked, and the one made from the package `genai-prices`."""
+"""Prices of model calls: the `PriceTable` protocol and a table from the package `genai-prices`."""
 
 from __future__ import annotations
 
@@ -27,55 +27,63 @@ _PROVIDERS: Final = {
     "moonshot_ai": "moonshotai",
     "x_ai": "x-ai",
 }
-"""What the package calls those providers whose name in `gen_ai.provider.name` it does not use."""
-_MOST_MODELS: Final = 1024
+"""The package's provider ids, for values of `gen_ai.provider.name` that the package does not know."""
+_MAX_CACHED_MODELS: Final = 1024
 _MILLION: Final = 1_000_000
 
 
 class PriceTable(Protocol):
-    """Tells what model calls cost; called after each of them, from any thread, hence fast and without blocking."""
+    """Prices of model calls.
+
+    `price` is called after each model call, from any thread; it must be fast and must not block.
+    """
 
     def price(self, provider: str, model: str, usage: Usage) -> float | None:
-        """Return US dollars; None when the model has no price here or the usage tells too little.
+        """Return the cost of a call in US dollars; None if the model has no price or the usage is incomplete.
 
         Args:
-            provider: who runs the model, as in `gen_ai.provider.name`.
+            provider: the provider of the model, as in `gen_ai.provider.name`.
             model: the model's name.
-            usage: the tokens of one call; cached ones are part of the input, reasoning is part of the output.
+            usage: the tokens of one call. Cached tokens are part of the input, reasoning tokens of the output.
         """
         ...
 
 
-def checked_price(dollars: float) -> float:
-    """Return a price that a table gave; raises `TypeError` or `ValueError` for what can be none."""
+def check_price(dollars: float) -> float:
+    """Return a price from a table as a float.
+
+    Raises:
+        TypeError: the price is not a number.
+        ValueError: the price is negative or not finite.
+    """
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
         raise TypeError(f"a price must be a number of dollars, not {type(dollars).__name__}")
     if not 0 <= dollars < inf:
-        raise ValueError("a price must be finite, and not below 0")
+        raise ValueError("a price must be finite and not negative")
     return float(dollars)
 
 
 class GenaiPrices:
-    """The list prices that come with the package `genai-prices`; nothing is fetched.
+    """The list prices that are bundled with the package `genai-prices`; nothing is downloaded.
 
-    Prices are those of standard processing at the time of the call: no discounts, no batches, no service tiers, and
-    what is written to a cache is taken to stay for the provider's default time. A local model has no price, nor has one
-    that the package lists without any.
+    The prices are for standard processing at the time of the call, without discounts, batch prices or service tiers.
+    Cache writes are priced for the provider's default retention. Local models, and models that the package lists
+    without a price, have no price.
 
     Raises:
-        ConfigurationError: when the package is not installed.
+        ConfigurationError: the package `genai-prices` is not installed.
     """
 
     def __init__(self) -> None:
-        self._listed = _listed()
-        self._find = lru_cache(_MOST_MODELS)(self._look_up)
+        self._listed = _load_prices()
+        self._find = lru_cache(_MAX_CACHED_MODELS)(self._look_up)
 
     def price(self, provider: str, model: str, usage: Usage) -> float | None:
-        """Return US dollars; None when the model has no price here or the usage tells too little."""
+        """Return the cost of a call in US dollars; None if the model has no price or the usage is incomplete."""
         found = self._find(provider, model)
         try:
             return None if found is None else _cost(found.get_prices(datetime.now(UTC)), usage)
-        except OverflowError:  # more tokens than a float can count
+        except OverflowError:  # more tokens than a float can hold
             return None
 
     def _look_up(self, provider: str, model: str) -> ModelInfo | None:
@@ -86,7 +94,7 @@ class GenaiPrices:
         return found if found.prices else None
 
 
-def _listed() -> DataSnapshot:
+def _load_prices() -> DataSnapshot:
     try:
         from genai_prices.data import providers
         from genai_prices.data_snapshot import DataSnapshot
@@ -96,7 +104,7 @@ def _listed() -> DataSnapshot:
 
 
 def _cost(prices: ModelPrice, usage: Usage) -> float | None:
-    """Return US dollars; the package's own arithmetic, which knows units that we never report, takes far longer."""
+    """Return the cost in US dollars. The package's own calculation covers more units and is much slower."""
     tokens = usage.input_tokens
     if tokens is None:
         return None
@@ -104,22 +112,22 @@ def _cost(prices: ModelPrice, usage: Usage) -> float | None:
         (_rate(prices, "cache_read_mtok", tokens), usage.cache_read_tokens),
         (_rate(prices, "cache_write_mtok", tokens), usage.cache_write_tokens),
     )
-    thought = ((_rate(prices, "output_reasoning_mtok", tokens), usage.reasoning_tokens),)
+    reasoning = ((_rate(prices, "output_reasoning_mtok", tokens), usage.reasoning_tokens),)
     dollars = (
         _side(tokens, _rate(prices, "input_mtok", tokens), cached)
-        + _side(usage.output_tokens or 0, _rate(prices, "output_mtok", tokens), thought)
+        + _side(usage.output_tokens or 0, _rate(prices, "output_mtok", tokens), reasoning)
         + (_rate(prices, "requests_kcount", tokens) or 0) * _MILLION / 1000
     ) / _MILLION
     return dollars if 0 <= dollars < inf else None
 
 
 def _side(tokens: int, rate: float | None, parts: Iterable[tuple[float | None, int | None]]) -> float:
-    """Return what the input or the output costs in millionths of a dollar; `nan` when that cannot be told.
+    """Return the cost of the input or output in millionths of a dollar; `nan` if it cannot be calculated.
 
     Args:
-        tokens: all of them.
-        rate: dollars for a million of them.
-        parts: what other tokens among them cost and how many there are; those without a price cost what the rest does.
+        tokens: the number of tokens.
+        rate: dollars for a million tokens.
+        parts: the rate and number of tokens with a different price, such as cached ones; `rate` if theirs is None.
     """
     if tokens == 0:
         return 0.0
@@ -131,7 +139,7 @@ def _side(tokens: int, rate: float | None, parts: Iterable[tuple[float | None, i
 
 
 def _rate(prices: ModelPrice, key: str, input_tokens: int) -> float | None:
-    """Return the price under `key`, which for a long prompt may be another one."""
+    """Return the price that `key` names, in the price tier of a prompt with `input_tokens` tokens."""
     price: Decimal | TieredPrices | None = vars(prices).get(key)
     if price is None or isinstance(price, Decimal):
         return None if price is None else float(price)

@@ -1,4 +1,4 @@
-"""The attributes that an application puts on a run, such as its user and tenant."""
+"""The attributes that an application sets on a run, such as its user and tenant."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from traced_tools.observe import names
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-MOST_ATTRIBUTES: Final = 32
-LONGEST_TEXT: Final = 256
-"""Characters of a text, alone or in a sequence."""
-MOST_ITEMS: Final = 32
+MAX_ATTRIBUTES: Final = 32
+MAX_TEXT_LENGTH: Final = 256
+"""Characters of a str value or of a str in a sequence."""
+MAX_ITEMS: Final = 32
 
 _KEY: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _OURS: Final = ("gen_ai.", f"{names.SCOPE}.")
 _OF_CONTENTS: Final = ("digest", "text_hash")
-"""The keys by which the audit trail knows a content, whose text its hashes leave out."""
+"""Keys that mark a content in an audit record. The record's hash does not cover the text of a content."""
 _INT64: Final = range(-(2**63), 2**63)
 _ACCEPTED: Final = "a str, bool, int or float, or a list or tuple of one of these types"
 
 
 class RunAttributes(Mapping[str, Any]):
-    """Attributes of a run, read-only."""
+    """The attributes of a run, as a read-only mapping."""
 
     __slots__ = ("_values",)
 
@@ -51,25 +51,31 @@ class RunAttributes(Mapping[str, Any]):
 NO_ATTRIBUTES: Final = RunAttributes({})
 
 
-def checked_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
-    """Return the attributes an application gave.
+def check_attributes(given: Mapping[str, AttributeValue] | None) -> RunAttributes:
+    """Return an application's attributes as plain values, after checking them.
 
     Raises:
-        TypeError, ValueError: for a key or a value that cannot be used; the text names the key and what is accepted.
+        TypeError, ValueError: a key or value is invalid. The message has the key and what is accepted.
     """
     if given is None:
         return NO_ATTRIBUTES
     expect("attributes", given, Mapping, "a mapping of keys to values")
-    return merged(NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in given.items()}))
+    return merge_attributes(
+        NO_ATTRIBUTES, RunAttributes({_key(key): _value(key, value) for key, value in given.items()})
+    )
 
 
-def merged(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
-    """Return both; `own` win. Raises `ValueError` if they are too many."""
+def merge_attributes(outer: RunAttributes, own: RunAttributes) -> RunAttributes:
+    """Return the attributes of an outer run or client together with `own` ones, which win.
+
+    Raises:
+        ValueError: there are too many attributes.
+    """
     together = RunAttributes({**outer, **own}) if outer else own
-    if len(together) > MOST_ATTRIBUTES:
+    if len(together) > MAX_ATTRIBUTES:
         raise ValueError(
-            f"a run has at most {MOST_ATTRIBUTES} attributes, those of its client and of the run it is nested in "
-            f"included; these are {len(together)}"
+            f"a run has at most {MAX_ATTRIBUTES} attributes, including those of its client and of the run it is "
+            f"nested in; these are {len(together)}"
         )
     return together
 
@@ -80,14 +86,14 @@ def _key(key: object) -> str:
             "attributes must have keys of 1 to 64 ASCII letters, digits, '.', '_' and '-' that begin with a letter"
         )
     if key in names.ATTRIBUTES or key.startswith(_OURS) or key in _OF_CONTENTS:
-        raise ValueError(f"attributes[{key!r}] has a key that telemetry or the audit trail uses itself; choose another")
-    return str.__str__(key)  # plain, which an enum's member is not
+        raise ValueError(f"attributes[{key!r}]: telemetry or the audit trail reserves this key; choose another")
+    return str.__str__(key)  # a plain str, in case it is an enum member
 
 
 def _value(key: str, value: object) -> Any:
     if isinstance(value, list | tuple):
-        if len(value) > MOST_ITEMS:
-            raise ValueError(f"attributes[{key!r}] must have at most {MOST_ITEMS} items; it has {len(value)}")
+        if len(value) > MAX_ITEMS:
+            raise ValueError(f"attributes[{key!r}] must have at most {MAX_ITEMS} items; it has {len(value)}")
         items = tuple(_scalar(key, each) for each in value)
         if len({type(each) for each in items}) > 1:
             raise TypeError(f"attributes[{key!r}] must be {_ACCEPTED}; its items are of several types")
@@ -96,12 +102,12 @@ def _value(key: str, value: object) -> Any:
 
 
 def _scalar(key: str, value: object) -> str | bool | int | float:
-    """Return a value as a plain one, which an enum's member is not."""
+    """Return a plain value, in case it is an enum member."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise ValueError(f"attributes[{key!r}] must have at most {LONGEST_TEXT} characters; it has {len(value)}")
+        if len(value) > MAX_TEXT_LENGTH:
+            raise ValueError(f"attributes[{key!r}] must have at most {MAX_TEXT_LENGTH} characters; it has {len(value)}")
         return encodable(str.__str__(value))
     if isinstance(value, int):
         number = int(value)

@@ -1,4 +1,4 @@
-"""Typed events of a run, for advisors that watch it, and exporters that send them on."""
+"""Typed events of a run, and exporters that send them to files, servers, consoles and subscribers."""
 
 from __future__ import annotations
 

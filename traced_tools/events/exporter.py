@@ -1,4 +1,4 @@
-"""What sends events on, and how one writes one's own."""
+"""The base class of event exporters, and the error that an exporter raises."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class ExportFailed(TracedToolsError):
     """Events could not be sent.
 
     Args:
-        message: what went wrong, for the log: without anything of the events, and without a key.
-        retryable: whether the same events are worth another attempt.
-        retry_after: seconds the receiver asks to wait before it.
+        message: the problem, for the log. It must contain nothing from the events, and no key.
+        retryable: whether the same events should be tried again.
+        retry_after: seconds that the receiver asks to wait before the next attempt.
     """
 
     def __init__(self, message: str, *, retryable: bool = True, retry_after: float | None = None) -> None:
@@ -24,15 +24,16 @@ class ExportFailed(TracedToolsError):
 
 
 class EventExporter:
-    """Sends events on, in batches. Its methods are called in a thread of its own, one after the other.
+    """Base class of event exporters. Subclass it and implement `export` to send events to your own destination.
 
-    A forked child goes on with the same object in another thread: what two processes cannot share, such as a connection
-    or a lock, is to be made anew there (`os.register_at_fork`).
+    All methods are called in one background thread, one at a time. A forked child continues with the same object in
+    another thread: recreate there what two processes cannot share, such as a connection or a lock
+    (`os.register_at_fork`).
 
     Attributes:
-        name: set in code and bounded: it is a metric label.
-        max_batch: how many events are sent at once.
-        interval: seconds an event may wait for others; 0 sends what is there at once.
+        name: the exporter's name. It is a metric label, so set it in code and use few distinct names.
+        max_batch: the maximum number of events in a batch.
+        interval: seconds that an event may wait for others; 0 sends events immediately.
     """
 
     name: str
@@ -40,21 +41,23 @@ class EventExporter:
     interval: float = 1.0
 
     def export(self, events: Sequence[Event]) -> None:
-        """Send events, blocking.
+        """Send a batch of events; blocks.
 
         Raises:
-            ExportFailed: when they could not be sent; other exceptions count as one that is worth another attempt.
+            ExportFailed: the events could not be sent. Any other exception counts as a retryable failure.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how to export events")
+        raise NotImplementedError(f"{type(self).__name__} must implement export()")
 
-    def give_up(self, events: Sequence[Event]) -> None:
-        """Take note of events that were tried often enough and are lost; such as in a dead-letter file."""
+    def on_undeliverable(self, events: Sequence[Event]) -> None:
+        """Called with events that cannot be delivered and are lost, for example to write a dead-letter file."""
 
     def flush(self) -> None:
-        """Have everything sent so far where it is to be, such as on the disk."""
+        """Make the exported events durable, for example on disk."""
 
     def close(self) -> None:
-        """Flush, and let go of what is open; nothing is exported any more."""
+        """Flush and release resources. No method is called afterwards."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {getattr(self, 'name', None)!r}>"  # and no address, which may hold a key
+        return (
+            f"<{type(self).__name__} {getattr(self, 'name', None)!r}>"  # without the address, which may contain a key
+        )

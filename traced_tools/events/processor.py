@@ -212,7 +212,7 @@ class EventProcessor:
             if self._time_left() > 0 and self.ledger.take(len(batch)):
                 self._send_batch(batch)
             else:  # counted as lost when the ledger is closed
-                self._quietly(self._exporter.give_up, batch)
+                self._quietly(self._exporter.on_undeliverable, batch)
 
     def _send_batch(self, batch: Sequence[Event]) -> None:
         until, attempts = self._clock.now() + self._retry_for, 0
@@ -238,7 +238,7 @@ class EventProcessor:
     def _give_up(self, batch: Sequence[Event], why: str) -> None:
         self._problem = None
         self.ledger.settle(0, len(batch), why)
-        self._quietly(self._exporter.give_up, batch)
+        self._quietly(self._exporter.on_undeliverable, batch)
 
     def _time_left(self) -> float:
         """Return how many seconds there are until all must be sent."""

@@ -38,13 +38,13 @@ _ALWAYS = ("type", "schema_version")
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) that every event's JSON fits: one for all types, told apart by `type`.
+    """Return the JSON Schema (draft 2020-12) of all event types, with `type` as the discriminator.
 
-    What is null may be left out, and a later release may add fields: neither makes another `schema_version`.
+    Fields that are null may be absent, and later releases may add fields without changing `schema_version`.
     """
     made = TypeAdapter(AnyEvent).json_schema(mode="serialization")
     for name, definition in made["$defs"].items():
-        definition.pop("additionalProperties", None)  # of usage, which may have more counts as well
+        definition.pop("additionalProperties", None)  # usage may have additional counts
         definition["description"] = definition["description"].partition("\n")[0]
         if name != "Usage":
             definition["required"] = [*_ALWAYS, *definition["required"]]

@@ -1,1 +1,1 @@
-"""Telemetry: names, spans, metrics, and how an application turns them on."""
+"""Telemetry: names, spans, metrics and log-based events of a run, and the set-up of the SDK."""

@@ -10,7 +10,7 @@ from traced_tools.observe.content import may_capture
 from traced_tools.observe.dispatch import current_span
 from traced_tools.observe.event_types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.observe.genai_messages import from_json
-from traced_tools.observe.sanitize import identifier, person
+from traced_tools.observe.sanitize import safe_identifier, safe_person_name
 from traced_tools.observe.scope import error_type, unfinished
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class CallWatch:
         self._tool = tool
         self._iteration = iteration
         self._identity = {
-            "call_id": identifier(call.id or ""),
+            "call_id": safe_identifier(call.id or ""),
             "tool": names.UNKNOWN_TOOL if tool is None else tool.definition.name,
             "source": names.LOCAL if tool is None else tool.metadata.source,
             "batch_index": place[0],
@@ -119,7 +119,11 @@ class CallWatch:
         self._is_decided = True
         told = self._told(names.INTENT, self._intent)
         by = self._by if result is None else result.by
-        fields: dict[str, Any] = {"decision": decision, "intent": told, "by": None if by is None else person(by)}
+        fields: dict[str, Any] = {
+            "decision": decision,
+            "intent": told,
+            "by": None if by is None else safe_person_name(by),
+        }
         if result is not None:
             words = {"reason_code": _word(result.reason_code), "error_type": _word(result.error_type)}
             fields |= {"advisor": result.advisor, **words}
@@ -146,4 +150,4 @@ class CallWatch:
 
 def _word(text: str | None) -> str | None:
     """Return a word that somebody else set, such as the name of a rule; what is no word may quote content."""
-    return None if text is None else identifier(str(text))
+    return None if text is None else safe_identifier(str(text))

@@ -16,8 +16,8 @@ from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.enums import CAPTURE_MODES, CaptureMode
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
-from traced_tools.observe.settings import captured_by_environment, usable
-from traced_tools.observe.truncation import Fitted, fitted, shortened
+from traced_tools.observe.settings import read_capture_mode, read_or_warn
+from traced_tools.observe.truncation import BoundedJson, truncate_json, truncate_utf8
 
 if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolCallback
@@ -104,7 +104,7 @@ def capture_in_force(own: ContentCapture | None) -> ContentCapture | None:
 
 
 def _by_environment() -> ContentCapture | None:
-    mode: CaptureMode | None = usable(captured_by_environment, "no content is captured")
+    mode: CaptureMode | None = read_or_warn(read_capture_mode, "no content is captured")
     return None if mode is None else ContentCapture(mode)
 
 
@@ -174,7 +174,7 @@ class Contents:
     def __init__(self, content: RunContent, makers: Makers) -> None:
         self._content = content
         self._makers = makers
-        self._made: dict[str, Fitted | None] = {}
+        self._made: dict[str, BoundedJson | None] = {}
 
     def on_span(self, wanted: Iterable[str]) -> Attributes:
         """Return those of the attributes `wanted` that there are, as a span carries them: JSON as text."""
@@ -196,7 +196,7 @@ class Contents:
             told[names.CONTENT_TRUNCATED] = True
         return told
 
-    def _of(self, name: str) -> Fitted | None:
+    def _of(self, name: str) -> BoundedJson | None:
         if name not in self._made and name in self._makers:
             self._made[name] = None  # what fails is not tried again
             try:
@@ -205,14 +205,14 @@ class Contents:
                 self._content.failed(error, f"the redactor, or making {name},")
         return self._made.get(name)
 
-    def _make(self, name: str) -> Fitted | None:
+    def _make(self, name: str) -> BoundedJson | None:
         capture, value = self._content.capture, self._makers[name]()
         if value is not None and capture.redact is not None:
             value = _redacted(capture.redact, name, value)
         if value is None:
             return None
         if names.ATTRIBUTES[name].type == "any":
-            return fitted(value, capture.max_bytes)
+            return truncate_json(value, capture.max_bytes)
         expect(name, value, str, "a str")
-        text, cut = shortened(str(value), capture.max_bytes)
-        return Fitted(text, text, cut)
+        text, cut = truncate_utf8(str(value), capture.max_bytes)
+        return BoundedJson(text, text, cut)

@@ -33,7 +33,7 @@ from traced_tools.observe.event_types import (
     ToolEvent,
 )
 from traced_tools.observe.genai_messages import Answer, Question, conversation_makers
-from traced_tools.observe.sanitize import finish_reason, identifier, possible
+from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
 from traced_tools.observe.scope import error_type
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RunEvents:
         for call in chunk.calls():
             may_be_told = content is not None and content.may_tell(call.name)
             fields = {
-                "call_id": identifier(call.id or ""),
+                "call_id": safe_identifier(call.id or ""),
                 "tool_name": call.name,
                 "arguments": call.arguments,
             }
@@ -284,7 +284,7 @@ class RunWatch:
             "error_type": None if error is None else error_type(error),
             "iterations": totals.iterations,
             "tool_calls": totals.tool_calls,
-            "usage": possible(totals.usage.total),
+            "usage": drop_invalid_counts(totals.usage.total),
             "duration": perf_counter() - self._began,
             "output_messages": self._events.told_of_exchange(self._asked, last, names.OUTPUT_MESSAGES),
         }
@@ -337,11 +337,11 @@ class ModelWatch:
         reason, said = response.finish_reason, (response.model, response.id)
         fields = {
             "provider": self._model.provider,
-            "model": identifier(said[0]) if said[0] else None,
-            "response_id": identifier(said[1]) if said[1] else None,
-            "finish_reason": None if reason is None else finish_reason(reason),
+            "model": safe_identifier(said[0]) if said[0] else None,
+            "response_id": safe_identifier(said[1]) if said[1] else None,
+            "finish_reason": None if reason is None else known_finish_reason(reason),
             "tool_calls": len(response.tool_calls),
-            "usage": possible(response.usage),
+            "usage": drop_invalid_counts(response.usage),
             "duration": perf_counter() - self._began,
             "output_messages": self._events.told_of_exchange(self._asked, response, names.OUTPUT_MESSAGES),
         }

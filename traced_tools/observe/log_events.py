@@ -1,4 +1,4 @@
-"""Log-based events, built only when somebody listens."""
+"""Emitting of log-based events, whose attributes are built only if the logger is enabled."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SEVERITIES = {"DEBUG": SeverityNumber.DEBUG, "INFO": SeverityNumber.INFO, "WARN
 
 
 def emit(logger: Logger, event: EventType, context: Context | None, attributes: Callable[[], Attributes]) -> None:
-    """Emit an event of the table.
+    """Emit a log-based event.
 
     Args:
-        logger: where to.
-        event: which.
-        context: holds the span it belongs to; None for the current context.
-        attributes: makes its attributes; not called unless the logger wants such an event.
+        logger: the logger that emits the event.
+        event: the definition of the event in the telemetry registry.
+        context: the context with the event's span; None for the current context.
+        attributes: builds the attributes; called only if the logger is enabled for this event.
     """
     severity = _SEVERITIES[event.severity]
     if logger.enabled(context=context, severity_number=severity, event_name=event.name):
@@ -34,7 +34,7 @@ def emit(logger: Logger, event: EventType, context: Context | None, attributes: 
             context=context,
             severity_number=severity,
             severity_text=event.severity,
-            body=event.name,  # back ends that do not know OTLP's event name show the body alone
+            body=event.name,  # for back ends that show the body and ignore the event name
             attributes=attributes(),
             event_name=event.name,
         )

@@ -1,7 +1,7 @@
-"""The package's instruments, made once per meter provider from the name table.
+"""The package's instruments, created once per meter provider from the telemetry registry.
 
-The metrics of model calls have two sets of names: those of the conventions so far, and those of their head. One of the
-two is emitted, never both.
+The metrics of model calls have two sets of names: those of the stable conventions and those of the latest ones. The
+package emits one set, never both.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class Instruments:
-    """One instrument per metric of the table.
+    """One instrument for each metric of the telemetry registry.
 
     Args:
-        meter: makes them.
-        conventions: which names the metrics of model calls have.
+        meter: creates the instruments.
+        conventions: the conventions that name the metrics of model calls.
     """
 
     def __init__(self, meter: Meter, conventions: Conventions) -> None:
@@ -57,11 +57,9 @@ class Instruments:
         self.usage_cost = _counter(meter, names.USAGE_COST)
         self.unpriced_tokens = _counter(meter, names.UNPRICED_TOKENS)
         self.telemetry_failures = _counter(meter, names.TELEMETRY_FAILURES)
-        self.runs_under_way, self.tools_under_way = UnderWay(), UnderWay()
-        _observed(meter, names.RUN_ACTIVE, self.runs_under_way)
-        _observed(meter, names.TOOL_ACTIVE, self.tools_under_way)
-        _aged(meter, names.RUN_OLDEST_ACTIVE, self.runs_under_way)
-        _aged(meter, names.TOOL_OLDEST_ACTIVE, self.tools_under_way)
+        self.active_runs, self.active_tools = ActiveTracker(), ActiveTracker()
+        _observe(meter, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE, self.active_runs)
+        _observe(meter, names.TOOL_ACTIVE, names.TOOL_OLDEST_ACTIVE, self.active_tools)
         self.audit_records = _counter(meter, names.AUDIT_RECORDS)
         self.audit_checkpoints_failed = _counter(meter, names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = _counter(meter, names.AUDIT_CHECKPOINTS_LOST)
@@ -70,32 +68,32 @@ class Instruments:
 
 
 class ModelMetrics(Protocol):
-    """What is measured of model calls.
+    """The instruments that measure model calls.
 
     Attributes:
-        time_to_first_chunk: seconds, of streamed answers.
-        time_per_output_chunk: seconds, of streamed answers.
+        time_to_first_chunk: seconds to the first chunk of a streamed response.
+        time_per_output_chunk: seconds between two chunks of a streamed response.
     """
 
     time_to_first_chunk: Histogram
     time_per_output_chunk: Histogram
 
     def duration(self, operation: str) -> Histogram:
-        """Return what takes the seconds of an operation: `chat` or `embeddings`."""
+        """Return the histogram of durations, in seconds, of an operation: `chat` or `embeddings`."""
 
     def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Count what is known of a reported usage.
+        """Record the token counts that the provider reported.
 
         Args:
-            usage: what the model reported.
-            labels: those of the call.
-            ended: the same, with the type of the error if the call failed: some of the metrics have it.
-            context: holds the span of the call.
+            usage: the reported usage; counts that are None are not recorded.
+            labels: the labels of the call.
+            ended: the same labels, with the error type if the call failed, for the metrics that have this label.
+            context: the context with the span of the call.
         """
 
 
 class StableModelMetrics:
-    """The names that back ends know."""
+    """The metrics of model calls, named by the stable conventions."""
 
     def __init__(self, meter: Meter) -> None:
         self._duration = _histogram(meter, names.OPERATION_DURATION)
@@ -104,11 +102,11 @@ class StableModelMetrics:
         self._token_usage = _histogram(meter, names.TOKEN_USAGE)
 
     def duration(self, operation: str) -> Histogram:
-        """Return the one histogram of all operations."""
+        """Return the histogram that all operations share."""
         return self._duration
 
     def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Record input and output in one histogram, told apart by a label."""
+        """Record input and output tokens in one histogram, distinguished by a label."""
         if usage.input_tokens is not None:
             self._token_usage.record(usage.input_tokens, {**labels, names.TOKEN_TYPE: names.TOKEN_INPUT}, context)
         if usage.output_tokens is not None:
@@ -116,9 +114,9 @@ class StableModelMetrics:
 
 
 class LatestModelMetrics:
-    """The names at the head of the conventions: a duration for inference alone, and a metric per kind of token.
+    """The metrics of model calls, named by the latest conventions, with one metric for each kind of token.
 
-    Embeddings have no duration of their own there yet and keep the one they had.
+    These conventions have a duration for chat models only. Embedding models keep the stable one.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -130,11 +128,11 @@ class LatestModelMetrics:
         self._a_call = {field: _histogram(meter, metric) for field, metric in _TOKENS_A_CALL.items()}
 
     def duration(self, operation: str) -> Histogram:
-        """Return the histogram of that operation."""
+        """Return the histogram of the operation."""
         return self._durations[operation]
 
     def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
-        """Add up each kind of token; nobody says what the tokens stand for."""
+        """Record each kind of token. The modality is `unknown`, because providers don't report it."""
         counted = {**labels, names.TOKEN_MODALITY: names.MODALITY_UNKNOWN}
         for field, used in self._used.items():
             if (count := getattr(usage, field)) is not None:
@@ -163,52 +161,49 @@ def _counter(meter: Meter, metric: Metric) -> metrics.Counter:
     return meter.create_counter(metric.name, metric.unit, metric.brief)
 
 
-def _observed(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
-    meter.create_observable_up_down_counter(metric.name, [under_way.observe], metric.unit, metric.brief)
+class ActiveTracker:
+    """Active runs or tool calls, reported by observable instruments.
 
-
-def _aged(meter: Meter, metric: Metric, under_way: UnderWay) -> None:
-    meter.create_observable_gauge(metric.name, [under_way.observe_oldest], metric.unit, metric.brief)
-
-
-class UnderWay:
-    """What is under way, told when somebody collects.
-
-    Counted here and not by the SDK's up-down counters, which take as long as a histogram each time. What has been under
-    way once is told for good, as 0, so that a line falls back.
+    Counting here is cheaper than an SDK up-down counter, whose every update costs as much as a histogram's. A label set
+    that was active once is reported as 0 from then on, so that its graph returns to zero.
     """
 
     def __init__(self) -> None:
-        self._begin_empty()
-        on_fork(self._begin_empty)
+        self._reset()
+        on_fork(self._reset)
 
-    def _begin_empty(self) -> None:
-        self._lock = (
-            threading.RLock()
-        )  # the garbage collector may end runs while this thread is in here: hence the copies
+    def _reset(self) -> None:
+        # Reentrant, and read through copies: the garbage collector may end a run while this thread holds the lock.
+        self._lock = threading.RLock()
         self._started: dict[object, tuple[_Labels, float]] = {}
         self._known: set[_Labels] = set()
 
     def begin(self, key: object, agent: str, tool: str = "") -> None:
-        """Remember that what `key` stands for began now: a run of `agent`, or a call of one of its tools."""
+        """Record that the run or tool call that `key` identifies is active from now on.
+
+        Args:
+            key: identifies the run or tool call.
+            agent: the agent's name.
+            tool: the tool's name; empty for a run.
+        """
         with self._lock:
             self._started[key] = ((agent, tool), time.monotonic())
             self._known.add((agent, tool))
 
     def end(self, key: object) -> None:
-        """Forget what `key` stands for."""
+        """Record that the run or tool call that `key` identifies is no longer active."""
         with self._lock:
             self._started.pop(key, None)
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Tell how much is under way for each agent."""
-        catch_up_measurements()  # callbacks come first in a collection: what they record is collected with the rest
+        """Report the number of active runs or tool calls of each agent."""
+        catch_up_measurements()  # callbacks run first, so what is recorded here is part of the same collection
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
             return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]
 
     def observe_oldest(self, options: CallbackOptions) -> Iterable[Observation]:
-        """Tell the age in seconds of what began first, for each agent or each of its tools."""
+        """Report the age in seconds of the oldest active run of each agent, or call of each of its tools."""
         now = time.monotonic()
         with self._lock:
             oldest = dict.fromkeys([*self._known], now)
@@ -217,7 +212,14 @@ class UnderWay:
         return [Observation(now - started, _attributes(*labels)) for labels, started in oldest.items()]
 
 
+def _observe(meter: Meter, active: Metric, oldest: Metric, tracker: ActiveTracker) -> None:
+    """Create the observable instruments that report the number of active items and the age of the oldest."""
+    meter.create_observable_up_down_counter(active.name, [tracker.observe], active.unit, active.brief)
+    meter.create_observable_gauge(oldest.name, [tracker.observe_oldest], oldest.unit, oldest.brief)
+
+
 _Labels = tuple[str, str]
+"""Agent and tool."""
 
 
 def _attributes(agent: str, tool: str = "") -> Attributes:
@@ -228,7 +230,7 @@ def _attributes(agent: str, tool: str = "") -> Attributes:
 
 
 class AuditGauges:
-    """What is observed of audit trails: how long records wait, and what verifications in this process found."""
+    """Gauges of audit trails: the age of records that are not durable yet, and the results of verifications."""
 
     def __init__(self, meter: Meter) -> None:
         self._lags: set[weakref.WeakMethod[Callable[[], float]]] = set()
@@ -241,11 +243,11 @@ class AuditGauges:
             meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.brief)
 
     def watch(self, lag: Callable[[], float]) -> None:
-        """Observe a trail by a bound method that tells its lag in seconds, for as long as the trail lives."""
+        """Report a trail's lag until the trail is garbage-collected. `lag` is a bound method that returns seconds."""
         self._lags.add(weakref.WeakMethod(lag, self._lags.discard))
 
     def verified(self, store: str, ok: bool, time: float) -> None:
-        """Note what the last verification of a store found, and when (Unix time)."""
+        """Record the result and the Unix time of the last verification of a store."""
         self._verified[store] = (ok, time)
 
     def _observe_lag(self, options: CallbackOptions) -> Iterable[Observation]:

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 from opentelemetry.trace import SpanKind
 
 from traced_tools.core.messages import Usage, encodable
-from traced_tools.core.prices import checked_price
+from traced_tools.core.prices import check_price
 from traced_tools.errors import ModelError, RateLimited
 from traced_tools.observe import names
 from traced_tools.observe.genai_messages import Question, conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.sanitize import bounded, carried, finish_reason, identifier, is_impossible, possible
+from traced_tools.observe.sanitize import (
+    drop_invalid_counts,
+    drop_oversized_ints,
+    has_invalid_counts,
+    known_finish_reason,
+    limit_cardinality,
+    safe_identifier,
+)
 from traced_tools.observe.scope import OFF, Attributes, Scope, copy_set, error_type, put
 
 if TYPE_CHECKING:
@@ -113,9 +120,12 @@ class ModelScope(Scope, Generic[R]):
             instruments.model_rate_limits.add(1, self._labels, self._context)
         if wait is None:
             return
-        labels = {**self._labels, names.ERROR_TYPE: bounded(names.ERROR_TYPE, self._owner(), error_type(failure))}
+        labels = {
+            **self._labels,
+            names.ERROR_TYPE: limit_cardinality(names.ERROR_TYPE, self._owner(), error_type(failure)),
+        }
         status = failure.status_code
-        if status is not None and bounded(names.RESPONSE_STATUS, self._owner(), str(status)) != names.OTHER:
+        if status is not None and limit_cardinality(names.RESPONSE_STATUS, self._owner(), str(status)) != names.OTHER:
             labels[names.RESPONSE_STATUS] = status
         instruments.model_retries.add(1, labels, self._context)
         instruments.model_retry_wait.add(wait, labels, self._context)
@@ -130,9 +140,9 @@ class ModelScope(Scope, Generic[R]):
         """Note what the model answered."""
         self._response = response
         self._usage_reported = usage = response.usage
-        if usage is not None and is_impossible(usage):
+        if usage is not None and has_invalid_counts(usage):
             self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
-            self._usage_reported = possible(usage)
+            self._usage_reported = drop_invalid_counts(usage)
 
     def _final_attributes(self) -> Attributes:
         attributes: Attributes = {}
@@ -179,19 +189,19 @@ class ModelScope(Scope, Generic[R]):
         for model in dict.fromkeys((answered, self._model.model)):
             price = None if not model else prices.price(self._model.provider, model, usage)
             if price is not None:
-                return checked_price(price)
+                return check_price(price)
         return None
 
     def _emit(self, logger: Logger) -> None:
         self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
 
     def _answered_by(self, model: str) -> str:
-        return model if model == self._model.model else identifier(model)
+        return model if model == self._model.model else safe_identifier(model)
 
     def _answer_label(self, model: str) -> str:
         if model == self._model.model:
             return model
-        return bounded(names.RESPONSE_MODEL, self._owner(), identifier(model))
+        return limit_cardinality(names.RESPONSE_MODEL, self._owner(), safe_identifier(model))
 
     def _owner(self) -> str:
         return f"{self._operation} {self._model.model}"
@@ -265,14 +275,14 @@ class ChatScope(ModelScope["ChatResponse"]):
             copy_set(self._asked.options, _REQUEST, attributes)
             if self._asked.options.output_schema is not None:
                 attributes[names.OUTPUT_TYPE] = names.OUTPUT_JSON
-            attributes = carried(attributes)
+            attributes = drop_oversized_ints(attributes)
         return attributes
 
     def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
         super()._describe(response, attributes)
-        put(attributes, names.RESPONSE_ID, identifier(response.id or ""))
+        put(attributes, names.RESPONSE_ID, safe_identifier(response.id or ""))
         if response.finish_reason is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(response.finish_reason),)
+            attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(response.finish_reason),)
 
     def _record(self, instruments: Instruments) -> None:
         super()._record(instruments)

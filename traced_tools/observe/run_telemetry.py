@@ -26,9 +26,9 @@ from traced_tools.flow.deferred import catch_up
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.metrics import Instruments
-from traced_tools.observe.sanitize import bounded, person
+from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
 from traced_tools.observe.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, put, report_failure
-from traced_tools.observe.settings import conventions, detail_by_environment, openinference_by_environment, usable
+from traced_tools.observe.settings import read_conventions, read_detail, read_openinference, read_or_warn
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
@@ -152,13 +152,15 @@ class RunTelemetry:
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.openinference = tracing.openinference if options.openinference is None else options.openinference
         self.instruments = _INSTRUMENTS.of(_chosen(options.meter_provider, metrics.get_meter_provider))
-        self.agent_in_metrics = bounded(names.AGENT_NAME, "", person(agent), names.MOST_AGENTS) if agent else ""
+        self.agent_in_metrics = (
+            limit_cardinality(names.AGENT_NAME, "", safe_person_name(agent), names.MAX_AGENTS) if agent else ""
+        )
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or is_watched else None
-        self.conventions: Conventions = conventions() if self.enabled else "stable"
+        self.conventions: Conventions = read_conventions() if self.enabled else "stable"
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
@@ -326,13 +328,13 @@ def _tracing(provider: trace.TracerProvider) -> _Tracing | None:
     tracer = _unless_of_the_api(provider.get_tracer(names.SCOPE, __version__))
     if tracer is None:
         return None
-    detail: Detail = usable(detail_by_environment, "every hook has its span") or "hooks"
-    return _Tracing(tracer, detail, bool(usable(openinference_by_environment, "it is left out")))
+    detail: Detail = read_or_warn(read_detail, "every hook has its span") or "hooks"
+    return _Tracing(tracer, detail, bool(read_or_warn(read_openinference, "it is left out")))
 
 
 def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
     meter = _unless_of_the_api(provider.get_meter(names.SCOPE, __version__))
-    return None if meter is None else Instruments(meter, conventions())
+    return None if meter is None else Instruments(meter, read_conventions())
 
 
 _TRACINGS = _PerProvider(_tracing)

@@ -23,7 +23,7 @@ from traced_tools.flow.deferred import is_finalizing, put_off
 from traced_tools.observe import names
 from traced_tools.observe.content import Contents, Makers
 from traced_tools.observe.log_events import emit
-from traced_tools.observe.sanitize import bounded, identifier
+from traced_tools.observe.sanitize import limit_cardinality, safe_identifier
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -51,7 +51,7 @@ def error_type(error: BaseException) -> str:
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     except Exception:  # a class may do as it likes with its own name
         return names.OTHER
-    return identifier(name)
+    return safe_identifier(name)
 
 
 def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
@@ -198,7 +198,7 @@ class Scope:
 
     def error_label(self) -> str:
         """Return `error_type` as a metric may carry it: one owner shows so many kinds of errors, and no more."""
-        return bounded(names.ERROR_TYPE, self._owner(), self.error_type or names.OTHER)
+        return limit_cardinality(names.ERROR_TYPE, self._owner(), self.error_type or names.OTHER)
 
     def _owner(self) -> str:
         """Return whose errors these are."""

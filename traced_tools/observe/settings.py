@@ -1,4 +1,4 @@
-"""What the environment says about telemetry that the OpenTelemetry SDK does not read itself."""
+"""The environment variables of telemetry that the OpenTelemetry SDK does not read itself."""
 
 from __future__ import annotations
 
@@ -20,64 +20,64 @@ OPENINFERENCE: Final = "TRACED_TOOLS_OPENINFERENCE"
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
-def conventions() -> Conventions:
-    """Return which names model calls are told by: `latest` if the environment opts in.
+def read_conventions() -> Conventions:
+    """Return the conventions that name the metrics of model calls: `latest` if the environment opts in.
 
-    The variable holds words for many conventions, separated by commas; see
+    `OTEL_SEMCONV_STABILITY_OPT_IN` is a comma-separated list of opt-ins for several conventions; see
     https://opentelemetry.io/docs/specs/semconv/gen-ai/
     """
-    words = {word.strip() for word in environ.get(STABILITY_OPT_IN, "").split(",")}
-    return "latest" if LATEST_GEN_AI in words else "stable"
+    opt_ins = {item.strip() for item in environ.get(STABILITY_OPT_IN, "").split(",")}
+    return "latest" if LATEST_GEN_AI in opt_ins else "stable"
 
 
-def captured_by_environment() -> CaptureMode | None:
-    """Return what the environment wants to be captured of contents; None when it says nothing.
+def read_capture_mode() -> CaptureMode | None:
+    """Return the content capture mode that the environment sets, or None.
 
     Raises:
-        ConfigurationError: for another word than those of `CaptureMode`.
+        ConfigurationError: the variable has a value that is not a `CaptureMode`.
     """
-    word = environ.get(CAPTURE_CONTENT, "").strip().upper()
+    value = environ.get(CAPTURE_CONTENT, "").strip().upper()
     for mode in CAPTURE_MODES:
-        if word == mode:
+        if value == mode:
             return mode
-    if word in ("", "FALSE"):
+    if value in ("", "FALSE"):
         return None
     raise ConfigurationError(f"{CAPTURE_CONTENT} must be one of {', '.join(CAPTURE_MODES)}")
 
 
-def detail_by_environment() -> Detail | None:
-    """Return which spans the environment wants; None when it says nothing.
+def read_detail() -> Detail | None:
+    """Return the amount of spans that the environment sets, or None.
 
     Raises:
-        ConfigurationError: for another word than those of `Detail`.
+        ConfigurationError: the variable has a value that is not a `Detail`.
     """
-    word = environ.get(DETAIL, "").strip().lower()
+    value = environ.get(DETAIL, "").strip().lower()
     for detail in DETAILS:
-        if word == detail:
+        if value == detail:
             return detail
-    if not word:
+    if not value:
         return None
     raise ConfigurationError(f"{DETAIL} must be one of {', '.join(DETAILS)}")
 
 
-def openinference_by_environment() -> bool | None:
-    """Return whether the environment wants the kinds of OpenInference on spans; None when it says nothing.
+def read_openinference() -> bool | None:
+    """Return whether the environment enables OpenInference span kinds, or None if it doesn't say.
 
     Raises:
-        ConfigurationError: for another word than `true` or `1`, `false` or `0`.
+        ConfigurationError: the variable is not `true`, `1`, `false` or `0`.
     """
-    word = environ.get(OPENINFERENCE, "").strip().lower()
-    if word not in ("", *ON, "false", "0"):
+    value = environ.get(OPENINFERENCE, "").strip().lower()
+    if value not in ("", *ON, "false", "0"):
         raise ConfigurationError(f"{OPENINFERENCE} must be true or false, or 1 or 0")
-    return word in ON if word else None
+    return value in ON if value else None
 
 
-def usable(read: Callable[[], T | None], otherwise: str) -> T | None:
-    """Return the value of an environment variable; if it is invalid, log that once and return None.
+def read_or_warn(read: Callable[[], T | None], otherwise: str) -> T | None:
+    """Return the value of an environment variable; if it is invalid, log a warning once and return None.
 
     Args:
-        read: reads the variable.
-        otherwise: what happens without the variable, for the log.
+        read: reads the variable; raises `ConfigurationError` if it is invalid.
+        otherwise: the consequence of ignoring the variable, for the log.
     """
     try:
         return read()

@@ -1,7 +1,7 @@
-"""Finished spans as a tree that people can read: what ran inside what, how long it took, what came of it.
+"""Finished spans as a readable tree with durations, results and errors.
 
-Pure functions over anything shaped like a finished span. Only attributes of the name table are taken over, and a
-summary is made of counts, words from closed lists and times: no content.
+The functions work on any object with the properties of a finished span. They copy only attributes of the telemetry
+registry, and a summary contains counts, names, codes and times, never content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SpanT = TypeVar("SpanT")
 
 
 class FinishedSpan(Protocol):
-    """What is read of a span; the SDK's `ReadableSpan` has it all."""
+    """The properties of a finished span that the functions here read. The SDK's `ReadableSpan` has them."""
 
     @property
     def name(self) -> str:
@@ -30,7 +30,7 @@ class FinishedSpan(Protocol):
 
     @property
     def parent(self) -> SpanContext | None:
-        """The identity of the span above, in this process or another."""
+        """The context of the parent span, in this process or another; None for a root span."""
 
     @property
     def start_time(self) -> int | None:
@@ -42,26 +42,26 @@ class FinishedSpan(Protocol):
 
     @property
     def status(self) -> Status:
-        """Whether it failed."""
+        """The span's status."""
 
     @property
     def attributes(self) -> Mapping[str, AttributeValue] | None:
-        """What is known of it."""
+        """The span's attributes."""
 
     def get_span_context(self) -> SpanContext | None:
-        """Return the span's own identity."""
+        """Return the span's context, with its trace id and span id."""
 
 
 @dataclass(slots=True)
 class SpanNode:
-    """A span and what ran inside it.
+    """A span with its child spans.
 
     Args:
         name: the span's name.
         duration: seconds.
-        error_type: what failed it, or None.
-        attributes: those of its attributes that are in the name table.
-        children: the spans below, in the order they started.
+        error_type: the type of the error if the span failed, else None.
+        attributes: the attributes that are in the telemetry registry.
+        children: the child spans, in the order in which they started.
     """
 
     name: str
@@ -72,90 +72,90 @@ class SpanNode:
 
 
 def build_trees(spans: Iterable[FinishedSpan]) -> list[SpanNode]:
-    """Return the spans that have no parent among `spans`, each with what is below it, all in the order they started."""
+    """Return the spans without a parent among `spans`, with their descendants, in the order in which they started."""
     roots: list[SpanNode] = []
     nodes: dict[tuple[int, int], SpanNode] = {}
-    begun = sorted(spans, key=lambda span: span.start_time or 0)
-    for span in begun:
+    ordered = sorted(spans, key=lambda span: span.start_time or 0)
+    for span in ordered:
         nodes[_key(span.get_span_context())] = _node(span)
-    for span in begun:
+    for span in ordered:
         parent = nodes.get(_key(span.parent))
         (roots if parent is None else parent.children).append(nodes[_key(span.get_span_context())])
     return roots
 
 
-def summary(node: SpanNode) -> str:
-    """Return the short facts of a span, such as `812 -> 93 tokens`, `denied` or `self 0.12 ms`; empty without any."""
-    return ", ".join(printable(fact) for find in _FACTS for fact in find(node.attributes))
+def summarize(node: SpanNode) -> str:
+    """Return a short summary of a span, such as `812 -> 93 tokens`, `denied` or `self 0.12 ms`; may be empty."""
+    return ", ".join(mask_unprintable(fact) for find in _FACTS for fact in find(node.attributes))
 
 
 def render_text(node: SpanNode) -> str:
-    """Return the tree as lines of plain text: name, duration, facts and, for what failed, the type of the error."""
-    rows = list(rows_of(node))
+    """Return a tree as lines of plain text, each with name, duration, summary and the error type of a failed span."""
+    rows = list(tree_rows(node))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {_line(each)}".rstrip() for name, each in rows)
 
 
 class OpenTraces(Generic[SpanT]):
-    """Holds the spans of a trace back until none of them is under way, so that it can be shown whole.
+    """Buffers the finished spans of each trace until none of its spans is open, so that a trace is printed whole.
 
     Args:
-        most_traces: how many traces are held at once; past that the oldest is given out with what there is of it.
-        most_spans: how many spans of one trace are held; past that they are given out and the trace starts afresh.
+        most_traces: the maximum number of open traces. Above it, the oldest trace is released incomplete.
+        most_spans: the maximum number of buffered spans of a trace. Above it, they are released, and the rest follows.
     """
 
     def __init__(self, most_traces: int = 1_000, most_spans: int = 10_000) -> None:
         self._most_traces = most_traces
         self._most_spans = most_spans
-        self._begin_empty()
-        on_fork(self._begin_empty)
+        self._reset()
+        on_fork(self._reset)
 
-    def _begin_empty(self) -> None:
-        self._lock = threading.RLock()  # the garbage collector may end a span while its thread is in here
-        self._under_way: dict[int, int] = {}
+    def _reset(self) -> None:
+        self._lock = threading.RLock()  # reentrant: the garbage collector may end a span while this thread holds it
+        self._open: dict[int, int] = {}
         self._ended: dict[int, list[SpanT]] = {}
 
     def begin(self, trace_id: int) -> list[SpanT]:
-        """Note that a span has started, and return what is to be shown now."""
+        """Record that a span has started, and return the spans that are released now."""
         with self._lock:
-            self._under_way[trace_id] = self._under_way.get(trace_id, 0) + 1
-            return self._take(next(iter(self._under_way))) if len(self._under_way) > self._most_traces else []
+            self._open[trace_id] = self._open.get(trace_id, 0) + 1
+            return self._take(next(iter(self._open))) if len(self._open) > self._most_traces else []
 
     def end(self, trace_id: int, span: SpanT) -> list[SpanT]:
-        """Note that a span has ended, and return what is to be shown now."""
+        """Record that a span has ended, and return the spans that are released now."""
         with self._lock:
-            left = self._under_way.get(trace_id, 1) - 1
+            left = self._open.get(trace_id, 1) - 1
             self._ended.setdefault(trace_id, []).append(span)
             if not left:
                 return self._take(trace_id)
-            self._under_way[trace_id] = left
+            self._open[trace_id] = left
             return self._ended.pop(trace_id) if len(self._ended[trace_id]) >= self._most_spans else []
 
     def drain(self) -> list[SpanT]:
-        """Return all spans that are held."""
+        """Release all buffered spans."""
         with self._lock:
             return [span for trace_id in list(self._ended) for span in self._take(trace_id)]
 
     def _take(self, trace_id: int) -> list[SpanT]:
-        self._under_way.pop(trace_id, None)
+        self._open.pop(trace_id, None)
         return self._ended.pop(trace_id, [])
 
 
-def trace_id(span: FinishedSpan) -> int:
-    """Return the id of the trace a span belongs to; 0 for none."""
+def trace_id_of(span: FinishedSpan) -> int:
+    """Return the trace id of a span; 0 if it has none."""
     return _key(span.get_span_context())[0]
 
 
-def seconds_text(seconds: float) -> str:
-    """Return a duration as people write it: `0.12 ms`, `31.4 ms`, `2.05 s`."""
+def format_seconds(seconds: float) -> str:
+    """Return a duration as readable text, such as `0.12 ms`, `31.4 ms` or `2.05 s`."""
     milliseconds = seconds * 1000
     if milliseconds < 10:
         return f"{milliseconds:.2f} ms"
     return f"{milliseconds:.1f} ms" if milliseconds < 1000 else f"{seconds:.2f} s"
 
 
-def printable(text: str) -> str:
-    """Return `text` without control characters: a name must not move the cursor of whoever reads it."""
+def mask_unprintable(text: str) -> str:
+    """Return `text` with `?` for each unprintable character, so that a name cannot control the terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -175,45 +175,45 @@ def _error_type(status: Status, attributes: Mapping[str, AttributeValue]) -> str
     return str(attributes.get(names.ERROR_TYPE, names.OTHER))
 
 
-def rows_of(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[str, SpanNode]]:
-    """Give each node of a tree with its name behind the branches that lead to it.
+def tree_rows(node: SpanNode, first: str = "", below: str = "") -> Iterator[tuple[str, SpanNode]]:
+    """Yield each node of a tree with its text: branch characters and the span's name.
 
     Args:
-        node: the top of the tree.
-        first: what stands before its name.
-        below: what stands before what is under it.
+        node: the root of the tree.
+        first: the prefix of the root's text.
+        below: the prefix of the texts of its descendants.
     """
-    yield first + printable(node.name), node
+    yield first + mask_unprintable(node.name), node
     for index, child in enumerate(node.children, start=1):
         last = index == len(node.children)
-        yield from rows_of(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+        yield from tree_rows(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
 
 def _line(node: SpanNode) -> str:
-    failed = None if node.error_type is None else f"failed: {printable(node.error_type)}"
-    facts = filter(None, (summary(node), failed))
-    return f"{seconds_text(node.duration):>9}  {'  '.join(facts)}"
+    failed = None if node.error_type is None else f"failed: {mask_unprintable(node.error_type)}"
+    facts = filter(None, (summarize(node), failed))
+    return f"{format_seconds(node.duration):>9}  {'  '.join(facts)}"
 
 
-Attributes = Mapping[str, AttributeValue]
+SpanAttributes = Mapping[str, AttributeValue]
 
 
-def _tokens(attributes: Attributes) -> Iterator[str]:
+def _tokens(attributes: SpanAttributes) -> Iterator[str]:
     read, written = attributes.get(names.USAGE_INPUT_TOKENS), attributes.get(names.USAGE_OUTPUT_TOKENS)
-    if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # which writes none
+    if attributes.get(names.OPERATION_NAME) == names.EMBEDDINGS:  # an embedding has no output tokens
         yield from _counted(read, "token")
     elif read is not None or written is not None:
         yield f"{'?' if read is None else read} -> {'?' if written is None else written} tokens"
 
 
-def _resent(attributes: Attributes) -> Iterator[str]:
+def _resent(attributes: SpanAttributes) -> Iterator[str]:
     again = attributes.get(names.RESEND_COUNT)
     if isinstance(again, int) and again > 0:
         yield f"sent {again + 1} times"
 
 
-def _tool(attributes: Attributes) -> Iterator[str]:
-    """Give the outcome of a tool or, if it did not run, the decision about the call, with who decided and why."""
+def _tool(attributes: SpanAttributes) -> Iterator[str]:
+    """Yield the outcome of a tool or, if it did not run, the decision, who made it, and the reason code."""
     outcome, decision = attributes.get(names.TOOL_OUTCOME), attributes.get(names.TOOL_DECISION)
     if outcome is None and decision is not None:
         by = attributes.get(names.APPROVAL_BY) or attributes.get(names.ADVISOR_NAME)
@@ -226,21 +226,21 @@ def _tool(attributes: Attributes) -> Iterator[str]:
         yield f"{attempts} attempts"
 
 
-def _run(attributes: Attributes) -> Iterator[str]:
+def _run(attributes: SpanAttributes) -> Iterator[str]:
     if names.LOOP_STOP_REASON in attributes:
         yield str(attributes[names.LOOP_STOP_REASON])
     yield from _counted(attributes.get(names.LOOP_ITERATIONS), "iteration")
     yield from _counted(attributes.get(names.LOOP_TOOL_CALLS), "tool call")
 
 
-def _iteration(attributes: Attributes) -> Iterator[str]:
+def _iteration(attributes: SpanAttributes) -> Iterator[str]:
     yield from _counted(attributes.get(names.ITERATION_TOOL_CALLS), "tool call")
 
 
-def _self_time(attributes: Attributes) -> Iterator[str]:
+def _self_time(attributes: SpanAttributes) -> Iterator[str]:
     seconds = attributes.get(names.ADVISOR_SELF_TIME)
     if isinstance(seconds, float):
-        yield f"self {seconds_text(seconds)}"
+        yield f"self {format_seconds(seconds)}"
 
 
 def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
@@ -248,4 +248,4 @@ def _counted(count: AttributeValue | None, noun: str) -> Iterator[str]:
         yield f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-_FACTS: tuple[Callable[[Attributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)
+_FACTS: tuple[Callable[[SpanAttributes], Iterator[str]], ...] = (_run, _iteration, _tokens, _resent, _tool, _self_time)

@@ -11,7 +11,7 @@ from traced_tools.observe import names
 from traced_tools.observe.genai_messages import Answer, Question, conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.sanitize import finish_reason, possible
+from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason
 from traced_tools.observe.scope import OFF, Attributes, Scope, SelfClock, copy_set, put
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class AgentScope(Scope):
     def __enter__(self) -> Self:
         super().__enter__()
         if self.run.instruments is not None:
-            self.run.instruments.runs_under_way.begin(self, self.run.agent_in_metrics)
+            self.run.instruments.active_runs.begin(self, self.run.agent_in_metrics)
         return self
 
     def __exit__(
@@ -63,7 +63,7 @@ class AgentScope(Scope):
         finally:  # an interrupt in there must not leave the run under way for good
             self.run.forget_failures()
             if self.run.instruments is not None:
-                self.run.instruments.runs_under_way.end(self)
+                self.run.instruments.active_runs.end(self)
 
     def step(self) -> str:
         """Return the name of the run's span."""
@@ -103,13 +103,13 @@ class AgentScope(Scope):
         }
         if (step := self.run.failed_step(self.failure)) is not None:
             attributes[names.FAILED_STEP] = step
-        copy_set(possible(totals.usage.total), _USAGE, attributes)
+        copy_set(drop_invalid_counts(totals.usage.total), _USAGE, attributes)
         return attributes
 
     def _final_attributes(self) -> Attributes:
         attributes = self._totals_attributes()
         if self._answer is not None and self._answer.finish_reason is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(self._answer.finish_reason),)
+            attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(self._answer.finish_reason),)
         copy_set(self._limits, _LIMITS, attributes)
         return attributes
 

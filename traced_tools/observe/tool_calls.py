@@ -11,7 +11,7 @@ from traced_tools.observe.content import may_capture
 from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.sanitize import bounded, identifier, person, reason_code
+from traced_tools.observe.sanitize import limit_cardinality, reason_code_label, safe_identifier, safe_person_name
 from traced_tools.observe.scope import Attributes, Scope, put, unfinished
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ToolScope(Scope):
             names.TOOL_NAME: self._tool,
             names.TOOL_TYPE: names.FUNCTION,
         }
-        put(attributes, names.TOOL_CALL_ID, identifier(self._call.id or ""))
+        put(attributes, names.TOOL_CALL_ID, safe_identifier(self._call.id or ""))
         put(attributes, names.AGENT_NAME, run.agent)
         if self._executes:
             attributes[names.OPERATION_NAME] = names.EXECUTE_TOOL
@@ -106,7 +106,7 @@ class ToolScope(Scope):
         if self._attempts == 1:
             self._started_first()
         if self.run.instruments is not None:
-            self.run.instruments.tools_under_way.begin(self, self.run.agent_in_metrics, self._tool)
+            self.run.instruments.active_tools.begin(self, self.run.agent_in_metrics, self._tool)
 
     def _started_first(self) -> None:
         if self._may_refuse and self._span is not None:
@@ -117,7 +117,7 @@ class ToolScope(Scope):
     def stopped(self) -> None:
         """Note that the attempt is over."""
         if self.run.instruments is not None:
-            self.run.instruments.tools_under_way.end(self)
+            self.run.instruments.active_tools.end(self)
 
     def waited(self, seconds: float) -> None:
         """Note that an attempt waited so long for a free worker."""
@@ -130,7 +130,7 @@ class ToolScope(Scope):
     def retrying(self, error_type: str) -> None:
         """Note that an attempt failed and another one follows."""
         if self.run.instruments is not None:
-            kind = bounded(names.ERROR_TYPE, self._owner(), error_type)
+            kind = limit_cardinality(names.ERROR_TYPE, self._owner(), error_type)
             labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
             self.run.guarded(self.run.instruments.tool_retries.add, 1, labels, self._context)
 
@@ -144,7 +144,7 @@ class ToolScope(Scope):
         """Note what came of the last attempt, whatever advice makes of it."""
         self._outcome = result.outcome
         kind = result.error_type
-        self.error_type = None if kind is None else bounded(names.ERROR_TYPE, self._owner(), kind)
+        self.error_type = None if kind is None else limit_cardinality(names.ERROR_TYPE, self._owner(), kind)
         self.failure = result.error
 
     def captured_traceback(self) -> str | None:
@@ -166,7 +166,7 @@ class ToolScope(Scope):
         return f"{names.EXECUTE_TOOL if self._executes else names.REFUSE_TOOL} {self._tool}"
 
     def _type_of(self, error: BaseException) -> str:
-        return bounded(names.ERROR_TYPE, self._owner(), super()._type_of(error))
+        return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._type_of(error))
 
     def _owner(self) -> str:
         return f"{names.EXECUTE_TOOL} {self._tool}"
@@ -221,8 +221,8 @@ class ToolScope(Scope):
         attributes: Attributes = {}
         if result is not None:
             put(attributes, names.ADVISOR_NAME, result.advisor)
-            put(attributes, names.REASON_CODE, result.reason_code and identifier(result.reason_code))
-        put(attributes, names.APPROVAL_BY, by and person(by))
+            put(attributes, names.REASON_CODE, result.reason_code and safe_identifier(result.reason_code))
+        put(attributes, names.APPROVAL_BY, by and safe_person_name(by))
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
@@ -243,9 +243,9 @@ class ToolScope(Scope):
             names.TOOL_DECISION: self._decision,
         }
         if self._result is not None and self._result.advisor:
-            decision[names.ADVISOR_NAME] = bounded(names.ADVISOR_NAME, self._tool, self._result.advisor)
+            decision[names.ADVISOR_NAME] = limit_cardinality(names.ADVISOR_NAME, self._tool, self._result.advisor)
         if self._result is not None and self._result.reason_code:
-            decision[names.REASON_CODE] = reason_code(self._result.reason_code, self._tool)
+            decision[names.REASON_CODE] = reason_code_label(self._result.reason_code, self._tool)
         instruments.tool_decisions.add(1, decision, self._context)
 
     def _is_silent(self) -> bool:
@@ -265,7 +265,7 @@ class ToolScope(Scope):
             attributes[names.ITERATION_INDEX] = self._iteration
         attributes[names.TOOL_NAME] = self._tool
         attributes[names.TOOL_TYPE] = names.FUNCTION
-        put(attributes, names.TOOL_CALL_ID, identifier(self._call.id or ""))
+        put(attributes, names.TOOL_CALL_ID, safe_identifier(self._call.id or ""))
         put(attributes, names.TOOL_SOURCE, self._source)
         return attributes
 

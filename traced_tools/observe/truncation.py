@@ -1,8 +1,8 @@
-"""Cuts content to a size: plain JSON that is still JSON afterwards, and that every exporter can carry.
+"""Truncation of content to a size in bytes. The result is plain JSON that every exporter can encode.
 
-OTLP has integers of 64 bits and receivers that refuse deeply nested messages, and one value that cannot be encoded
-loses everything it travels with. So what is larger becomes text. However large a value is, no more of it is looked at
-than could fit.
+OTLP integers have 64 bits, and receivers refuse deeply nested messages. A single value that cannot be encoded loses the
+whole export batch, so larger integers become text and deeper levels are removed. The work is bounded by the size limit,
+not by the size of the value.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-DEEPEST = 16
-"""Levels of nesting; a level of JSON takes three of protobuf, of which parsers accept 100."""
+MAX_DEPTH = 16
+"""Levels of nesting. A JSON level takes three protobuf levels, and parsers accept 100."""
 _SHORTEST_TEXT = 32
-"""Bytes; shorter ones mean nothing, so then parts are left out."""
+"""Bytes. Texts are not truncated further; items are removed instead."""
 _INT64 = range(-(2**63), 2**63)
 
 
-class Fitted(NamedTuple):
-    """Content that fits.
+class BoundedJson(NamedTuple):
+    """A JSON value within a size limit.
 
     Args:
         value: plain JSON: None, bool, int, float, str, list, dict.
-        text: the same as JSON text.
-        cut: whether something was left out.
+        text: the value as JSON text.
+        cut: whether a text was truncated or an item removed.
     """
 
     value: Any
@@ -33,39 +33,39 @@ class Fitted(NamedTuple):
     cut: bool
 
 
-def fitted(value: object, most: int) -> Fitted:
-    """Return `value` in at most `most` bytes of JSON: its texts are shortened, and then parts of it left out.
+def truncate_json(value: object, most: int) -> BoundedJson:
+    """Return `value` in at most `most` bytes of JSON: first its texts are truncated, then items are removed.
 
-    Of a list the last items are kept, of a mapping the first.
+    If items must be removed, a top-level list keeps its last items, and a mapping or nested list its first.
 
     Raises:
-        TypeError: for what is no JSON.
+        TypeError: the value contains something that JSON cannot represent.
     """
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return _newest(value, most)
     return _part(value, most)
 
 
-def shortened(text: str, most: int) -> tuple[str, bool]:
-    """Return the beginning of `text` that fits in `most` bytes of UTF-8, and whether it was cut."""
+def truncate_utf8(text: str, most: int) -> tuple[str, bool]:
+    """Return the longest beginning of `text` that fits in `most` bytes of UTF-8, and whether it was truncated."""
     encoded = text[: most + 1].encode("utf-8", "replace")
     if len(text) <= most and len(encoded) <= most:
         return encoded.decode(), False
     return encoded[:most].decode("utf-8", "ignore"), True
 
 
-def _newest(items: Sequence[object], most: int) -> Fitted:
-    """Return `items` if they fit, else the last of them that do, the older ones the shorter."""
+def _newest(items: Sequence[object], most: int) -> BoundedJson:
+    """Return `items` if they fit, else the last items that fit; older items are truncated more than newer ones."""
     kept = _kept(items, most, _whole)
     if len(kept) < len(items):
         kept = _kept(items, most, _share if len(items) > 1 else _part)
     cut = len(kept) < len(items) or any(each.cut for each in kept)
-    return Fitted([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
+    return BoundedJson([each.value for each in kept], f"[{', '.join(each.text for each in kept)}]", cut)
 
 
-def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], Fitted | None]) -> list[Fitted]:
-    """Return those of `items` that `fit` makes fit, from the last one on, until one does not."""
-    kept: list[Fitted] = []
+def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], BoundedJson | None]) -> list[BoundedJson]:
+    """Fit items from the end of the list and stop at the first that doesn't fit. Return the fitted items in order."""
+    kept: list[BoundedJson] = []
     left = most - 2
     for item in reversed(items):
         made = fit(item, left)
@@ -76,13 +76,13 @@ def _kept(items: Sequence[object], most: int, fit: Callable[[object, int], Fitte
     return kept
 
 
-def _share(value: object, left: int) -> Fitted | None:
-    """Return `value` in half of what is left, so that older ones have a place too; in all of it if it must be."""
+def _share(value: object, left: int) -> BoundedJson | None:
+    """Return `value` in half of the bytes left, to leave room for older items; in all of them if half is too few."""
     return _shortened_texts(value, left // 2) or (_part(value, left) if left > 2 * _SHORTEST_TEXT else None)
 
 
-def _part(value: object, most: int) -> Fitted:
-    """Return `value` with short texts or, if it has too many parts, as much of it as fits."""
+def _part(value: object, most: int) -> BoundedJson:
+    """Return `value` with truncated texts or, if it has too many items, as many of them as fit."""
     found = _shortened_texts(value, most)
     room = most
     while found is None:
@@ -91,8 +91,8 @@ def _part(value: object, most: int) -> Fitted:
     return found
 
 
-def _shortened_texts(value: object, most: int) -> Fitted | None:
-    """Return all of `value`, with texts as long as can be; None if that does not fit."""
+def _shortened_texts(value: object, most: int) -> BoundedJson | None:
+    """Return `value` with all items and the longest texts that fit; None if its items don't fit at all."""
     if (whole := _whole(value, most)) is not None:
         return whole
     best, low, high = _with_texts(value, _SHORTEST_TEXT, most), _SHORTEST_TEXT, most
@@ -103,35 +103,39 @@ def _shortened_texts(value: object, most: int) -> Fitted | None:
     return best
 
 
-def _whole(value: object, most: int) -> Fitted | None:
+def _whole(value: object, most: int) -> BoundedJson | None:
     made = _with_texts(value, most, most)
     return None if made is None or made.cut else made
 
 
-def _with_texts(value: object, longest: int, most: int) -> Fitted | None:
-    """Return all of `value` with texts of `longest` bytes at most; None if it does not fit."""
+def _with_texts(value: object, longest: int, most: int) -> BoundedJson | None:
+    """Return `value` with all items and texts of at most `longest` bytes; None if that exceeds `most` bytes."""
     plain = _Plain(longest, most)
     made = plain.of(value)
     return None if plain.incomplete else _if_it_fits(made, most, plain.cut)
 
 
-def _made(value: object, longest: int, room: int, most: int) -> Fitted | None:
-    """Return as much of `value` as seems to take `room` bytes; None if that is more than `most` after all."""
+def _made(value: object, longest: int, room: int, most: int) -> BoundedJson | None:
+    """Return as many items of `value` as take about `room` bytes; None if the result exceeds `most` bytes."""
     plain = _Plain(longest, room)
     return _if_it_fits(plain.of(value), most, cut=True)
 
 
-def _if_it_fits(made: Any, most: int, cut: bool) -> Fitted | None:
+def _if_it_fits(made: Any, most: int, cut: bool) -> BoundedJson | None:
     text = json.dumps(made, ensure_ascii=False, allow_nan=False)
-    return Fitted(made, text, cut) if _size(text) <= most else None
+    return BoundedJson(made, text, cut) if _size(text) <= most else None
 
 
 class _Plain:
-    """Makes plain JSON of a value, with texts of so many bytes at most, until so many bytes are used up.
+    """Converts a value to plain JSON within an estimated size.
+
+    Args:
+        longest: the maximum size of a text in bytes.
+        room: the estimated size in bytes after which items are removed.
 
     Attributes:
-        cut: whether a text was shortened, or a part left out.
-        incomplete: whether a part was left out.
+        cut: whether a text was truncated or an item removed.
+        incomplete: whether an item was removed because the size was used up.
     """
 
     def __init__(self, longest: int, room: int) -> None:
@@ -167,7 +171,7 @@ class _Plain:
                 break
             name = self._text(str(key)) or "_"
             self._room -= _size(name) + 4
-            self.cut = self.cut or name in found  # two keys that begin alike
+            self.cut = self.cut or name in found  # two truncated keys became the same
             found[name] = self.of(item, depth + 1)
         return found
 
@@ -181,14 +185,14 @@ class _Plain:
         return found
 
     def _goes_on(self, depth: int) -> bool:
-        if self._room > 0 and depth < DEEPEST:
+        if self._room > 0 and depth < MAX_DEPTH:
             return True
         self.cut = True
         self.incomplete = self.incomplete or self._room <= 0
         return False
 
     def _text(self, text: str) -> str:
-        short, cut = shortened(text, self._longest)
+        short, cut = truncate_utf8(text, self._longest)
         self.cut = self.cut or cut
         return short
 
@@ -196,7 +200,7 @@ class _Plain:
 def _digits(number: int) -> str:
     try:
         return str(number)
-    except ValueError:  # Python writes no more than some thousand digits
+    except ValueError:  # Python limits the number of decimal digits
         return hex(number)
 
 

@@ -1,1 +1,1 @@
-"""What `configure` sets up with the OpenTelemetry SDK: exporters, pipelines, the handle that stops them."""
+"""The parts that `configure` creates with the OpenTelemetry SDK: exporters, pipelines, and the handle to stop them."""

@@ -1,10 +1,10 @@
-"""Turn telemetry on: `configure`.
+"""`configure`: sets up the OpenTelemetry SDK for the process.
 
-The package itself uses the OpenTelemetry API alone. Here is where the SDK comes in: its providers are made and set for
-the whole process, which OpenTelemetry allows once. Every `OTEL_*` variable keeps its meaning, mostly because the SDK
-and the exporters are made without arguments and read it themselves.
+The rest of the package uses the OpenTelemetry API only. This module creates the SDK's providers and sets them for the
+whole process, which OpenTelemetry allows once. Every `OTEL_*` variable keeps its meaning, mostly because the SDK and
+the exporters are created without arguments and read the variables themselves.
 
-After set-up nothing here raises: what goes wrong with an export, a flush or a shutdown is counted and goes to the log.
+After set-up nothing here raises: a failed export, flush or shutdown is counted and logged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from traced_tools.observe.content import ContentCapture, as_capture, set_process
 from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.run_telemetry import instruments_of, is_stand_in
 from traced_tools.observe.scope import error_type
-from traced_tools.observe.settings import captured_by_environment, detail_by_environment, openinference_by_environment
+from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
 from traced_tools.otel import file_configuration
 from traced_tools.otel.console import ConsoleProcessor
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
@@ -52,31 +52,32 @@ def configure(
     console: bool = False,
     capture: ContentCapture | str | None = None,
 ) -> Telemetry:
-    """Set OpenTelemetry up for this process, and return the handle that flushes and stops it.
+    """Set up OpenTelemetry for this process, and return the handle that flushes and stops it.
 
-    A second call changes nothing, says so in the log and returns the first call's handle; in a forked child it starts a
-    Prometheus server for it. Providers the application has set already stay in force. Where `OTEL_CONFIG_FILE` names a
-    file, it says what is set up, and of the arguments only `capture` may be given.
+    A second call changes nothing, logs a warning and returns the first call's handle. In a forked child, a second call
+    starts the child's Prometheus server. Providers that the application has already set stay in use. If
+    `OTEL_CONFIG_FILE` is set, the file it names configures the SDK, and `capture` is the only argument allowed.
 
     Args:
-        service_name: the service's name; None for `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES`.
-        otlp: True sends traces, metrics and log-based events over OTLP to where the `OTEL_EXPORTER_OTLP_*` variables
-            say, a URL sends them there, False sends nothing. None sends what those variables give an endpoint for, or
-            what `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER` and `OTEL_LOGS_EXPORTER` want as `otlp`. A signal whose
-            exporter is `none` is never sent.
-        prometheus: where scrapers find the metrics: a port of 127.0.0.1, or `host:port`; port 0 for any free one, and
-            `host:first-last` for the first free one of several. True listens nowhere: the application serves
-            `asgi_app()` or `wsgi_app()` of the handle.
-        prometheus_targets: a JSON file for Prometheus's `file_sd_configs`, to which each worker of a program adds its
-            address while it serves there. Its folder must be there, and all workers write to the same file.
-        console: True prints each finished trace to stderr, as a tree, without content.
-        capture: which contents clients tell that do not say themselves; None for
-            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`, which says none unless it is set.
+        service_name: the service's name; None uses `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES`.
+        otlp: True sends traces, metrics and log-based events over OTLP to the endpoint that the
+            `OTEL_EXPORTER_OTLP_*` variables set, or to the default one. A URL sends them to that collector. False sends
+            nothing. None sends the signals for which those variables set an endpoint, or for which
+            `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER` or `OTEL_LOGS_EXPORTER` is `otlp`. A signal whose exporter
+            variable is `none` is never sent.
+        prometheus: the address of the metrics endpoint: a port of 127.0.0.1, or `host:port`; port 0 for any free port.
+            `host:first-last` takes the first free port of a range. True collects the metrics without a server; the
+            application serves the handle's `asgi_app()` or `wsgi_app()`. None and False collect nothing.
+        prometheus_targets: the path of a JSON file for Prometheus's `file_sd_configs`. Each worker process of a program
+            lists its address there while it serves. The folder must exist, and all workers must use the same file.
+        console: True prints each finished trace to stderr as a tree, without content.
+        capture: content capture for clients that don't set their own. None uses
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; if that is unset, nothing is captured.
 
     Raises:
-        TypeError: for an argument of the wrong type; the text names it.
-        ConfigurationError: for a setting that cannot work, or after a shutdown: OpenTelemetry takes no second set of
-            providers.
+        TypeError: an argument has the wrong type; the message names it.
+        ConfigurationError: a setting is invalid, or the handle was shut down before: OpenTelemetry accepts its
+            providers only once in a process.
     """
     global _current
     settings = _checked(service_name, otlp, prometheus, prometheus_targets, console, capture)
@@ -85,23 +86,23 @@ def configure(
             _current = _set_up(settings)
         elif _current.stopped:
             raise ConfigurationError(
-                "configure() was called after shutdown(): OpenTelemetry sets its providers once in a process; keep the "
-                "first handle open, or give providers of your own to ChatClient(telemetry=TelemetryOptions(...))"
+                "configure() was called after shutdown(): OpenTelemetry accepts its providers only once in a process; "
+                "keep the first handle open, or pass your own providers to ChatClient(telemetry=TelemetryOptions(...))"
             )
         elif _current.inherited and settings.prometheus is not None:
             _serve_in_child(_current, settings.prometheus)
         else:
-            _LOG.warning("configure() was called before; this call changes nothing and returns the first one's handle")
+            _LOG.warning("configure() was called before; this call changes nothing and returns the first call's handle")
         return _current
 
 
-_LOCK = threading.RLock()  # a signal handler may come here while its thread is in here
+_LOCK = threading.RLock()  # reentrant: a signal handler may call configure() while its thread holds the lock
 _current: Telemetry | None = None
 
 
 @dataclass(frozen=True)
 class _Endpoint:
-    """Where the metrics are served: on the first free one of the ports, and which file lists it."""
+    """The Prometheus endpoint: it takes the first free port, and `targets` lists its address."""
 
     host: str
     ports: range
@@ -109,17 +110,17 @@ class _Endpoint:
 
 
 def _serve_in_child(handle: Telemetry, endpoint: _Endpoint) -> None:
-    """Serve the metrics in a forked child; all else that the parent has set up goes on in it by itself."""
+    """Serve the metrics in a forked child. Everything else that the parent set up keeps working there."""
     if not handle.serve(endpoint.host, endpoint.ports, endpoint.targets):
         _LOG.warning(
-            "configure() was called before this process was forked, and set up no metrics to serve, or serves them "
-            "already: this call changes nothing; give prometheus= to the first call as well"
+            "configure() was called before this process was forked, and either collects no metrics or already serves "
+            "them: this call changes nothing; pass prometheus= to the first call as well"
         )
 
 
 @dataclass(frozen=True)
 class _Settings:
-    """The arguments of `configure`, checked; `is_scraped` tells whether metrics are collected for Prometheus."""
+    """The checked arguments of `configure`; `is_scraped` is whether metrics are collected for Prometheus."""
 
     service_name: str | None
     otlp: bool | str | None
@@ -129,14 +130,14 @@ class _Settings:
     capture: ContentCapture | None
 
     @property
-    def names_outlets(self) -> bool:
-        """Whether more than `capture` was given."""
+    def sets_more_than_capture(self) -> bool:
+        """Whether an argument other than `capture` was passed."""
         return (self.service_name, self.otlp) != (None, None) or self.is_scraped or self.console
 
 
 @dataclass
-class _Parts:
-    """What is being set up; `undo` stops what was started, should a later part fail."""
+class _Build:
+    """The parts that were created so far; `undo` stops them if a later part fails."""
 
     undo: ExitStack
     ledgers: list[Ledger] = field(default_factory=list)
@@ -166,15 +167,15 @@ def _checked(
         targets = None if prometheus_targets is None else TargetsFile(Path(prometheus_targets).absolute())
         endpoint = _Endpoint(*parse_address(prometheus), targets)
     elif prometheus_targets is not None:
-        raise ConfigurationError("prometheus_targets lists where metrics are served: give prometheus= a port as well")
-    for read in (captured_by_environment, detail_by_environment, openinference_by_environment):
+        raise ConfigurationError("prometheus_targets needs a server: pass a port or an address as prometheus= as well")
+    for read in (read_capture_mode, read_detail, read_openinference):
         read()
     return _Settings(service_name, otlp, is_scraped, endpoint, console, as_capture(capture))
 
 
 def _set_up(settings: _Settings) -> Telemetry:
     if environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true":
-        _LOG.info("%s is true: configure() sets nothing up", OTEL_SDK_DISABLED)
+        _LOG.info("%s is true: configure() sets up nothing", OTEL_SDK_DISABLED)
         return Telemetry()
     handle = _from_file(settings) if file_configuration.is_named() else _from_variables(settings)
     set_process_capture(settings.capture)
@@ -182,23 +183,23 @@ def _set_up(settings: _Settings) -> Telemetry:
 
 
 def _from_file(settings: _Settings) -> Telemetry:
-    if settings.names_outlets:
+    if settings.sets_more_than_capture:
         raise ConfigurationError(
-            f"{file_configuration.CONFIG_FILE} is set, and the file says all: service_name, otlp, prometheus and "
-            "console cannot be given beside it; put them into the file, or unset the variable"
+            f"{file_configuration.CONFIG_FILE} is set, so service_name, otlp, prometheus and console cannot be passed; "
+            "configure them in the file, or unset the variable"
         )
     return Telemetry(file_configuration.set_up(_is_free))
 
 
 def _from_variables(settings: _Settings) -> Telemetry:
     _check_variables(settings)
-    _warn_of_settings(settings)
+    _warn_about_settings(settings)
     with ExitStack() as undo:
         try:
-            handle = _build(settings, _Parts(undo))
+            handle = _build(settings, _Build(undo))
         except ConfigurationError:
             raise
-        except Exception as error:  # its text may quote a value, such as a URL with a password
+        except Exception as error:  # its text may contain a value, such as a URL with a password
             raise ConfigurationError(
                 f"telemetry cannot be set up from the OTEL_* variables: the SDK raised {error_type(error)}"
             ) from None
@@ -206,10 +207,9 @@ def _from_variables(settings: _Settings) -> Telemetry:
     return handle
 
 
-def _build(settings: _Settings, parts: _Parts) -> Telemetry:
-    """Make what is wanted and set it as the process's."""
-    named = {} if settings.service_name is None else {SERVICE_NAME: settings.service_name}
-    resource = Resource.create(named)
+def _build(settings: _Settings, parts: _Build) -> Telemetry:
+    """Create the providers and set them for the process."""
+    resource = Resource.create({} if settings.service_name is None else {SERVICE_NAME: settings.service_name})
     tracers, loggers, meters = None, None, None
     if _is_free(trace.get_tracer_provider(), "traces"):
         tracers = _tracer_provider(settings, resource, parts)
@@ -229,7 +229,7 @@ def _build(settings: _Settings, parts: _Parts) -> Telemetry:
     return Telemetry([each for each in made if each is not None], parts.server, parts.ledgers, parts.collector)
 
 
-def _tracer_provider(settings: _Settings, resource: Resource, parts: _Parts) -> TracerProvider:
+def _tracer_provider(settings: _Settings, resource: Resource, parts: _Build) -> TracerProvider:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if settings.console:
         provider.add_span_processor(ConsoleProcessor())
@@ -241,7 +241,7 @@ def _tracer_provider(settings: _Settings, resource: Resource, parts: _Parts) -> 
     return provider
 
 
-def _logger_provider(settings: _Settings, resource: Resource, parts: _Parts) -> LoggerProvider:
+def _logger_provider(settings: _Settings, resource: Resource, parts: _Build) -> LoggerProvider:
     pipeline, ledger = log_pipeline(settings.otlp)
     parts.undo.callback(pipeline.shutdown)
     parts.ledgers.append(ledger)
@@ -250,7 +250,7 @@ def _logger_provider(settings: _Settings, resource: Resource, parts: _Parts) -> 
     return provider
 
 
-def _meter_provider(settings: _Settings, resource: Resource, parts: _Parts) -> MeterProvider:
+def _meter_provider(settings: _Settings, resource: Resource, parts: _Build) -> MeterProvider:
     readers: list[MetricReader] = []
     if METRICS.is_sent(settings.otlp):
         pipeline, ledger = metric_pipeline(settings.otlp)
@@ -269,11 +269,11 @@ def _meter_provider(settings: _Settings, resource: Resource, parts: _Parts) -> M
 
 
 def _is_free(provider: object, signal: str) -> bool:
-    """Whether nobody has set a provider: the API's stand-in is there."""
+    """Whether no provider is set for a signal; log a warning if the application has set one."""
     if is_stand_in(provider):
         return True
     _LOG.warning(
-        "the application has set OpenTelemetry's provider of %s; it stays, and configure() adds nothing", signal
+        "the application has set its own OpenTelemetry provider for %s; configure() keeps it and adds nothing", signal
     )
     return False
 
@@ -291,11 +291,15 @@ def _check_variables(settings: _Settings) -> None:
         check_metrics()
 
 
-def _warn_of_settings(settings: _Settings) -> None:
-    """Tell the log of exporters that nobody here knows, and of a set-up that sends nothing anywhere."""
+def _warn_about_settings(settings: _Settings) -> None:
+    """Log a warning for unknown exporters, and for a set-up that sends telemetry nowhere."""
     for signal in SIGNALS:
         if unknown := sorted(signal.exporters() - {"otlp", "none"}):
-            _LOG.warning("%s names %s; configure() knows otlp and none", signal.exporter_variable, ", ".join(unknown))
+            _LOG.warning(
+                "%s contains %s, which configure() ignores; it supports otlp and none",
+                signal.exporter_variable,
+                ", ".join(unknown),
+            )
     sent = any(signal.is_sent(settings.otlp) for signal in SIGNALS)
     if not sent and not settings.is_scraped and not settings.console:
-        _LOG.warning("configure() was told of nowhere to send to: give otlp=, prometheus= or console=")
+        _LOG.warning("configure() sends telemetry nowhere: pass otlp=, prometheus= or console=")

@@ -1,8 +1,8 @@
-"""Pipelines that send spans, metrics and log records over OTLP, and lose nothing silently.
+"""Pipelines that send spans, metrics and log records over OTLP and count every lost item.
 
-The batching, the encoding and the retries are the SDK's and its exporters'. Around them stands a `Ledger`: it admits
-items to the queue, so that the SDK's own is never full, and learns what became of each batch. What the exporters log
-while they send for us is left out, since it quotes the collector's texts again and again; the ledger says it once.
+The SDK and its exporters do the batching, encoding and retries. A `Ledger` decides which items enter the queue, so that
+the SDK's own queue is never full, and counts the result of each batch. What the exporters log while they send is
+suppressed, because they repeat the collector's texts for each batch; the ledger logs once per outage.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.exporters import ExporterT, OtlpExporter, make_exporter
 from traced_tools.otel.otlp import LOGS, METRICS, TRACES
-from traced_tools.otel.prometheus import metrics_of
-from traced_tools.otel.variables import queue_size
+from traced_tools.otel.prometheus import iter_metrics
+from traced_tools.otel.variables import read_queue_size
 
-TALKATIVE: Final = (
+EXPORTER_LOGGERS: Final = (
     "opentelemetry.exporter.otlp.common.http",
     "opentelemetry.exporter.otlp.proto.common._internal",
     "opentelemetry.exporter.otlp.proto.common._internal.metrics_encoder",
@@ -47,17 +47,17 @@ TALKATIVE: Final = (
     "urllib3.response",
     "urllib3.util.retry",
 )
-"""The loggers whose lines are left out while one of our exporters sends in the same thread."""
+"""The loggers that are suppressed in a thread while it sends a batch."""
 
 
 class Sender(Generic[ExporterT]):
-    """Sends batches through an exporter of OTLP and tells the ledger what became of them.
+    """Sends batches through an OTLP exporter and records the results in a ledger.
 
-    A forked child makes an exporter of its own: two processes cannot share a connection.
+    A forked child creates its own exporter, because two processes cannot share a connection.
 
     Args:
-        make: makes the exporter.
-        ledger: is told.
+        make: creates the exporter.
+        ledger: counts sent and lost items.
     """
 
     def __init__(self, make: Callable[[], OtlpExporter[ExporterT]], ledger: Ledger) -> None:
@@ -67,38 +67,38 @@ class Sender(Generic[ExporterT]):
         self._stopped = False
         self._inherited = False
         ledger.ask(lambda: self.otlp.problem())
-        on_fork(self._note_fork)
-        for name in TALKATIVE:
-            logging.getLogger(name).addFilter(_is_told)
+        on_fork(self._mark_inherited)
+        for name in EXPORTER_LOGGERS:
+            logging.getLogger(name).addFilter(_is_not_suppressed)
 
     def send(self, count: int, export: Callable[[ExporterT], bool]) -> bool:
-        """Send a batch of `count` items and return whether all went well; never raises.
+        """Send a batch and return whether no item was lost; never raises.
 
         Args:
-            count: how many items there are.
-            export: hands the batch to the exporter and returns whether that says it was sent.
+            count: the number of items in the batch.
+            export: passes the batch to the exporter and returns whether the exporter reports success.
         """
         if not self._ledger.take(count):
             return False
         try:
-            with _untold():
+            with _suppress_exporter_logs():
                 self._renew()
                 lost, why = self.otlp.send(count, export)
-        except Exception as error:  # its text may quote the collector
+        except Exception as error:  # its text may quote the collector's response
             lost, why = count, f"sending raised {error_type(error)}"
         self._ledger.settle(count - lost, lost, why)
         return not lost
 
     def stop(self) -> None:
-        """Stop the exporter: requests under way are given up where that can be done."""
+        """Stop the exporter. Requests in flight are abandoned if the exporter can do so."""
         if not self._stopped:
             self._stopped = True
-            if self._inherited:  # the connections are the parent's
+            if self._inherited:  # the connections belong to the parent
                 return
-            with _untold():
+            with _suppress_exporter_logs():
                 self.otlp.exporter.shutdown()
 
-    def _note_fork(self) -> None:
+    def _mark_inherited(self) -> None:
         self._inherited = True
 
     def _renew(self) -> None:
@@ -108,13 +108,13 @@ class Sender(Generic[ExporterT]):
 
 
 class SpanSender(SpanExporter):
-    """Sends spans."""
+    """An SDK span exporter that sends through a `Sender`."""
 
     def __init__(self, sender: Sender[SpanExporter]) -> None:
         self._sender = sender
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send a batch."""
+        """Send a batch of spans."""
         success = SpanExportResult.SUCCESS
         sent = self._sender.send(len(spans), lambda exporter: exporter.export(spans) is success)
         return success if sent else SpanExportResult.FAILURE
@@ -125,13 +125,13 @@ class SpanSender(SpanExporter):
 
 
 class LogSender(LogRecordExporter):
-    """Sends log records."""
+    """An SDK log record exporter that sends through a `Sender`."""
 
     def __init__(self, sender: Sender[LogRecordExporter]) -> None:
         self._sender = sender
 
     def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
-        """Send a batch."""
+        """Send a batch of log records."""
         success = LogRecordExportResult.SUCCESS
         sent = self._sender.send(len(batch), lambda exporter: exporter.export(batch) is success)
         return success if sent else LogRecordExportResult.FAILURE
@@ -146,17 +146,17 @@ class LogSender(LogRecordExporter):
 
 
 class MetricSender(MetricExporter):
-    """Sends metric points, as sums since the start or since the last time, whichever the environment prefers."""
+    """An SDK metric exporter that sends through a `Sender`, with the temporality that the environment sets."""
 
     def __init__(self, sender: Sender[MetricExporter]) -> None:
-        made = sender.otlp.exporter
-        super().__init__(made._preferred_temporality, made._preferred_aggregation)
+        exporter = sender.otlp.exporter
+        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
         self._sender = sender
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **options: Any) -> MetricExportResult:
-        """Send what was collected."""
+        """Send the collected metrics."""
         success = MetricExportResult.SUCCESS
-        points = sum(len(metric.data.data_points) for metric in metrics_of(metrics_data))
+        points = sum(len(metric.data.data_points) for metric in iter_metrics(metrics_data))
         sent = self._sender.send(points, lambda exporter: exporter.export(metrics_data, timeout_millis) is success)
         return success if sent else MetricExportResult.FAILURE
 
@@ -170,58 +170,58 @@ class MetricSender(MetricExporter):
 
 
 class SpanPipeline(BatchSpanProcessor):
-    """Batches the spans that the ledger admits."""
+    """A batch processor that queues only spans that its ledger admits."""
 
     def __init__(self, exporter: SpanExporter, ledger: Ledger) -> None:
         super().__init__(exporter, max_queue_size=ledger.capacity)
         self._ledger = ledger
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue a span that is sampled, if there is room."""
+        """Queue a sampled span if the queue has room."""
         if span.context and span.context.trace_flags.sampled and self._ledger.admit():
             super().on_end(span)
 
 
 class LogPipeline(BatchLogRecordProcessor):
-    """Batches the log records that the ledger admits."""
+    """A batch processor that queues only log records that its ledger admits."""
 
     def __init__(self, exporter: LogRecordExporter, ledger: Ledger) -> None:
         super().__init__(exporter, max_queue_size=ledger.capacity)
         self._ledger = ledger
 
     def on_emit(self, log_record: ReadWriteLogRecord) -> None:
-        """Queue a record, if there is room."""
+        """Queue a log record if the queue has room."""
         if self._ledger.admit():
             super().on_emit(log_record)
 
 
 class MetricPipeline(PeriodicExportingMetricReader):
-    """Collects and sends metrics now and then; a forked child does not wait for what the parent was sending."""
+    """A periodic metric reader that also works in a forked child if the parent was exporting during the fork."""
 
     def __init__(self, exporter: MetricExporter) -> None:
-        on_fork(self._forget_parent)
+        on_fork(self._reset_lock)
         super().__init__(exporter)
 
-    def _forget_parent(self) -> None:
-        self._export_lock = threading.Lock()  # the SDK leaves it as it was at the fork, which may be held for good
+    def _reset_lock(self) -> None:
+        self._export_lock = threading.Lock()  # the SDK keeps the parent's, which may be locked forever in the child
 
 
 def trace_pipeline(otlp: bool | str | None) -> tuple[SpanPipeline, Ledger]:
-    """Return what sends spans, which is started, and its ledger."""
-    ledger = Ledger("otlp.traces", "spans", queue_size("OTEL_BSP"))
+    """Return a running pipeline for spans, and its ledger."""
+    ledger = Ledger("otlp.traces", "spans", read_queue_size("OTEL_BSP"))
     sender: Sender[SpanExporter] = Sender(partial(make_exporter, TRACES, otlp), ledger)
     return SpanPipeline(SpanSender(sender), ledger), ledger
 
 
 def log_pipeline(otlp: bool | str | None) -> tuple[LogPipeline, Ledger]:
-    """Return what sends log records, which is started, and its ledger."""
-    ledger = Ledger("otlp.logs", "log records", queue_size("OTEL_BLRP"))
+    """Return a running pipeline for log records, and its ledger."""
+    ledger = Ledger("otlp.logs", "log records", read_queue_size("OTEL_BLRP"))
     sender: Sender[LogRecordExporter] = Sender(partial(make_exporter, LOGS, otlp), ledger)
     return LogPipeline(LogSender(sender), ledger), ledger
 
 
 def metric_pipeline(otlp: bool | str | None) -> tuple[MetricPipeline, Ledger]:
-    """Return what sends metrics, which is started, and its ledger."""
+    """Return a running pipeline for metrics, and its ledger."""
     ledger = Ledger("otlp.metrics", "metric points")
     sender: Sender[MetricExporter] = Sender(partial(make_exporter, METRICS, otlp), ledger)
     return MetricPipeline(MetricSender(sender)), ledger
@@ -231,14 +231,14 @@ _thread = threading.local()
 
 
 @contextmanager
-def _untold() -> Iterator[None]:
-    """Leave out what the exporters log in this thread."""
-    before, _thread.untold = getattr(_thread, "untold", False), True
+def _suppress_exporter_logs() -> Iterator[None]:
+    """Suppress what the exporters log in this thread."""
+    before, _thread.suppressed = getattr(_thread, "suppressed", False), True
     try:
         yield
     finally:
-        _thread.untold = before
+        _thread.suppressed = before
 
 
-def _is_told(_: logging.LogRecord) -> bool:
-    return not getattr(_thread, "untold", False)
+def _is_not_suppressed(_: logging.LogRecord) -> bool:
+    return not getattr(_thread, "suppressed", False)

@@ -1,7 +1,7 @@
-"""Set-up from the file that `OTEL_CONFIG_FILE` names: OpenTelemetry's declarative configuration.
+"""Set-up from the file that `OTEL_CONFIG_FILE` names, in OpenTelemetry's declarative configuration format.
 
-The package `opentelemetry-configuration`, which is experimental, reads the file and makes all that it says; the format
-is described at https://opentelemetry.io/docs/specs/otel/configuration/
+The experimental package `opentelemetry-configuration` reads the file and creates the providers. The format:
+https://opentelemetry.io/docs/specs/otel/configuration/
 """
 
 from __future__ import annotations
@@ -25,57 +25,58 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "meter_provider": metrics.get_meter_provider,
     "logger_provider": _logs.get_logger_provider,
 }
+_SIGNALS: Final = {"tracer_provider": "traces", "meter_provider": "metrics", "logger_provider": "logs"}
 
 
 def is_named() -> bool:
-    """Whether the environment names a file."""
+    """Whether `OTEL_CONFIG_FILE` is set."""
     return bool(environ.get(CONFIG_FILE))
 
 
 def set_up(is_free: Callable[[object, str], bool]) -> tuple[Provider, ...]:
-    """Set up what the file says, and return the providers that were made.
+    """Set up OpenTelemetry from the file, and return the providers that were created.
 
     Args:
-        is_free: whether nobody has set a provider, given what is set and the name of its signal; a provider of the
-            application stays.
+        is_free: called with the current provider and the name of its signal; returns False if the application has set
+            the provider, which then stays in use.
 
     Raises:
-        ConfigurationError: when the package is not installed, or the file cannot be used.
+        ConfigurationError: the package is not installed, or the file is invalid.
     """
     try:
         package = import_module("opentelemetry.configuration")
     except ImportError:
         raise ConfigurationError(
-            f"{CONFIG_FILE} is set, which needs the extra: pip install 'traced_tools[file-configuration]'"
+            f"{CONFIG_FILE} needs an extra: pip install 'traced_tools[file-configuration]'"
         ) from None
     problem = None
     try:
         config = package.load_config_file(environ[CONFIG_FILE])
         wanted = _wanted(config, is_free)
         package.configure_sdk(config)
-    except Exception as error:  # its text may quote the file, which may hold keys
+    except Exception as error:  # its text may quote the file, which may contain keys
         problem = error_type(error) + _place(error)
     if problem is not None:
         raise ConfigurationError(f"{CONFIG_FILE}: the file cannot be used: {problem}")
-    return tuple(_taken_over(_GETTERS[name]()) for name in wanted)
+    return tuple(_take_over(_GETTERS[name]()) for name in wanted)
 
 
 def _wanted(config: Any, is_free: Callable[[object, str], bool]) -> list[str]:
-    """Take out of the file what the application has set itself, and return the providers that are left."""
+    """Remove providers that the application has set from the configuration, and return the names of the others."""
     sections = [name for name in _GETTERS if getattr(config, name) is not None and not config.disabled]
-    taken = [name for name in sections if not is_free(_GETTERS[name](), name.partition("_")[0])]
+    taken = [name for name in sections if not is_free(_GETTERS[name](), _SIGNALS[name])]
     for name in taken:
         setattr(config, name, None)
     return [name for name in sections if name not in taken]
 
 
-def _taken_over(provider: Provider) -> Provider:
-    """Return a provider that no longer stops itself at the end of the process, where it would wait half a minute."""
+def _take_over(provider: Provider) -> Provider:
+    """Unregister a provider's own exit handler, which may wait half a minute, and return the provider."""
     atexit.unregister(provider.shutdown)
     return provider
 
 
 def _place(error: BaseException) -> str:
-    """Say where in the file a schema was broken, if that was it: names of keys and no values."""
+    """Return the place in the file that violates the schema, as names of keys without values; else an empty text."""
     path = getattr(error.__cause__, "json_path", None)
     return f" at {path}" if isinstance(path, str) else ""

@@ -19,7 +19,7 @@ from traced_tools.core.fork import on_fork
 from traced_tools.flow.deferred import catch_up
 from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.scope import error_type
-from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, registry_of
+from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, make_registry
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -101,7 +101,7 @@ class Telemetry:
                 "OTEL_SDK_DISABLED, and no meter provider of the application's own",
                 name,
             )
-        return registry_of(self._collector)
+        return make_registry(self._collector)
 
     @property
     def stopped(self) -> bool:

@@ -1,4 +1,4 @@
-"""Telemetry that is kept in memory, for tests."""
+"""OpenTelemetry providers that store telemetry in memory, for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opentelemetry.util.types import AnyValue
 
 from traced_tools.observe.metric_point import MetricPoint
 from traced_tools.observe.scope import error_type
-from traced_tools.otel.prometheus import metrics_of
+from traced_tools.otel.prometheus import iter_metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,14 +36,14 @@ FinishedSpans = tuple[ReadableSpan, ...]
 
 @dataclass(frozen=True)
 class FinishedEvent:
-    """A log-based event.
+    """A log-based event that was emitted.
 
     Args:
         name: the event's name.
-        attributes: what it tells.
-        severity: its severity as a word, such as `INFO`; None for none.
-        trace_id: of the span it happened in, 32 hexadecimal digits; None outside of one.
-        span_id: of that span, 16 hexadecimal digits.
+        attributes: the event's attributes.
+        severity: its severity text, such as `INFO`; None if it has none.
+        trace_id: the trace id of its span, 32 hexadecimal digits; None if it has no span.
+        span_id: the id of its span, 16 hexadecimal digits; None if it has no span.
     """
 
     name: str
@@ -54,7 +54,7 @@ class FinishedEvent:
 
 
 class InMemoryTelemetry:
-    """Providers, not the process's own, that keep what they are given in memory.
+    """Providers that store spans, metrics and log-based events in memory. They are not set for the process.
 
     Attributes:
         tracer_provider: for `TelemetryOptions`.
@@ -69,7 +69,7 @@ class InMemoryTelemetry:
         self._records = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.logger_provider = LoggerProvider(shutdown_on_exit=False)
         self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self._records))
-        # Sums are read as what was added since the last time, so that `clear` can start them from nothing.
+        # Sums are read as deltas, so that `clear` can restart them at zero.
         delta: dict[type, AggregationTemporality] = dict.fromkeys(
             (Counter, Histogram, ObservableCounter), AggregationTemporality.DELTA
         )
@@ -79,21 +79,21 @@ class InMemoryTelemetry:
         self._points: dict[tuple[str, str], MetricPoint] = {}
 
     def spans(self) -> FinishedSpans:
-        """Return the spans that have ended, in the order they did."""
+        """Return the ended spans, in the order in which they ended."""
         return self._spans.get_finished_spans()
 
     def events(self) -> list[FinishedEvent]:
-        """Return the log-based events, in the order they happened."""
+        """Return the log-based events, in the order in which they were emitted."""
         return [_event(each) for each in self._records.get_finished_logs()]
 
     def metrics(self) -> list[MetricPoint]:
-        """Return what was recorded, summed up for each metric and set of attributes."""
+        """Return one point for each metric and set of attributes, with the sum since the last `clear`."""
         with self._lock:
             self._collect()
             return list(self._points.values())
 
     def clear(self) -> None:
-        """Forget spans, events and what was counted; how many of something there are now is no count, and stays."""
+        """Remove spans and events and restart counters and histograms at zero. Gauges and active counts stay."""
         with self._lock:
             self._spans.clear()
             self._records.clear()
@@ -101,15 +101,15 @@ class InMemoryTelemetry:
             self._points.clear()
 
     def shutdown(self) -> None:
-        """Stop the providers; what they kept can still be read."""
+        """Shut the providers down; stored telemetry can still be read."""
         for provider in (self.tracer_provider, self.logger_provider, self.meter_provider):
             try:
                 provider.shutdown()
             except Exception as error:
-                _LOG.warning("telemetry in memory could not be stopped: %s", error_type(error))
+                _LOG.warning("in-memory telemetry: shutting down a provider raised %s", error_type(error))
 
     def _collect(self) -> None:
-        for metric in metrics_of(self._reader.get_metrics_data()):
+        for metric in iter_metrics(self._reader.get_metrics_data()):
             for point in metric.data.data_points:
                 self._add(_point(metric, point), is_delta=_is_delta(metric.data))
 

@@ -1,7 +1,7 @@
-"""What the `OTEL_*` variables say about OTLP: whether a signal is sent, where to, and in which protocol.
+"""The OTLP settings of each signal from `OTEL_*` variables: whether it is sent, its endpoint, and its protocol.
 
-The exporters read these variables themselves; here they are checked beforehand, so that a wrong one is an error with a
-clear text and not a line in the log of a thread.
+The exporters read these variables themselves. They are checked here first, so that an invalid value raises an error in
+`configure` instead of a log line in a background thread.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 @dataclass(frozen=True)
 class Signal:
-    """Traces, metrics or logs.
+    """One of the signals traces, metrics and logs.
 
     Args:
-        name: as it stands in the names of variables: `TRACES`, `METRICS` or `LOGS`.
+        name: the signal in the names of variables: `TRACES`, `METRICS` or `LOGS`.
     """
 
     name: str
 
     @property
     def path(self) -> str:
-        """What is added to a collector's base URL."""
+        """The path that is appended to a collector's base URL."""
         return f"v1/{self.name.lower()}"
 
     @property
@@ -42,15 +42,15 @@ class Signal:
 
     @property
     def endpoint_variable(self) -> str:
-        """The variable that gives this signal an endpoint of its own."""
+        """The variable that sets the endpoint of this signal."""
         return f"OTEL_EXPORTER_OTLP_{self.name}_ENDPOINT"
 
     def exporters(self) -> set[str]:
-        """Return the exporters the environment names for this signal."""
+        """Return the exporters that the environment names for this signal."""
         return {name.strip().lower() for name in environ.get(self.exporter_variable, "").split(",")} - {""}
 
     def is_sent(self, otlp: bool | str | None) -> bool:
-        """Whether the signal is sent over OTLP; the operator's `none` beats the program's wish."""
+        """Whether the signal is sent over OTLP; `none` in the environment overrides the argument of `configure`."""
         exporters = self.exporters()
         if "none" in exporters or otlp is False:
             return False
@@ -60,7 +60,7 @@ class Signal:
         return "otlp" in exporters or (not exporters and bool(endpoint))
 
     def protocol(self) -> str:
-        """Return `grpc` or `http/protobuf`; raises `ConfigurationError` for a variable that says something else."""
+        """Return `grpc` or `http/protobuf`; raises `ConfigurationError` if a variable has another value."""
         for variable in (f"OTEL_EXPORTER_OTLP_{self.name}_PROTOCOL", _PROTOCOL):
             protocol = environ.get(variable, "").strip().lower()
             if protocol and protocol not in (GRPC, HTTP):
@@ -70,13 +70,13 @@ class Signal:
         return HTTP
 
     def endpoint(self, otlp: bool | str | None) -> str | None:
-        """Return the URL to send to, or None to let the exporter read its variables, which are checked."""
+        """Return the URL to send to, or None if the exporter reads it from its variables, which are checked here."""
         is_grpc = self.protocol() == GRPC
         if isinstance(otlp, str):
             return otlp if is_grpc else f"{otlp.rstrip('/')}/{self.path}"
         for variable in (self.endpoint_variable, _ENDPOINT):
             value = environ.get(variable)
-            if value and not (is_grpc and "://" not in value):  # gRPC also takes host:port
+            if value and not (is_grpc and "://" not in value):  # gRPC also accepts host:port
                 _check_url(variable, value)
         return None
 
@@ -94,12 +94,12 @@ def check_collector(url: str) -> None:
     paths = tuple(signal.path for signal in SIGNALS)
     if parts.query or parts.fragment or parts.path.endswith(paths):
         raise ConfigurationError(
-            f"otlp must be the collector's base URL, without query: {', '.join(paths)} are added to it"
+            f"otlp must be the collector's base URL, without a query; {', '.join(paths)} are appended to it"
         )
 
 
 def _check_url(setting: str, url: str) -> None:
-    """Raise `ConfigurationError` unless `url` is one; its text does not quote it, since it may hold a password."""
+    """Raise `ConfigurationError` unless `url` is valid. The error does not quote it: it may contain a password."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -1,11 +1,11 @@
-"""Prometheus exposition: the SDK's metrics as prometheus-client families, with a trace id on each latency bucket.
+"""Prometheus exposition: converts the SDK's metrics to prometheus-client families, with exemplars on buckets.
 
-Names and labels follow OpenTelemetry's rules for Prometheus, as the Collector applies them, so that a series has one
-name whether it is scraped here or comes through a Collector. There are no scope labels. The rules:
+Names and labels follow OpenTelemetry's rules for Prometheus, which the Collector applies too. A series therefore has
+the same name whether Prometheus scrapes this process or a Collector. There are no scope labels. The rules:
 https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics/
 
-The SDK hands out an exemplar once and forgets it. Here the last one of each bucket is kept, as prometheus-client keeps
-its own, so that a second scraper sees it too.
+The SDK returns each exemplar once. The collector here keeps the last exemplar of each bucket, as prometheus-client
+does, so that every scraper sees it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _ACCEPTED = (
-    'prometheus must be True, a port from 0 to 65535 (0 for any free one), "host:port", or "host:first-last" for the '
-    "first free one of several"
+    'prometheus must be True, a port from 0 to 65535 (0 for any free port), "host:port", or "host:first-last" for the '
+    "first free port of a range"
 )
 _RANGE = re.compile(r"(.*):(\d{1,5})-(\d{1,5})")
 
@@ -101,21 +101,21 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class PrometheusReader(MetricReader):
-    """Collects the metrics of its meter provider when it is asked to, which is when somebody scrapes."""
+    """A metric reader that collects the metrics of its meter provider on each scrape."""
 
     def __init__(self) -> None:
         # The defaults are what Prometheus needs: cumulative sums and, unless a view says otherwise, explicit buckets.
         super().__init__()
-        self._begin_unlocked()
-        on_fork(self._begin_unlocked)
+        self._reset_lock()
+        on_fork(self._reset_lock)
         self._data: MetricsData | None = None
         self._stopped = False
 
-    def _begin_unlocked(self) -> None:
+    def _reset_lock(self) -> None:
         self._lock = threading.Lock()
 
     def read(self) -> MetricsData | None:
-        """Return the metrics as they are now; None when there are none, or after a shutdown."""
+        """Collect and return the metrics; None if there are none, or after a shutdown."""
         catch_up()
         with self._lock:
             self._data = None
@@ -127,52 +127,52 @@ class PrometheusReader(MetricReader):
         self._data = metrics_data
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Do nothing: what is pulled needs no pushing, and collecting would use up the SDK's exemplars."""
+        """Do nothing: metrics are pulled, and collecting here would consume the SDK's exemplars."""
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **_: object) -> None:
-        """Give no more metrics."""
+        """Stop collecting; `read` returns None from now on."""
         self._stopped = True
 
 
 class PrometheusCollector(Collector):
-    """The metrics of a reader as families for a `CollectorRegistry`.
+    """Exposes the metrics of a reader as families of a `CollectorRegistry`.
 
-    What cannot be exposed is left out, counted in `skipped` and logged once for each metric: an exponential histogram,
-    a name another metric has taken, a series whose labels are the same as another's once they are written as
-    Prometheus wants them.
+    Some metrics cannot be exposed: exponential histograms, metrics whose Prometheus name another metric already has,
+    and series whose Prometheus labels equal another's. They are skipped, counted in `skipped`, and logged once for each
+    metric.
 
     Attributes:
-        skipped: how often each metric (by its OpenTelemetry name) or one of its series was left out.
+        skipped: how often each metric, or one of its series, was skipped; by OpenTelemetry name.
     """
 
     def __init__(self, reader: PrometheusReader) -> None:
         self.skipped: Counter[str] = Counter()
         self._reader = reader
-        self._begin_unlocked()
-        on_fork(self._begin_unlocked)
+        self._reset_lock()
+        on_fork(self._reset_lock)
         self._exemplars: dict[tuple[Series, int], Exemplar] = {}
         self._created: dict[Series, float] = {}
         self._scraped = time.time()
 
-    def _begin_unlocked(self) -> None:
+    def _reset_lock(self) -> None:
         self._lock = threading.Lock()
 
     def collect(self) -> list[Family]:
-        """Return the families as they are now; one scrape at a time."""
+        """Return the current families. Scrapes run one at a time."""
         with self._lock:
             try:
                 before, self._scraped = self._scraped, time.time()
                 scrape = _Scrape(self._exemplars, self._created, (before, self._scraped))
                 return self._families(scrape, self._reader.read())
             except Exception as error:
-                _LOG.warning("a scrape found no metrics: reading them raised %s", error_type(error))
+                _LOG.warning("a Prometheus scrape returned no metrics: reading them raised %s", error_type(error))
                 return []
 
     def _families(self, scrape: _Scrape, data: MetricsData | None) -> list[Family]:
         for resource_metrics in () if data is None else data.resource_metrics:
             scrape.target(resource_metrics.resource.attributes)
-        for metric in metrics_of(data):
+        for metric in iter_metrics(data):
             problem = scrape.add(metric)
             if problem is not None:
                 self._skip(metric.name, problem)
@@ -181,16 +181,16 @@ class PrometheusCollector(Collector):
     def _skip(self, name: str, problem: str) -> None:
         self.skipped[name] += 1
         if self.skipped[name] == 1:
-            _LOG.warning("the metric %s is left out of the Prometheus exposition, or a part of it: %s", name, problem)
+            _LOG.warning("the metric %s is not, or only partly, exposed to Prometheus: %s", name, problem)
 
 
 class _Scrape:
-    """One exposition in the making.
+    """Builds the families of one scrape.
 
     Args:
-        exemplars: the last exemplar of each bucket, kept from scrape to scrape.
-        created: the Unix time at which each series was 0, kept from scrape to scrape.
-        times: the Unix times of the scrape before this one and of this one.
+        exemplars: the last exemplar of each bucket; shared by all scrapes.
+        created: the Unix time at which each series was 0; shared by all scrapes.
+        times: the Unix times of the previous scrape and of this one.
     """
 
     def __init__(
@@ -204,24 +204,24 @@ class _Scrape:
         self._series: set[Series] = set()
 
     def target(self, resource: Mapping[str, AttributeValue]) -> None:
-        """Add what describes the process, as `target_info`."""
+        """Add the resource attributes of the process as `target_info`."""
         family = self._claim(Family("target", "Target metadata", "info"), "info")
         if family is not None:
             family.samples.append(Sample("target_info", _labels(resource), 1))
 
     def add(self, metric: Metric) -> str | None:
-        """Add a metric; return what was wrong with it, if anything was."""
+        """Add a metric. Return the problem if it, or one of its series, cannot be exposed."""
         kind = _kind(metric)
         if kind is None:
             return "Prometheus's text formats have no exponential histograms; use a view with explicit buckets"
-        family = self._claim(family_of(metric.name, metric.description or "", metric.unit or "", kind), kind)
+        family = self._claim(make_family(metric.name, metric.description or "", metric.unit or "", kind), kind)
         if family is None:
             return "another metric has the same name in Prometheus"
         added = [self._add_point(family, point) for point in metric.data.data_points]
         return None if all(added) else "two of its series have the same labels in Prometheus"
 
     def _claim(self, family: Family, kind: Kind) -> Family | None:
-        """Return the family to add to: `family`, the one of its kind that is there already, or None if they clash."""
+        """Return `family` or the existing family with its name and type; None if the name conflicts with another."""
         known = self.families.get(family.name)
         if known is not None:
             return known if (known.type, known.unit) == (family.type, family.unit) else None
@@ -246,18 +246,19 @@ class _Scrape:
             family.samples.append(self._number(family, series, labels, point))
         if family.type != "gauge":
             created = self._created.setdefault(
-                series, self._begin_of(point.start_time_unix_nano or point.time_unix_nano)
+                series, self._created_time(point.start_time_unix_nano or point.time_unix_nano)
             )
             family.samples.append(Sample(f"{family.name}_created", labels, created))
         return True
 
-    def _begin_of(self, nanoseconds: int) -> float:
-        """Return when a new series was 0: when the SDK began it, or at the scrape before if it did so for this one.
+    def _created_time(self, start: int) -> float:
+        """Return the Unix time at which a new series was 0; `start` is its start in nanoseconds, set by the SDK.
 
-        The SDK begins an observed counter when it is scraped, and Prometheus takes no zero as new as a sample.
+        The SDK starts an observable counter during the scrape, and Prometheus ignores a creation time that is not
+        before the sample. Such a series gets the time of the previous scrape.
         """
-        began = nanoseconds / 1_000_000_000
-        return began if began < self._now else self._before
+        started = start / 1_000_000_000
+        return started if started < self._now else self._before
 
     def _number(self, family: Family, series: Series, labels: Labels, point: NumberDataPoint) -> Sample:
         if family.type == "counter":
@@ -269,7 +270,7 @@ class _Scrape:
         for index, (bound, count) in enumerate(zip(bounds, accumulate(point.bucket_counts), strict=True)):
             bucket = {**labels, "le": floatToGoString(bound)}  # type: ignore[no-untyped-call]
             yield Sample(f"{family.name}_bucket", bucket, count, None, self._exemplars.get((series, index)))
-        if bounds[0] >= 0:  # OpenMetrics has no sum for what can be negative, since it could go down
+        if bounds[0] >= 0:  # in OpenMetrics a histogram of negative values has no sum, because it could decrease
             yield Sample(f"{family.name}_count", labels, point.count)
             yield Sample(f"{family.name}_sum", labels, point.sum)
 
@@ -282,25 +283,25 @@ class _Scrape:
 
 
 class PrometheusServer:
-    """Serves the metrics of a reader to scrapers, on the first free one of some ports, until it is stopped.
+    """An HTTP server that exposes metrics to scrapers on the first free port, until it is stopped.
 
-    OpenMetrics, which alone can carry exemplars, for those who accept it; else the older text format.
+    A scraper that accepts OpenMetrics gets it, with exemplars. Others get the older text format, which has none.
 
     Args:
-        collector: what to serve.
+        collector: the metrics.
         host: the name or address to listen on.
-        ports: the ports to try; 0 for any free one.
-        targets: the file that lists the address for Prometheus, if there is one.
+        ports: the ports to try in order; 0 for any free port.
+        targets: the file that lists the server's address for Prometheus, or None.
 
     Raises:
-        ConfigurationError: when nobody can listen there, or the file cannot be written.
+        ConfigurationError: the server cannot listen on any of the ports, or the file cannot be written.
     """
 
     def __init__(
         self, collector: PrometheusCollector, host: str, ports: Sequence[int], targets: TargetsFile | None = None
     ) -> None:
         self._targets = targets
-        registry = registry_of(collector)
+        registry = make_registry(collector)
         for port in ports:
             try:
                 self._server, self._thread = start_wsgi_server(port, host, registry)
@@ -322,13 +323,13 @@ class PrometheusServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, as `host:port`."""
+        """The address that the server listens on, as `host:port`."""
         host, port = self._server.server_address[:2]
         return _address(str(host), port)
 
     def stop(self) -> None:
-        """Stop listening; a second call does nothing."""
-        if self._thread.is_alive():  # not in a forked child, which has the socket and not the thread
+        """Stop listening. A second call does nothing."""
+        if self._thread.is_alive():  # a forked child has the socket, but not the thread
             self._server.shutdown()
             self._thread.join()
             if self._targets is not None:
@@ -337,8 +338,8 @@ class PrometheusServer:
         self._server.server_close()
 
 
-def registry_of(collector: PrometheusCollector | None) -> CollectorRegistry:
-    """Return what prometheus-client serves: a collector's metrics, or none."""
+def make_registry(collector: PrometheusCollector | None) -> CollectorRegistry:
+    """Return a prometheus-client registry with a collector's metrics; an empty one for None."""
     registry = CollectorRegistry(support_collectors_without_names=True)
     if collector is not None:
         registry.register(collector)
@@ -349,21 +350,21 @@ def _in_use(host: str, ports: Sequence[int]) -> str:
     first = _address(host, ports[0])
     if len(ports) > 1:
         return (
-            f"prometheus: cannot listen on {first}-{ports[-1]} (Address already in use). Other processes hold all "
-            f"{len(ports)} ports: give the workers a wider range"
+            f"prometheus: cannot listen on {first}-{ports[-1]} (Address already in use). All {len(ports)} ports are in "
+            "use by other processes: pass a wider range"
         )
     return (
         f"prometheus: cannot listen on {first} (Address already in use). Another worker of the same program may serve "
-        f'its metrics there: give the workers a range of ports with prometheus="{first}-LAST" and '
-        "prometheus_targets=, or serve one worker's metrics with prometheus=True and asgi_app() or wsgi_app()"
+        f'its metrics there: pass a range of ports with prometheus="{first}-LAST" and prometheus_targets=, or serve '
+        "one worker's metrics with prometheus=True and asgi_app() or wsgi_app()"
     )
 
 
 def parse_address(value: int | str) -> tuple[str, range]:
-    """Return (host, ports) for a port number, which means this machine alone, for `host:port` or for `host:first-last`.
+    """Return the host and ports of a port number (on 127.0.0.1), of `host:port` or of `host:first-last`.
 
     Raises:
-        ConfigurationError: for anything else.
+        ConfigurationError: the value is none of these.
     """
     if isinstance(value, int):
         if 0 <= value <= 65535:
@@ -384,13 +385,13 @@ def parse_address(value: int | str) -> tuple[str, range]:
     return host, range(port, port + 1)
 
 
-def family_of(name: str, brief: str, unit: str, kind: Kind) -> Family:
-    """Return the family of a metric, still empty: its name and its unit in Prometheus's words."""
+def make_family(name: str, brief: str, unit: str, kind: Kind) -> Family:
+    """Return an empty family with a metric's name and unit in Prometheus's notation."""
     return Family(_name(name).removesuffix("_total"), brief, kind, _unit(unit, kind))
 
 
-def metrics_of(data: MetricsData | None) -> Iterator[Metric]:
-    """Give the metrics of all scopes, one after the other."""
+def iter_metrics(data: MetricsData | None) -> Iterator[Metric]:
+    """Yield the metrics of all resources and scopes."""
     if data is not None:
         scopes = chain.from_iterable(each.scope_metrics for each in data.resource_metrics)
         yield from chain.from_iterable(scope.metrics for scope in scopes)
@@ -414,19 +415,19 @@ def _name(name: str) -> str:
 
 
 def _unit(unit: str, kind: Kind) -> str:
-    """Return a UCUM unit in Prometheus's words; annotations in braces say what is counted, and are no unit."""
+    """Return a UCUM unit in Prometheus's notation. Annotations in braces name what is counted and are not a unit."""
     plain = re.sub(r"{[^}]*}", "", unit)
     if plain == "1":
         return "ratio" if kind == "gauge" else ""
     top, slash, bottom = plain.partition("/")
-    words = _UNITS.get(top, top)
+    name = _UNITS.get(top, top)
     if slash and bottom:
-        words = f"{words}_per_{_PER.get(bottom, bottom)}"
-    return re.sub(r"[^a-zA-Z0-9]+", "_", words).strip("_")
+        name = f"{name}_per_{_PER.get(bottom, bottom)}"
+    return re.sub(r"[^a-zA-Z0-9]+", "_", name).strip("_")
 
 
 def _labels(attributes: Mapping[str, AttributeValue], *, reserved: str | None = None) -> Labels:
-    """Return attributes as labels; values whose names become the same are joined by `;`, as the specification says."""
+    """Return attributes as labels. Values whose label names collide are joined with `;`, as the specification says."""
     labels: Labels = {}
     for key in sorted(attributes):
         label = _label(key)

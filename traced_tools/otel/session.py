@@ -1,8 +1,8 @@
-"""The HTTP session that OTLP exporters send with: bounded in time and size, whatever a collector answers.
+"""The HTTP session of OTLP exporters, which limits the time and size of a collector's response.
 
-The exporters take any `requests.Session`. The plain one waits anew for each byte, keeps whatever comes and reads all of
-it, so that a collector which answers slowly enough, or endlessly, would hold a pipeline for good. This one takes the
-time-out of a request as its whole time, reads no more of an answer than could be OTLP, and remembers what was answered.
+The exporters accept any `requests.Session`. A plain session restarts its time-out with each byte and reads the whole
+response, so a slow or endless response would block a pipeline forever. This session applies the time-out to the whole
+request, reads no more of a response than OTLP can need, and remembers the last response.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-MOST_BYTES = 65_536
-"""How much of an answer is read; the longest that OTLP knows is an error message."""
+MAX_BYTES = 65_536
+"""Bytes that are read of a response body. The longest OTLP response is an error message."""
 
 
 class CollectorSession(requests.Session):
-    """A session that remembers the last answer.
+    """A session that limits each response in time and size, and remembers the last one.
 
     Attributes:
-        status: its HTTP status; None when there was none.
-        body: its first bytes, as they came.
-        error: the class of what was raised instead of an answer.
+        status: the HTTP status of the last response; None if there was none.
+        body: the first bytes of its body, not decompressed.
+        error: the name of the exception class that the last request raised instead; None if it raised none.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.forget()
-        self.headers["Accept-Encoding"] = "identity"  # nothing is unpacked here
+        self.headers["Accept-Encoding"] = "identity"  # responses are not decompressed here
         for scheme in ("http://", "https://"):
             self.mount(scheme, _BoundedAdapter())
 
     def forget(self) -> None:
-        """Remember no answer."""
+        """Forget the last response."""
         self.status: int | None = None
         self.body = b""
         self.error: str | None = None
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
-        """Send a request and return the answer, which is all there by then."""
-        if isinstance(self.verify, str):  # else requests lets its own variables win over the exporters'
+        """Send a request, and return its response with the body already read."""
+        if isinstance(self.verify, str):  # otherwise variables of requests would override those of the exporters
             options.setdefault("verify", self.verify)
         try:
             response = super().request(*args, **options)
@@ -58,7 +58,7 @@ class CollectorSession(requests.Session):
 
 
 class _BoundedAdapter(HTTPAdapter):
-    """Uses connections that keep to a deadline, and reads a bounded part of the answer's body."""
+    """An adapter whose connections have a deadline and that reads only the beginning of a response body."""
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
@@ -70,29 +70,29 @@ class _BoundedAdapter(HTTPAdapter):
         return manager
 
     def close(self) -> None:
-        for key in self.poolmanager.pools.keys():  # noqa: SIM118  # it is no mapping to iterate over
+        for key in self.poolmanager.pools.keys():  # noqa: SIM118  # the container is not iterable
             if (pool := self.poolmanager.pools.get(key)) is not None:
-                pool.close()  # urllib3 leaves it to finalizers, which have run when the process ends
+                pool.close()  # urllib3 closes pools in finalizers, which have already run at process exit
         super().close()
 
     def send(self, *args: Any, **options: Any) -> requests.Response:
         response = super().send(*args, **options)
-        body = _read(response.raw)
-        response.raw.close()  # gives a connection back that has been read to its end, and closes any other
+        body = _read_body(response.raw)
+        response.raw.close()  # returns a fully read connection to the pool, and closes any other
         response.raw = io.BytesIO(body)
         return response
 
 
-def _read(raw: BaseHTTPResponse) -> bytes:
-    """Return the beginning of a body; raises when the connection breaks before that is there."""
+def _read_body(raw: BaseHTTPResponse) -> bytes:
+    """Return the first `MAX_BYTES` of a body; raises if the connection breaks before."""
     body = b""
-    while len(body) < MOST_BYTES and (part := raw.read(MOST_BYTES - len(body), decode_content=False)):
+    while len(body) < MAX_BYTES and (part := raw.read(MAX_BYTES - len(body), decode_content=False)):
         body += part
     return body
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """An answer that must be there within the time-out of its socket, all of it."""
+    """A response that must arrive completely within the time-out of its socket."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -101,17 +101,17 @@ class _TimedResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._reader)
 
     def begin(self) -> None:
-        """Read the headers; a connection that ends among them is an error, which the standard library overlooks."""
+        """Read the headers; raises if the connection ends within them, which the standard library does not detect."""
         super().begin()
         if self._reader.ended:
             raise http.client.IncompleteRead(b"")
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads from a socket until its time-out, counted from now, has passed.
+    """Reads from a socket until its time-out, measured from the creation of the reader.
 
     Attributes:
-        ended: whether the other side has closed the connection.
+        ended: whether the peer has closed the connection.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -139,20 +139,20 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
-class _Connection(HTTPConnection):
+class _TimedConnection(HTTPConnection):
     response_class = _TimedResponse
 
 
-class _TlsConnection(HTTPSConnection):
+class _TimedTlsConnection(HTTPSConnection):
     response_class = _TimedResponse
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
+    ConnectionCls = _TimedConnection
 
 
 class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
+    ConnectionCls = _TimedTlsConnection
 
 
 _POOLS = {"http": _Pool, "https": _TlsPool}

@@ -1,6 +1,6 @@
-"""The file from which Prometheus learns where the workers of a program serve their metrics.
+"""The file in which the workers of a program list the addresses of their metrics endpoints for Prometheus.
 
-It is a file for `file_sd_configs`: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config.
+The format is that of `file_sd_configs`: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _EVERY_ADDRESS = ("0.0.0.0", "[::]")
-_PATIENCE = 0.5
-"""Seconds for a worker to accept a connection; one that takes longer is alive."""
+_CONNECT_TIMEOUT = 0.5
+"""Seconds to wait for a worker to accept a connection. A worker that takes longer counts as alive."""
 
 
 class TargetsFile:
-    """A list of addresses that several processes write to.
+    """A file with a list of addresses that several processes change.
 
-    Each change is made under a lock (a file beside it that ends in `.lock`) and replaces the file as a whole. A change
-    leaves out the addresses that refuse a connection: their workers are dead.
+    Each change holds a lock on a file with the suffix `.lock` and replaces the list as a whole. It also removes
+    addresses that refuse a connection, because their workers are dead.
 
     Args:
-        path: the file; made when the first address is added. Its folder must be there.
+        path: the file, created with the first address. Its folder must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class TargetsFile:
         """Add the address of this process.
 
         Raises:
-            ConfigurationError: when the file cannot be written, or holds something else than targets.
+            ConfigurationError: the file cannot be written, or contains something other than targets.
         """
         try:
             self._change(added=address)
@@ -55,11 +55,11 @@ class TargetsFile:
     def _change(self, added: str = "", removed: str = "") -> None:
         own = {_reachable(each) for each in (added, removed) if each}
         with self._locked():
-            others = {each for each in self._read() - own if not _refuses(each)}
+            others = {each for each in self._read() - own if not _refuses_connections(each)}
             wanted = others | {_reachable(added)} if added else others
             draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-            draft.unlink(missing_ok=True)  # of a process that was killed, or a link that somebody else put there
-            try:  # not by `tempfile`, whose files nobody else may read: Prometheus is another user
+            draft.unlink(missing_ok=True)  # left by a killed process, or a link that another user created
+            try:  # not `tempfile`, whose files only their owner may read: Prometheus runs as another user
                 with open(draft, "x", encoding="utf-8") as file:
                     file.write(json.dumps([{"targets": sorted(wanted)}]) + "\n")
                 draft.replace(self._path)
@@ -78,30 +78,29 @@ class TargetsFile:
         except (ValueError, RecursionError):
             pass
         raise ConfigurationError(
-            f"prometheus_targets: {self._path} holds something else than a list of targets, which this would write "
-            "over; name another file"
+            f"prometheus_targets: {self._path} contains something other than a list of targets; pass another file"
         )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with open(self._path.with_name(f"{self._path.name}.lock"), "a") as lock:
             if fcntl is not None:
-                fcntl.lockf(lock, fcntl.LOCK_EX)  # not flock(), which a child forked meanwhile would hold for good
+                fcntl.lockf(lock, fcntl.LOCK_EX)  # not flock(): a child forked meanwhile would keep that lock
             yield
 
 
 def _reachable(address: str) -> str:
-    """Return an address to connect to: this machine's name stands for all of its interfaces."""
+    """Return an address that others can connect to: the host name instead of a wildcard address."""
     host, _, port = address.rpartition(":")
     return f"{socket.gethostname()}:{port}" if host in _EVERY_ADDRESS else address
 
 
-def _refuses(address: str) -> bool:
+def _refuses_connections(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
     except (ConnectionRefusedError, ValueError, OverflowError):
         return True
-    except OSError:  # it may be busy, or cannot be reached from here only
+    except OSError:  # the worker may be busy, or unreachable only from here
         return False
     return False

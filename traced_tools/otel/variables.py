@@ -1,7 +1,7 @@
-"""Checks of the `OTEL_*` variables that the SDK reads itself, before it does.
+"""Checks of `OTEL_*` variables before the SDK reads them.
 
-The SDK answers an unusable value with a default and a line in the log that quotes it, if at all. Here it is an error
-that names the variable and what is accepted, and not the value: headers hold keys.
+For an invalid value the SDK uses a default, and logs a line that quotes the value, if anything. Here an invalid value
+raises an error with the variable and what it accepts, but without the value, because headers contain keys.
 """
 
 from __future__ import annotations
@@ -33,68 +33,68 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*")
 
 
 def check_providers() -> None:
-    """Raise `ConfigurationError` for a variable about sampling, limits or the resource that cannot work."""
+    """Raise `ConfigurationError` if a variable for sampling, limits or the resource is invalid."""
     for variable in _LIMITS:
         _check(variable, _is_whole, "a whole number, 0 or above")
-    _check_word("OTEL_TRACES_SAMPLER", _SAMPLERS)
+    _check_one_of("OTEL_TRACES_SAMPLER", _SAMPLERS)
     if environ.get("OTEL_TRACES_SAMPLER", "").lower() in _RATIO_SAMPLERS:
         _check("OTEL_TRACES_SAMPLER_ARG", _is_ratio, "a number from 0 to 1")
     _refuse_blank("OTEL_METRICS_EXEMPLAR_FILTER")
-    _check_word("OTEL_METRICS_EXEMPLAR_FILTER", ("always_on", "always_off", "trace_based"))
+    _check_one_of("OTEL_METRICS_EXEMPLAR_FILTER", ("always_on", "always_off", "trace_based"))
     _check("OTEL_RESOURCE_ATTRIBUTES", _are_pairs, "key=value pairs, separated by commas")
 
 
 def check_batches(prefix: str) -> None:
-    """Raise `ConfigurationError` for a variable of batching, such as `OTEL_BSP_MAX_QUEUE_SIZE`, that cannot work."""
+    """Raise `ConfigurationError` if a variable for batching, such as `OTEL_BSP_MAX_QUEUE_SIZE`, is invalid."""
     for setting in ("SCHEDULE_DELAY", "MAX_QUEUE_SIZE", "MAX_EXPORT_BATCH_SIZE", "EXPORT_TIMEOUT"):
         _check(f"{prefix}_{setting}", _is_positive_whole, "a whole number above 0")
-    if number(f"{prefix}_MAX_EXPORT_BATCH_SIZE", 512) > queue_size(prefix):
+    if read_number(f"{prefix}_MAX_EXPORT_BATCH_SIZE", 512) > read_queue_size(prefix):
         raise ConfigurationError(
-            f"{prefix}_MAX_EXPORT_BATCH_SIZE (512 where it is not set) must not be above {prefix}_MAX_QUEUE_SIZE"
+            f"{prefix}_MAX_EXPORT_BATCH_SIZE (default 512) must not exceed {prefix}_MAX_QUEUE_SIZE"
         )
 
 
 def check_metrics() -> None:
-    """Raise `ConfigurationError` for a variable of the metrics that are pushed that cannot work."""
+    """Raise `ConfigurationError` if a variable for the export of metrics over OTLP is invalid."""
     _check("OTEL_METRIC_EXPORT_INTERVAL", _is_positive, "a number of milliseconds above 0")
     _check("OTEL_METRIC_EXPORT_TIMEOUT", _is_positive, "a number of milliseconds above 0")
-    _check_word("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", ("cumulative", "delta", "lowmemory"))
-    _check_word(
+    _check_one_of("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", ("cumulative", "delta", "lowmemory"))
+    _check_one_of(
         "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
         ("explicit_bucket_histogram", "base2_exponential_bucket_histogram"),
     )
 
 
 def check_otlp(signal: str, *, is_grpc: bool) -> None:
-    """Raise `ConfigurationError` for a variable of OTLP that cannot work.
+    """Raise `ConfigurationError` if a variable for OTLP is invalid.
 
     Args:
         signal: `TRACES`, `METRICS` or `LOGS`.
-        is_grpc: whether the protocol is gRPC, which knows one compression.
+        is_grpc: whether the protocol is gRPC, which supports gzip only.
     """
     for prefix in (f"OTEL_EXPORTER_OTLP_{signal}", "OTEL_EXPORTER_OTLP"):
         if is_grpc:
             _refuse_blank(f"{prefix}_TIMEOUT", f"{prefix}_COMPRESSION")
         _check(f"{prefix}_TIMEOUT", _is_seconds, "a number of seconds above 0")
         _check(f"{prefix}_HEADERS", _are_headers, "name=value pairs, separated by commas")
-        _check_word(f"{prefix}_COMPRESSION", ("gzip",) if is_grpc else ("none", "gzip", "deflate"))
+        _check_one_of(f"{prefix}_COMPRESSION", ("gzip",) if is_grpc else ("none", "gzip", "deflate"))
         for setting in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"):
             _check(f"{prefix}_{setting}", _is_readable, "the path of a file that can be read")
 
 
-def queue_size(prefix: str) -> int:
-    """Return how many items may wait to be sent; `prefix` is `OTEL_BSP` or `OTEL_BLRP`."""
-    return number(f"{prefix}_MAX_QUEUE_SIZE", 2048)
+def read_queue_size(prefix: str) -> int:
+    """Return the maximum number of queued items; `prefix` is `OTEL_BSP` or `OTEL_BLRP`."""
+    return read_number(f"{prefix}_MAX_QUEUE_SIZE", 2048)
 
 
-def number(variable: str, default: int) -> int:
-    """Return a variable's whole number, which has been checked, or `default` where it is not set."""
+def read_number(variable: str, default: int) -> int:
+    """Return the whole number of a checked variable, or `default` if it is unset."""
     return int(environ.get(variable, "").strip() or default)
 
 
 def _check(variable: str, accepts: Callable[[str], bool], accepted: str) -> None:
     value = environ.get(variable, "")
-    if not value.strip():  # counts as not set
+    if not value.strip():  # a blank variable counts as unset
         return
     try:
         usable = accepts(value)
@@ -105,14 +105,14 @@ def _check(variable: str, accepts: Callable[[str], bool], accepted: str) -> None
 
 
 def _refuse_blank(*variables: str) -> None:
-    """Raise `ConfigurationError` for a variable that is set to nothing, where the SDK cannot read that."""
+    """Raise `ConfigurationError` if a variable is set but blank, which the SDK cannot read."""
     for variable in variables:
         if not environ.get(variable, "unset").strip():
-            raise ConfigurationError(f"{variable} is empty; unset it, or give it a value")
+            raise ConfigurationError(f"{variable} is empty; unset it or set a value")
 
 
-def _check_word(variable: str, words: Iterable[str]) -> None:
-    _check(variable, lambda value: value.strip().lower() in words, f"one of {', '.join(words)}")
+def _check_one_of(variable: str, accepted: Iterable[str]) -> None:
+    _check(variable, lambda value: value.strip().lower() in accepted, f"one of {', '.join(accepted)}")
 
 
 def _is_whole(value: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
 from traced_tools.core.messages import Message, Usage, UsageSum
-from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes, merged
+from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes, merge_attributes
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.observe.dispatch import NOBODY, RunEvents, Watchers
@@ -156,7 +156,7 @@ class RunContext:
         outer = _CURRENT.get()
         self._outer = None if outer is None else outer.totals
         self.parent_id = None if outer is None else outer.id
-        self.attributes: RunAttributes = attributes if outer is None else merged(outer.attributes, attributes)
+        self.attributes: RunAttributes = attributes if outer is None else merge_attributes(outer.attributes, attributes)
         self.agent = agent
         self.conversation_id = conversation_id
         self.tool_context = {**tool_context} if tool_context else {}  # copied: several runs may share one mapping

@@ -1,4 +1,4 @@
-"""What the project tests itself with, for your tests too."""
+"""Test utilities: a scripted model, captured telemetry, and an HTTP server that replays responses and faults."""
 
 from __future__ import annotations
 

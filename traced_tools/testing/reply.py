@@ -1,4 +1,4 @@
-"""What a replay server sends: replies, the pieces they are made of, and what goes wrong on the way."""
+"""The replies of a replay server, with their delays and faults."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Delay:
-    """Silence; it ends early when the client goes away (or says that it has no more to send) or the server is closed.
+    """A pause in which nothing is sent. It ends early if the client closes its sending side or the server is closed.
 
     Args:
-        until: so many seconds (`math.inf`: for good), or an event that is waited for.
+        until: the duration in seconds (`math.inf` for no end), or an event to wait for.
     """
 
     until: float | threading.Event
 
 
 class Fault(Enum):
-    """How a connection ends before its time.
+    """How a connection ends early.
 
-    `CUT` closes it: the client reads its end. `RESET` aborts it (a TCP RST): the client gets an error, and may lose
-    what was sent just before.
+    `CUT` closes the connection: the client reads the end of the stream. `RESET` aborts it with a TCP RST: the client
+    gets an error, and may lose what was sent just before.
     """
 
     CUT = "cut"
@@ -41,23 +41,23 @@ class Fault(Enum):
 
 
 Piece = bytes | Delay | Fault
-"""What a body consists of, and what may stand in place of a reply."""
+"""A part of a body; also accepted instead of a reply."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server sends back.
+    """An HTTP response of the server.
 
-    The body is sent in chunks, one per piece, unless the headers hold a `Content-Length`: then it is sent as it is,
-    whether or not that is its length.
+    The body is sent with chunked encoding, one chunk per piece. With a `Content-Length` header it is sent unchanged,
+    even if its length is different.
 
     Args:
-        body: all of it, or pieces: `bytes`, each sent by itself when the iterable gives it, and among them a `Delay` or
-            a `Fault`, which happens where it stands.
+        body: the whole body as `bytes`, or an iterable of pieces. Each `bytes` piece is sent when the iterable yields
+            it; a `Delay` or a `Fault` takes effect at its position.
         status: the HTTP status.
-        headers: further headers, such as those of a recorded reply.
-        content_type: what the body is, unless the headers say so.
-        cut: close the connection after the last piece as if the server had died: the body is then incomplete.
+        headers: additional headers, such as those of a recorded response.
+        content_type: the content type, unless the headers contain one.
+        cut: whether the connection closes after the last piece without the end of the body, as if the server crashed.
         delay: seconds before the first byte, or an event to wait for.
         pause: seconds between two pieces.
     """
@@ -91,13 +91,20 @@ class Reply:
         delay: float | threading.Event = 0.0,
         pause: float = 0.0,
     ) -> Self:
-        """Return a stream of events, each a text as it is, a value as JSON, or a piece of a body."""
+        """Return a reply that streams server-sent events.
+
+        Args:
+            events: the data of each event, as a str or as a value to encode as JSON; or a piece to send unchanged.
+            cut: as in `Reply`.
+            delay: as in `Reply`.
+            pause: as in `Reply`.
+        """
         return cls(_Events(events), content_type="text/event-stream", cut=cut, delay=delay, pause=pause)
 
 
 @dataclass(frozen=True)
 class _Events:
-    """Server-sent events as pieces, as often as the events can be gone through."""
+    """Server-sent events as pieces; iterable as often as `events` is."""
 
     events: Iterable[object]
 
@@ -113,13 +120,13 @@ def _event(event: object) -> Piece:
 
 
 def split(data: bytes, *, every: int | None = None, after: bytes | None = None, at: Iterable[int] = ()) -> list[bytes]:
-    r"""Return recorded bytes as pieces for the body of a reply.
+    r"""Split recorded bytes into pieces for the body of a reply.
 
     Args:
-        data: what was recorded.
-        every: split after so many bytes, and again, and again.
-        after: split after each of these, such as `b"\n\n"` for the events of a stream.
-        at: split at these offsets; those outside the data count for nothing.
+        data: the recorded bytes.
+        every: the size in bytes after which the data is split repeatedly.
+        after: a separator after which the data is split, such as `b"\n\n"` for server-sent events.
+        at: offsets at which the data is split; offsets outside the data are ignored.
 
     Raises:
         ValueError: `every` is less than 1.
@@ -133,10 +140,10 @@ def split(data: bytes, *, every: int | None = None, after: bytes | None = None, 
     return [data[start:end] for start, end in itertools.pairwise(sorted(places))]
 
 
-def on_the_wire(answer: Reply | Piece, method: str) -> Generator[Piece]:
-    """Give what goes over the connection in answer to a request made with `method`.
+def wire_pieces(answer: Reply | Piece, method: str) -> Generator[Piece]:
+    """Yield the pieces that are sent on the connection as the answer to a request with the HTTP method `method`.
 
-    A piece in place of a reply is the last thing of its connection.
+    After a piece that is used instead of a reply, the connection is closed.
     """
     expect("the answer", answer, (Reply, bytes, Delay, Fault), "a Reply, bytes, a Delay or a Fault")
     if isinstance(answer, Reply):
@@ -166,7 +173,7 @@ def _head(status: int, fields: Mapping[str, str]) -> bytes:
 
 
 def _chunks(reply: Reply) -> Iterator[Piece]:
-    """Give the body as RFC 9112, 7.1 frames it; an empty chunk would be its end."""
+    """Yield the body with chunked encoding (RFC 9112, section 7.1), without empty chunks, because one ends the body."""
     with _closing(_pieces(reply)) as pieces:
         for piece in pieces:
             yield b"%x\r\n%s\r\n" % (len(piece), piece) if isinstance(piece, bytes) and piece else piece
@@ -185,7 +192,7 @@ def _pieces(reply: Reply) -> Iterator[Piece]:
 
 @contextmanager
 def _closing(items: Iterable[T]) -> Iterator[Iterator[T]]:
-    """Give an iterator, and let a generator know when nobody wants more of it."""
+    """Provide an iterator, and close it at the end if it is a generator."""
     iterator = iter(items)
     try:
         yield iterator

@@ -1,4 +1,4 @@
-"""A deterministic model: it answers from a script."""
+"""A deterministic chat model that answers from a script."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Turn = str | ToolCall | Iterable[str | ToolCall] | ChatResponse | BaseException 
 
 
 class ScriptedChatModel(ChatModel):
-    """Answers each request with the next turn of a script, blocking or async, whole or word by word.
+    """A chat model that answers each request with the next turn of a script, in all four modes.
 
     Args:
-        turns: each a text, a `ToolCall`, a list of these, a `ChatResponse`, an exception to raise, or a function that
-            is given the request and returns one of them.
-        usage: what each turn reports, in order or the same for all; nothing by default.
-        model: the name in telemetry.
+        turns: the turns: each a text, a `ToolCall`, a list of these, a `ChatResponse`, an exception to raise, or a
+            function that takes the request and returns one of them.
+        usage: the usage that each turn reports: one for all turns, or one per turn in order; none by default.
+        model: the model name in telemetry.
 
     Attributes:
-        requests: what it was asked, in order.
+        requests: the requests that the model received, in order.
 
     Raises:
-        AssertionError: when it is asked more often than it has turns.
+        AssertionError: the model received more requests than it has turns.
     """
 
     provider = "scripted"
@@ -50,7 +50,7 @@ class ScriptedChatModel(ChatModel):
             index = len(self.requests)
             self.requests.append(request)
         if index >= len(self._turns):
-            raise AssertionError(f"the script has {len(self._turns)} turns and was asked for one more")
+            raise AssertionError(f"the script has only {len(self._turns)} turns: add a turn for request {index + 1}")
         response = self._response(self._turns[index], request, index)
         return response if response.usage is not None else response.replace(usage=self._usage_of(index))
 
@@ -59,15 +59,15 @@ class ScriptedChatModel(ChatModel):
         return self.call(request)
 
     def stream(self, request: ChatRequest) -> Iterator[ChatChunk]:
-        """Give the next turn's answer: its text word by word, then the rest as one chunk."""
+        """Yield the next turn's answer: its text word by word, then the rest as one chunk."""
         whole = ChatChunk.whole(self.call(request))
         for part in whole.parts:
             if isinstance(part, TextPart):
-                yield from (ChatChunk(text=word) for word in _words(part.text))
+                yield from (ChatChunk(text=word) for word in _split_words(part.text))
         yield replace(whole, parts=tuple(part for part in whole.parts if not isinstance(part, TextPart)))
 
     async def astream(self, request: ChatRequest) -> Any:
-        """Give the next turn's answer as `stream` does."""
+        """Yield the next turn's answer as `stream` does."""
         for chunk in self.stream(request):
             yield chunk
 
@@ -78,10 +78,10 @@ class ScriptedChatModel(ChatModel):
             return turn
         if callable(turn):
             return self._response(turn(request), request, index)
-        said = list(turn) if isinstance(turn, list | tuple) else [turn]
-        for part in said:
+        given = list(turn) if isinstance(turn, list | tuple) else [turn]
+        for part in given:
             expect("turn", part, (str, ToolCall), "a str, a ToolCall, a list of these, a ChatResponse or an exception")
-        parts = [TextPart(part) if isinstance(part, str) else part for part in said]
+        parts = [TextPart(part) if isinstance(part, str) else part for part in given]
         calls = 0
         for place, part in enumerate(parts):
             if isinstance(part, ToolCall):
@@ -96,6 +96,6 @@ class ScriptedChatModel(ChatModel):
         return self._usage
 
 
-def _words(text: str) -> list[str]:
-    """Split a text after each space, so that the pieces join to the same text."""
+def _split_words(text: str) -> list[str]:
+    """Split a text after each space; the pieces join to the same text."""
     return [word for word in text.replace(" ", " \0").split("\0") if word]

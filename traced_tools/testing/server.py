@@ -1,4 +1,4 @@
-"""A loopback HTTP server that answers from a list: recorded exchanges, made-up ones, and broken ones."""
+"""An HTTP server on 127.0.0.1 that answers requests with prepared replies, delays and faults."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from traced_tools.core.checks import expect
-from traced_tools.testing.reply import Delay, Fault, Piece, Reply, on_the_wire
+from traced_tools.testing.reply import Delay, Fault, Piece, Reply, wire_pieces
 
 _TICK = 0.02
-"""Seconds between two looks at whether a client still waits for the end of a delay."""
+"""Seconds between two checks of whether the client still waits during a delay."""
 _GRACE = 1.0
-"""Seconds that closing gives to replies that are being made; those that are only delayed end at once."""
+"""Seconds that closing waits for replies that are being generated. Delays end immediately."""
 
 
 class _Headers(Mapping[str, str]):
-    """Header fields by name, in any case; several of one name are joined by commas (RFC 9110, 5.3)."""
+    """Header fields by case-insensitive name; fields with the same name are joined by commas (RFC 9110, 5.3)."""
 
     def __init__(self, message: Message) -> None:
         self._fields = {name.lower(): ", ".join(message.get_all(name, ())) for name in message}
@@ -45,13 +45,13 @@ class _Headers(Mapping[str, str]):
 
 @dataclass(frozen=True, repr=False)
 class Received:
-    """A request the server got.
+    """A request that the server received.
 
     Attributes:
-        method: such as `POST`.
-        path: with the query, if there is one.
-        headers: by name, in any case.
-        body: its bytes.
+        method: the HTTP method, such as `POST`.
+        path: the path with the query, if there is one.
+        headers: the headers by case-insensitive name.
+        body: the body.
     """
 
     method: str
@@ -64,23 +64,24 @@ class Received:
         return json.loads(self.body)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.method} {self.path.partition('?')[0]}>"  # a query may hold a key
+        # Without the query, which may contain a key.
+        return f"<{type(self).__name__} {self.method} {self.path.partition('?')[0]}>"
 
 
 class ReplayServer:
-    """Answers each HTTP/1.1 request with the next reply, on a free port of 127.0.0.1; use it in a `with` block.
+    """An HTTP/1.1 server on a free port of 127.0.0.1 that answers each request with the next reply.
 
-    Each connection has a thread of its own. The end of the block closes them all, also in the middle of a reply, and
-    raises what a function or a generator of yours has raised meanwhile.
+    Use it in a `with` block. Each connection has its own thread. The end of the block closes all connections, even
+    within a reply, and raises the first exception that your function or generator raised.
 
     Args:
-        replies: one per request, in order, or a function that is given the request and returns its reply; requests that
-            none is left for get a 500 with the code `no_reply_left`. In place of a reply may stand what breaks with
-            HTTP, and then the connection ends: `bytes` that are sent as they are, a `Fault` or a `Delay`.
+        replies: one reply per request, in order, or a function that takes the request and returns its reply. If no
+            reply is left, the server answers with status 500 and the code `no_reply_left`. Instead of a reply you may
+            use `bytes`, which are sent unchanged, a `Fault` or a `Delay`; after them the connection closes.
 
     Attributes:
-        requests: what it got, in order.
-        url: its address.
+        requests: the requests that the server received, in order.
+        url: the server's base URL.
     """
 
     def __init__(self, replies: Sequence[Reply | Piece] | Callable[[Received], Reply | Piece]) -> None:
@@ -107,7 +108,7 @@ class ReplayServer:
             raise self._server.failures[0]
 
     def _answer(self, request: Received) -> Reply | Piece:
-        """Return the answer to the next request; a 500 that says so when there is none left."""
+        """Return the answer to a request; status 500 if no reply is left."""
         with self._lock:
             self.requests.append(request)
             index = len(self.requests) - 1
@@ -119,12 +120,12 @@ class ReplayServer:
 
 
 class _Server(socketserver.TCPServer):
-    """Serves each connection in a thread, and can end them all."""
+    """A TCP server that serves each connection in a thread and can close all of them."""
 
     request_queue_size = 128  # many clients may connect at once
 
     def __init__(self, answer: Callable[[Received], Reply | Piece]) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
+        super().__init__(("127.0.0.1", 0), _ConnectionHandler)
         self.answer = answer
         self.failures: list[BaseException] = []
         self._threads: dict[socket.socket, threading.Thread] = {}
@@ -138,30 +139,32 @@ class _Server(socketserver.TCPServer):
         try:
             self.finish_request(connection, client_address)
         except ConnectionError:
-            pass  # the client went away, which a test may want
-        except BaseException as error:  # a test's way to fail need not be an Exception
+            pass  # the client disconnected, which may be part of a test
+        except BaseException as error:  # a test may fail with an exception that is not an `Exception`
             self.failures.append(error)
         finally:
             self.shutdown_request(connection)
 
     def close_connections(self) -> None:
-        """Stop listening and end all connections; to be called when nothing is accepted any more."""
+        """Stop listening and close all connections. Call it after `shutdown`."""
         self.server_close()
         for connection in self._threads:
-            with suppress(OSError):  # it has ended by itself
+            with suppress(OSError):  # the connection has already ended
                 connection.shutdown(socket.SHUT_RDWR)
         latest = time.monotonic() + _GRACE
         for thread in self._threads.values():
             thread.join(max(0.0, latest - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads.values()):
-            warnings.warn("a reply is still being made; give it a Delay to wait in", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                "a reply is still being generated; use a Delay instead of waiting in it", RuntimeWarning, stacklevel=3
+            )
 
 
-class _Connection(BaseHTTPRequestHandler):
-    """One connection: reads requests and sends what answers them, until either side has enough."""
+class _ConnectionHandler(BaseHTTPRequestHandler):
+    """One connection: reads requests and sends their answers until either side closes it."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or each answer waits for the client's delayed acknowledgement
+    disable_nagle_algorithm = True  # otherwise each answer waits for the client's delayed acknowledgement
     server: _Server
 
     def handle_one_request(self) -> None:
@@ -169,10 +172,10 @@ class _Connection(BaseHTTPRequestHandler):
         self.raw_requestline = self.rfile.readline(65537)
         if self.raw_requestline and self.parse_request():
             request = Received(self.command, self.path, _Headers(self.headers), self._body())
-            self._send(on_the_wire(self.server.answer(request), self.command))
+            self._send(wire_pieces(self.server.answer(request), self.command))
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: a request line may hold a key."""
+        """Log nothing, because a request line may contain a key."""
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
@@ -182,7 +185,7 @@ class _Connection(BaseHTTPRequestHandler):
     def _chunk(self) -> bytes:
         size = self.rfile.readline().partition(b";")[0]
         chunk = self._read(int(size or b"0", 16))
-        self._read(2)  # its line ends
+        self._read(2)  # the line end
         return chunk
 
     def _read(self, size: int) -> bytes:
@@ -202,7 +205,7 @@ class _Connection(BaseHTTPRequestHandler):
                     self.wfile.write(piece)
 
     def _wait(self, until: float | threading.Event) -> None:
-        """Wait; a client that goes away ends it, and to end it is also what closing does to a connection."""
+        """Wait for a time or an event; raises if the client disconnects or the server closes the connection."""
         ready, seconds = (until, math.inf) if isinstance(until, threading.Event) else (threading.Event(), until)
         latest = time.monotonic() + seconds
         while not ready.wait(min(_TICK, latest - time.monotonic())) and time.monotonic() < latest:
@@ -222,4 +225,4 @@ class _Connection(BaseHTTPRequestHandler):
         self.close_connection = True
         if fault is Fault.RESET:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()  # or the server would end it in order
+            self.connection.close()  # otherwise the server would close it gracefully

@@ -1,4 +1,4 @@
-"""Capture a client's telemetry and look at it."""
+"""Capture of the telemetry of clients, for tests."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from traced_tools.otel.memory import FinishedEvent, FinishedSpans, InMemoryTelem
 
 
 class CapturedTelemetry:
-    """What clients emit that are made with `ChatClient(telemetry=captured.options)`.
+    """The spans, metrics and log-based events of clients created with `ChatClient(telemetry=captured.options)`.
 
     Args:
-        capture: which contents are told, as in `TelemetryOptions`.
+        capture: content capture, as in `TelemetryOptions`.
 
     Attributes:
-        options: sends everything here and nothing elsewhere.
+        options: the options that send all telemetry here.
     """
 
     def __init__(self, capture: ContentCapture | CaptureMode | None = None) -> None:
@@ -34,25 +34,25 @@ class CapturedTelemetry:
 
     @property
     def spans(self) -> FinishedSpans:
-        """The spans that have ended, in the order they did."""
+        """The ended spans, in the order in which they ended."""
         return self._memory.spans()
 
     @property
     def metrics(self) -> list[MetricPoint]:
-        """What was recorded, summed up for each metric and set of attributes."""
+        """The metric points: one for each metric and set of attributes, with the sum since the last `clear`."""
         return self._memory.metrics()
 
     @property
     def events(self) -> list[FinishedEvent]:
-        """The log-based events, in the order they were emitted."""
+        """The log-based events, in the order in which they were emitted."""
         return self._memory.events()
 
     def tree(self) -> list[SpanNode]:
-        """Return the spans that have ended as trees, in the order they started."""
+        """Return the ended spans as trees, in the order in which they started."""
         return build_trees(self.spans)
 
     def clear(self) -> None:
-        """Forget what was captured so far."""
+        """Remove the telemetry that was captured so far."""
         self._memory.clear()
 
     def __enter__(self) -> Self:
@@ -65,9 +65,9 @@ class CapturedTelemetry:
 
 
 def capture_telemetry(capture: ContentCapture | CaptureMode | None = None) -> CapturedTelemetry:
-    """Return a capture; use it as it is, or in a `with` block that stops it at its end.
+    """Return a new capture of telemetry. Its `with` block shuts its providers down; using one is optional.
 
     Args:
-        capture: which contents are told, as in `TelemetryOptions`.
+        capture: content capture, as in `TelemetryOptions`.
     """
     return CapturedTelemetry(capture)

@@ -60,9 +60,9 @@ class CallFilter:
         columns = {"tool": self.tool, "agent": self.agent, "conversation_id": self.conversation}
         yield from (RECORDS.c[name] == searchable(value) for name, value in columns.items() if value is not None)
         if self.since is not None:
-            yield RECORDS.c.time >= nanoseconds(self.since)
+            yield RECORDS.c.time >= storable_nanoseconds(self.since)
         if self.until is not None:
-            yield RECORDS.c.time < nanoseconds(self.until)
+            yield RECORDS.c.time < storable_nanoseconds(self.until)
 
     def fits(self, attributes: object) -> bool:
         """Whether a record with such attributes is asked for; of a sequence, each item is one of its values."""
@@ -217,9 +217,9 @@ def _one_of_these(column: Column[Any], values: Iterable[Any]) -> ColumnElement[b
     return column.in_(bindparam(None, [*values], column.type, unique=True, expanding=True))
 
 
-def nanoseconds(time: datetime) -> int:
+def storable_nanoseconds(time: datetime) -> int:
     """Return a time in nanoseconds of Unix time, or the nearest that a store has."""
-    return max(-MOST, min(records.nanoseconds(time), MOST))
+    return max(-MOST, min(records.unix_nanoseconds(time), MOST))
 
 
 def _one_of(name: str, given: str | None, words: Sequence[str]) -> None:

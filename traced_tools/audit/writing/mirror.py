@@ -25,7 +25,7 @@ from traced_tools.core.messages import encodable
 from traced_tools.flow.workers import WorkerPool
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.observe.sanitize import bounded
+from traced_tools.observe.sanitize import limit_cardinality
 from traced_tools.observe.scope import error_type, report_failure
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class CheckpointLosses:
 
     def failed(self, error: BaseException) -> None:
         """Count an attempt that failed."""
-        labels = {names.ERROR_TYPE: bounded(names.ERROR_TYPE, "audit checkpoints", error_type(error))}
+        labels = {names.ERROR_TYPE: limit_cardinality(names.ERROR_TYPE, "audit checkpoints", error_type(error))}
         self._add("audit_checkpoints_failed", 1, labels)
 
     def lost(self, lines: int) -> None:

@@ -1,4 +1,4 @@
-"""The calls of a store as a table."""
+"""Prints the calls of a store as a table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from traced_tools.audit.reading.reader import AuditedCall
 from traced_tools.audit.records import AUDIT_DECISIONS, RAN
 from traced_tools.cli.audit.formatting import (
     as_text,
-    counted,
     decider_text,
     decision_text,
     duration_text,
+    pluralize,
     state_text,
     time_text,
     tool_name,
@@ -27,26 +27,26 @@ from traced_tools.cli.audit.formatting import (
 )
 
 SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
-"""Characters of a run's id that are shown, as `ConsoleEventExporter` does: 48 bits of time, to the millisecond, and 12
-that tell runs of the same one apart."""
+"""Characters of a run id that are printed, as by `ConsoleEventExporter`: 48 bits of time in milliseconds and 12 bits
+that distinguish runs of the same millisecond."""
 
 _GAP: Final = 2
 _WIDE: Final = 110
-"""Columns of a screen from which on everything has a column of its own."""
+"""The terminal width from which every value has its own column."""
 _HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration")
 _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
-"""Columns of a screen below which there is no room for durations."""
+"""The terminal width below which durations are omitted."""
 _CUT: Final = ("agent", "tool", "by", "decision")
-"""The columns that are cut where there is no room."""
+"""The columns that are truncated if the terminal is too narrow."""
 _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
 
 
 def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> None:
-    """Print calls, newest first, and what there is to see in them."""
+    """Print calls in a table that fits the terminal, then a summary."""
     if not calls:
-        console.print("no such call")
+        console.print("no matching calls")
     elif console.width >= _WIDE:
         console.print(_table(_HEADINGS, _CUT, [_cells(call) for call in calls], console.width))
     else:
@@ -63,7 +63,7 @@ def _cells(call: AuditedCall) -> list[Text]:
 
 
 def _few_cells(call: AuditedCall) -> list[Text]:
-    """Return the cells of a narrow table: what was decided stands beside the outcome, where it is worth a word."""
+    """Return the cells of a narrow table, in which the outcome includes the decision unless it is simply `allowed`."""
     return [
         Text(time_text(call.records[0]), "dim"),
         as_text(call.run_id[:SHORT_RUN]),
@@ -75,7 +75,7 @@ def _few_cells(call: AuditedCall) -> list[Text]:
 
 
 def _by_day(rows: list[list[Text]]) -> Iterator[list[Text]]:
-    """Give the rows with the day above those of a day, and the hour alone beside them."""
+    """Yield the rows with a row for each day above the rows of that day, whose times have no date."""
     for day, of_day in groupby(rows, key=lambda row: row[0].plain[:_DAY]):
         yield [Text(day.rstrip(), "dim")]
         for time, *rest in of_day:
@@ -86,7 +86,7 @@ def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for heading, width in zip(headings, _widths(headings, cut, rows, room), strict=True):
         justify: JustifyMethod = "right" if heading == "duration" else "left"
-        wraps = heading == "outcome"  # which says who decided and why on a narrow screen; on a wide one it has room
+        wraps = heading == "outcome"  # on a narrow terminal it includes the decision
         overflow: OverflowMethod = "fold" if wraps else "ellipsis"
         table.add_column(heading, no_wrap=not wraps, overflow=overflow, max_width=width, justify=justify)
     for row in rows:
@@ -95,7 +95,7 @@ def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], 
 
 
 def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> list[int]:
-    """Return how wide columns are: as their widest cell, and the widest of those to be cut narrower until all fit."""
+    """Return the widths of the columns: those of the widest cells, with the `cut` columns narrowed until all fit."""
     columns = zip_longest(*rows, fillvalue=Text(""))
     cells = [max(cell.cell_len for cell in column) for column in columns]
     widths = [max(len(heading), width) for heading, width in zip(headings, cells, strict=True)]
@@ -109,12 +109,12 @@ def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]],
 
 
 _REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
-"""The states of calls that nobody answered."""
+"""The states of calls that were refused."""
 
 
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
     states = Counter(call.state for call in calls)
     refused = sum(1 for call in calls if call.state in _REFUSED)
-    told = [counted(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
+    facts = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    return ", ".join(told) + more
+    return ", ".join(facts) + more

@@ -1,7 +1,8 @@
-"""The commands: options in, the reading side of `traced_tools.audit` called, what it returns printed.
+"""The audit commands. They parse options, call the functions of `traced_tools.audit` and print the results.
 
-Exit statuses: 0 when all is well, 1 when something was found (a bad record, a refuted content, no such run), 2 when the
-question or the store cannot be read or the answer not be written. What nobody foresaw is a 2 as well: it is no verdict.
+Exit statuses: 0 for success; 1 for a finding (an invalid record, refuted content, no such run); 2 if the arguments are
+invalid, the store cannot be read or the output cannot be written. An unexpected error exits with 2 too, because it is
+not a finding.
 """
 
 from __future__ import annotations
@@ -34,25 +35,28 @@ from traced_tools.audit.verifying.verified import UnverifiedError, read_verified
 from traced_tools.audit.writing.checkpoints import checkpoints_beside
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.call_table import print_calls
-from traced_tools.cli.audit.formatting import call_json, console, counted, escaped, json_text
+from traced_tools.cli.audit.formatting import call_json, escape, json_text, make_console, pluralize
 from traced_tools.cli.audit.run_tree import print_run
 from traced_tools.cli.audit.verification_report import print_verification
 from traced_tools.cli.output import drop_output
 from traced_tools.errors import TracedToolsError
 
 FOUND: Final = 1
-"""Exit status: something was found."""
+"""Exit status: a finding, such as an invalid record."""
 UNREADABLE: Final = 2
-"""Exit status: the question or the store cannot be read."""
+"""Exit status: the arguments are invalid, the store cannot be read, or the output cannot be written."""
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
 _TO_ERASE: Final = 30.0
-"""Seconds for each step of an erasure; other writers may delay it."""
+"""Seconds that each step of an erasure may take, including the wait for other writers."""
 _ERASED_CONTENTS: Final = (
-    "Only arguments (with requested_arguments, the model's own), requested_arguments, result, reason or requested_name."
+    "Only this content: arguments (includes requested_arguments, as the model wrote them), requested_arguments, "
+    "result, reason or requested_name; repeatable."
 )
 
-app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
+app = typer.Typer(
+    no_args_is_help=True, help="Read and verify the audit trail: requested tool calls, decisions and outcomes."
+)
 
 
 @app.command("list")
@@ -66,7 +70,7 @@ def list_calls(
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most calls that are listed.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls.")] = 100,
     json: options.Json = False,
     verified: options.Verified = False,
     checkpoints: options.Checkpoints = None,
@@ -76,7 +80,7 @@ def list_calls(
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with _statuses():
-        first, last = options.times_of(since, until)
+        first, last = options.parse_period(since, until)
         with proof.reader(store) as reader:
             calls = reader.calls(
                 tool=tool,
@@ -84,7 +88,7 @@ def list_calls(
                 decision=decision,
                 agent=agent,
                 conversation=conversation,
-                attributes=options.attributes_of(attribute),
+                attributes=options.parse_attributes(attribute),
                 since=first,
                 until=last,
                 limit=limit,
@@ -92,7 +96,7 @@ def list_calls(
             if json:
                 print(json_text([call_json(call) for call in calls]))
             else:
-                print_calls(console(sys.stdout), calls, limit)
+                print_calls(make_console(sys.stdout), calls, limit)
 
 
 @app.command()
@@ -100,7 +104,7 @@ def show(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
     store: options.Store = _STORE,
     trace_url: Annotated[
-        str | None, typer.Option(metavar="TEMPLATE", help="Where traces are, such as http://host/trace/{trace_id}.")
+        str | None, typer.Option(metavar="TEMPLATE", help="A link to traces, such as http://host/trace/{trace_id}.")
     ] = None,
     json: options.Json = False,
     verified: options.Verified = False,
@@ -108,18 +112,18 @@ def show(
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
 ) -> None:
-    """Show a run as a tree: intents with their reasons, decisions, outcomes."""
+    """Show a run as a tree of its tool calls with intents, reasons, decisions and outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
     with _statuses():
         if trace_url is not None and "{trace_id}" not in trace_url:
-            _end(UNREADABLE, "--trace-url must hold {trace_id}")
+            _end(UNREADABLE, "--trace-url must contain {trace_id}")
         with proof.reader(store, run) as reader:
             found = reader.run(_full_id(reader, run))
             link = _link(found, trace_url)
             if json:
                 print(json_text(_run_json(found, link)))
             else:
-                print_run(console(sys.stdout), found, link)
+                print_run(make_console(sys.stdout), found, link)
 
 
 @app.command()
@@ -130,23 +134,25 @@ def verify(
     archived_before: options.ArchivedBefore = None,
     json: options.Json = False,
 ) -> None:
-    """Look at every record; status 1 and the first bad one when the trail is not what was written."""
+    """Check every record. If a check fails, print the first problem and exit with status 1."""
     with _statuses() as ending:
         key = None if public_key is None else _read(public_key, "public")
-        archived = options.time_of(archived_before, "--archived-before")
+        archived = options.parse_time(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
         ending.status = 0 if found.ok else FOUND
         if json:
             print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
         else:
-            print_verification(console(sys.stdout), found)
+            print_verification(make_console(sys.stdout), found)
 
 
 @app.command()
 def export(
     format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")],
     store: options.Store = _STORE,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to.  [default: standard output]")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The output file.  [default: standard output]")
+    ] = None,
     tool: options.Tool = None,
     outcome: options.Outcome = None,
     decision: options.Decision = None,
@@ -156,35 +162,35 @@ def export(
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
-    """Write records, chain by chain: all, or those of the calls that the options tell."""
+    """Write all records, or those of the calls that match the options, chain by chain."""
     with _statuses(printing=output is None):
-        first, last = options.times_of(since, until)
+        first, last = options.parse_period(since, until)
         records = AuditReader(store).records(
             tool=tool,
             outcome=outcome,
             decision=decision,
             agent=agent,
             conversation=conversation,
-            attributes=options.attributes_of(attribute),
+            attributes=options.parse_attributes(attribute),
             since=first,
             until=last,
         )
         if output is None and format == "parquet" and sys.stdout.isatty():
-            _end(UNREADABLE, "parquet is nothing for a terminal: name a file with --output")
+            _end(UNREADABLE, "parquet is binary and cannot be printed to a terminal: pass --output FILE")
         if output is not None and _is_evidence(store, output):
-            _end(UNREADABLE, "--output is a file of the audit trail itself, which would be lost: name another")
-        begun = _begun(records)
+            _end(UNREADABLE, "--output is a file of the audit trail itself and would be overwritten: pass another file")
+        records = _read_first(records)
         with _output(output) as file:
-            written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # it looks itself
+            written = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked there
         if output is not None:
-            typer.echo(f"{written:,} records written to {escaped(str(output))}", err=True)
+            typer.echo(f"{written:,} records written to {escape(str(output))}", err=True)
 
 
 @app.command()
 def sql() -> None:
-    """Print the SQL that makes the table and the roles of a trail in PostgreSQL.
+    """Print the SQL that creates the table and the roles of a trail in PostgreSQL.
 
-    Its owner runs it: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
+    Run it as the owner: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
     """
     with _statuses():
         print(files("traced_tools.audit").joinpath("postgresql.sql").read_text("utf-8"), end="")
@@ -193,21 +199,26 @@ def sql() -> None:
 @app.command()
 def match(
     call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
-    arguments: Annotated[Path | None, typer.Option(metavar="FILE", help="Are these its arguments? - is stdin.")] = None,
-    requested_arguments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Did the model write these arguments?")
+    arguments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The expected arguments; - reads standard input.")
     ] = None,
-    result: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its result?")] = None,
-    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its stated reason?")] = None,
-    name: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this the unknown tool it named?")] = None,
-    run: Annotated[str | None, typer.Option(help="The call's run, where several have a call of this id.")] = None,
-    iteration: Annotated[int | None, typer.Option(help="The pass, where the run has several.")] = None,
+    requested_arguments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The expected arguments as the model wrote them.")
+    ] = None,
+    result: Annotated[Path | None, typer.Option(metavar="FILE", help="The expected result.")] = None,
+    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="The expected stated reason.")] = None,
+    name: Annotated[Path | None, typer.Option(metavar="FILE", help="The expected name of an unknown tool.")] = None,
+    run: Annotated[str | None, typer.Option(help="The call's run, if several runs have a call with this id.")] = None,
+    iteration: Annotated[
+        int | None,
+        typer.Option(help="The call's iteration, if several iterations of the run have a call with this id."),
+    ] = None,
     store: options.Store = _STORE,
     json: options.Json = False,
 ) -> None:
-    """Prove or refute what a call was about, by its digest; status 1 when it is refuted.
+    """Compare a file with the recorded digest of a call's content; exit with status 1 if they differ.
 
-    The key is that of TRACED_TOOLS_AUDIT_KEY, else that of the file beside the store.
+    The audit key is read from TRACED_TOOLS_AUDIT_KEY, else from the key file beside the store.
     """
     with _statuses() as ending:
         given = {
@@ -227,29 +238,30 @@ def match(
         if json:
             print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
-            print(f"{escaped(call)}: {_THESE[content]} {_VERDICTS[matches]}")
+            print(f"{escape(call)}: {_THESE[content]} {_VERDICTS[matches]}")
 
 
 @app.command()
 def erase(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
     requested_by: Annotated[
-        str, typer.Option(metavar="WHO", help="Who asked for it, such as a ticket's number; stored for good.")
+        str, typer.Option(metavar="WHO", help="Who requested the erasure, such as a ticket number; stored permanently.")
     ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="On what grounds; stored for good.")],
-    call: Annotated[str | None, typer.Option(metavar="CALL", help="Only of this call.")] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason for the erasure; stored permanently.")],
+    call: Annotated[str | None, typer.Option(metavar="CALL", help="Only the contents of this call.")] = None,
     content: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ERASED_CONTENTS)] = None,
     checkpoints: options.Checkpoints = None,
     signing_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, where they are signed.")
+        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, if they are signed.")
     ] = None,
     store: options.Store = _STORE,
     json: options.Json = False,
 ) -> None:
-    """Erase the stored texts of a run's contents, and record who asked and why; status 1 when no text is left.
+    """Erase the stored content texts of a run and record who asked and why; exit with status 1 if none is left.
 
-    Digests stay, so that verify and match still work. Exports, backups and copies of the store are not touched. A file
-    is rewritten, which takes as much space again; a server needs the role that owns the table, and VACUUM FULL later.
+    Digests stay, so verify and match still work. Exports, backups and copies of the store are not changed. A store file
+    is rewritten, which needs as much free space again. A server needs the role that owns the table, and VACUUM FULL
+    later.
     """
     from traced_tools.audit.trail import AuditTrail  # the other commands start faster without
 
@@ -261,11 +273,11 @@ def erase(
         if checkpoints is None and path is not None and is_sealed and not checkpoints_beside(path).exists():
             _end(
                 UNREADABLE,
-                "pass --checkpoints FILE: the store has checkpoints, but no file beside it holds their lines. If they "
-                "go to a function, use AuditTrail.erase",
+                "pass --checkpoints FILE: the store has checkpoints, but there is no checkpoint file beside it. If "
+                "checkpoints are passed to a function, use AuditTrail.erase",
             )
         if signing_key is None and is_signed:
-            _end(UNREADABLE, "the checkpoints of this trail are signed: name the key with --signing-key")
+            _end(UNREADABLE, "the checkpoints of this trail are signed: pass --signing-key FILE")
         run_id = _full_id(AuditReader(store), run)
         key = token_bytes()  # for no digest: an erasure has no contents
         with AuditTrail(store, key=key, checkpoints=checkpoints, signing_key=signing_key) as trail:
@@ -274,20 +286,22 @@ def erase(
                 requested_by=requested_by,
                 reason=reason,
                 call_id=call,
-                contents=content or None,  # type: ignore[arg-type]  # it looks itself
+                contents=content or None,  # type: ignore[arg-type]  # checked there
                 timeout=_TO_ERASE,
             )
         ending.status = 0 if done.texts else FOUND
         if json:
             print(json_text(dataclasses.asdict(done)))
         elif done.texts:
-            print(f"erased {counted(done.texts, 'text')} of {counted(done.records, 'record')} of run {escaped(run_id)}")
+            print(
+                f"erased {pluralize(done.texts, 'text')} of {pluralize(done.records, 'record')} of run {escape(run_id)}"
+            )
         else:
-            print(f"no stored text of run {escaped(run_id)} is left to erase")
+            print(f"run {escape(run_id)} has no stored text left to erase")
 
 
 def _seals(store: str) -> tuple[bool, bool]:
-    """Return whether the store has a checkpoint, and whether it has a signed one."""
+    """Return whether the store has a checkpoint, and whether it has a signed checkpoint."""
     statement = select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint")
     is_sealed = False
     with opened(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
@@ -309,19 +323,19 @@ _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: th
 
 
 def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
-    """Return whether a file holds a content; what editors add, an end of line and a mark, counts for nothing."""
+    """Return whether a file contains a content, ignoring a byte order mark and a final line end that editors add."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         text = None
     if text is None:
-        _end(UNREADABLE, "the file is no UTF-8")
+        _end(UNREADABLE, "the file is not UTF-8")
     if embedded_path(store) is None and given_key(None) is None:
-        _end(UNREADABLE, f"there is no audit key: set {KEY_VARIABLE} to the one that the trail on the server has")
-    begun = (text, text.removeprefix("\ufeff"))
-    ended = [each.removesuffix(end) for each in begun for end in ("", "\n", "\r\n")]
+        _end(UNREADABLE, f"there is no audit key: set {KEY_VARIABLE} to the key of the trail on the server")
+    beginnings = (text, text.removeprefix("\ufeff"))
+    candidates = [each.removesuffix(end) for each in beginnings for end in ("", "\n", "\r\n")]
     undecided = None
-    for each in dict.fromkeys(ended):
+    for each in dict.fromkeys(candidates):
         try:
             if matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration):  # type: ignore[arg-type]
                 return True
@@ -334,7 +348,7 @@ def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, 
 
 @dataclass(frozen=True)
 class _Proof:
-    """Whether an answer must be verified, and against what."""
+    """The options of verification for a command that reads records."""
 
     verified: bool
     checkpoints: Path | None
@@ -343,11 +357,11 @@ class _Proof:
 
     @contextmanager
     def reader(self, store: str, run: str | None = None) -> Iterator[AuditReader]:
-        """Give a reader of the store; the verdict is printed to standard error, so that the answer stands alone.
+        """Provide a reader of the store. The verdict goes to standard error, so that only the answer is on stdout.
 
         Args:
             store: the store.
-            run: prefix of the run ids to copy; None for all records.
+            run: the prefix of the run ids to read; None for all records.
         """
         if not self.verified:
             if (self.checkpoints, self.public_key, self.archived_before) != (None, None, None):
@@ -355,7 +369,7 @@ class _Proof:
             yield AuditReader(store)
             return
         key = None if self.public_key is None else _read(self.public_key, "public")
-        archived = options.time_of(self.archived_before, "--archived-before")
+        archived = options.parse_time(self.archived_before, "--archived-before")
         try:
             with read_verified(
                 store, run=run, checkpoints=self.checkpoints, public_key=key, archived_before=archived
@@ -366,20 +380,26 @@ class _Proof:
             verification = error.verification
         if sys.stderr is not None:
             with suppress(OSError):
-                print_verification(console(sys.stderr), verification)
+                print_verification(make_console(sys.stderr), verification)
         if not verification.ok:
             raise typer.Exit(FOUND)
 
 
 def _full_id(reader: AuditReader, beginning: str, missing: int = FOUND) -> str:
-    """Return the one run that begins so; `missing` is the exit status when there is none."""
+    """Return the id of the only run whose id begins with `beginning`.
+
+    Args:
+        reader: reads the store.
+        beginning: the id of the run or its beginning.
+        missing: the exit status if there is no such run.
+    """
     found = reader.run_ids(beginning, _MOST_RUNS + 1)
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]
     if not found:
-        _end(missing, f"no run begins with {escaped(beginning)}")
-    listed = "".join(f"\n  {escaped(each)}" for each in found[:_MOST_RUNS])
-    _end(UNREADABLE, f"several runs begin with {escaped(beginning)}:{listed}{_more(len(found))}")
+        _end(missing, f"no run begins with {escape(beginning)}")
+    listed = "".join(f"\n  {escape(each)}" for each in found[:_MOST_RUNS])
+    _end(UNREADABLE, f"several runs begin with {escape(beginning)}:{listed}{_more(len(found))}")
 
 
 def _more(found: int) -> str:
@@ -399,12 +419,12 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
         for call in run.calls
     ]
     first = run.calls[0]
-    told = {name: first.told(name) for name in ("agent", "conversation_id", "trace_id")}
-    return {"run_id": run.run_id, **told, "trace_url": link, "calls": calls}
+    shared = {name: first.told(name) for name in ("agent", "conversation_id", "trace_id")}
+    return {"run_id": run.run_id, **shared, "trace_url": link, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:
-    """Return what a file holds, or standard input; of a `key`, only if nobody else can change it."""
+    """Return the bytes of a file, or of standard input for `-`; a key file must not be writable by others."""
     if str(path) == "-" and sys.stdin is None:
         _end(UNREADABLE, "standard input cannot be read: it is closed")
     try:
@@ -416,17 +436,17 @@ def _read(path: Path, key: KeyKind | None = None) -> bytes:
             return file.read()
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escaped(str(path))} cannot be read: {problem}")
+    _end(UNREADABLE, f"{escape(str(path))} cannot be read: {problem}")
 
 
-def _begun(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
-    """Read the first record, so that no file is touched for a store that cannot be read."""
+def _read_first(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
+    """Read the first record now, so that an unreadable store fails before the output file is opened."""
     first = list(islice(records, 1))
     return chain(first, records)
 
 
 def _is_evidence(store: str, output: Path) -> bool:
-    """Whether a file is the store, what SQLite keeps beside it, its key, or its checkpoints."""
+    """Whether a file is the store itself, one of SQLite's files beside it, its key, or its checkpoints."""
     path = embedded_path(store)
     if path is None:
         return False
@@ -435,7 +455,7 @@ def _is_evidence(store: str, output: Path) -> bool:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file, be it by links, or would if there was one."""
+    """Whether two paths lead to the same file, also through links or if the file does not exist yet."""
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
@@ -443,7 +463,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[IO[bytes]]:
-    """Open where to write: a file is for its owner alone, as the store is."""
+    """Provide the output stream. A new file is accessible to its owner only, like the store."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -454,21 +474,21 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
             return
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escaped(str(path))} cannot be written: {problem}")
+    _end(UNREADABLE, f"{escape(str(path))} cannot be written: {problem}")
 
 
 @dataclass
 class _Ending:
     status: int = 0
-    """What was found, whoever reads it."""
+    """The exit status, even if the reader of the output has gone."""
 
 
 @contextmanager
 def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
-    """Turn errors into a line and an exit status, and end quietly when nobody reads on.
+    """Turn errors into one line and an exit status; exit without a line if the reader of a pipe closes it.
 
     Args:
-        printing: whether standard output is needed.
+        printing: whether the command prints to standard output.
     """
     ending = _Ending()
     try:
@@ -480,14 +500,14 @@ def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
     except (typer.Exit, typer.BadParameter):
         raise
     except TracedToolsError as error:
-        _end(UNREADABLE, escaped(str(error), most=2000))
+        _end(UNREADABLE, escape(str(error), most=2000))
     except BrokenPipeError:
         drop_output()
     except OSError as error:
         drop_output()
         cannot = f"{error.filename!a} cannot be read" if error.filename else "standard output cannot be written"
         _end(UNREADABLE, f"{cannot}: {error.strerror or type(error).__name__}")
-    except Exception as error:  # its text may hold anything
+    except Exception as error:  # its text may contain secrets
         _end(UNREADABLE, f"unexpected {type(error).__name__}; please report it")
     if ending.status:
         raise typer.Exit(ending.status)

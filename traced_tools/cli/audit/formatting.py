@@ -1,4 +1,4 @@
-"""How a record is shown: texts that models and strangers wrote must neither move the cursor nor hide what is there."""
+"""Formatting of records for the terminal. Text from models and users is escaped, so it cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from rich.text import Text
 from traced_tools.audit.reading.queries import UNFINISHED
 from traced_tools.audit.reading.reader import DAMAGED, AuditedCall
 from traced_tools.audit.records import RAN, AuditRecord
-from traced_tools.observe.span_tree import seconds_text
+from traced_tools.observe.span_tree import format_seconds
 
 _MOST: Final = 200
 _WIDE: Final = 100_000
 _STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bold red", UNFINISHED: "bold yellow"}
 
 
-def escaped(value: object, most: int = _MOST) -> str:
-    r"""Return a text on one line, with what cannot be seen written as `\x1b` or `\u202e`, and a backslash as two.
+def escape(value: object, most: int = _MOST) -> str:
+    r"""Return text on one line, with unprintable characters as `\x1b` or `\u202e` and each backslash doubled.
 
     Args:
-        value: the text; of anything else its JSON.
-        most: characters after which it is cut.
+        value: the text; any other value is converted to JSON first.
+        most: the number of characters after which the text is truncated.
     """
     return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
 
 
-def escaped_json(text: str, most: int) -> str:
-    r"""Return JSON text on one line, with what cannot be seen as JSON writes it (`\u001b`): it says the same.
+def escape_json(text: str, most: int) -> str:
+    r"""Return equivalent JSON text on one line, with unprintable characters as JSON escapes (`\u001b`).
 
     Args:
         text: the JSON text.
-        most: characters after which it is cut.
+        most: the number of characters after which the text is truncated.
     """
     return _shown(text, most, _visible_in_json)
 
@@ -53,26 +53,26 @@ def _visible(character: str) -> str:
 
 def _visible_in_json(character: str) -> str:
     if character in "\t\r\n":
-        return " "  # they stand between values alone
+        return " "  # in JSON these only occur between values
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
-    """Return a value as text that means nothing to rich but itself; None is blank."""
-    return Text("" if value is None else escaped(value, most), style)
+    """Return a value as escaped text without rich markup; None becomes blank."""
+    return Text("" if value is None else escape(value, most), style)
 
 
 def time_text(record: AuditRecord, digits: str = "") -> str:
-    """Return when it happened, in UTC, as far as that can be read; `digits` may be `milliseconds`."""
+    """Return the time of a record in UTC, or `no time` if it is not readable; `digits` may be `milliseconds`."""
     return record.when.isoformat(" ", digits or "seconds").removesuffix("+00:00") if record.has_time else "no time"
 
 
 def state_text(call: AuditedCall) -> Text:
-    """Return how a call ended; a refused one has no outcome."""
+    """Return the state of a call; `-` if it was refused."""
     state = call.state
     if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
         return _marked(call, Text("-", "dim"))
-    return _marked(call, Text(escaped(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
+    return _marked(call, Text(escape(state.upper() if state == UNFINISHED else state), _STYLES.get(state, "")))
 
 
 def _marked(call: AuditedCall, text: Text) -> Text:
@@ -81,65 +81,65 @@ def _marked(call: AuditedCall, text: Text) -> Text:
 
 
 def decision_text(call: AuditedCall) -> Text:
-    """Return what was decided, and the reason code."""
+    """Return the decision with its reason code."""
     fields = call.fields("decision")
     decision, why = fields.get("decision"), reason_text(fields)
-    text = "-" if decision is None else escaped(decision) + (f" ({why})" if why else "")
+    text = "-" if decision is None else escape(decision) + (f" ({why})" if why else "")
     return Text(text, "" if decision in RAN else "yellow")
 
 
 def verdict_text(call: AuditedCall) -> Text:
-    """Return how a call ended and, unless it was simply allowed, who decided what, and why."""
-    told = call.fields("decision")
+    """Return the state of a call and, unless it was simply allowed, the decision, who made it, and its reason code."""
+    fields = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
     text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
-    decider = decider_text(told)
-    by, why = f" by {decider}" if decider else "", reason_text(told)
+    decider = decider_text(fields)
+    by, why = f" by {decider}" if decider else "", reason_text(fields)
     if refused:
         return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
-    decision = told.get("decision", "undecided")
+    decision = fields.get("decision", "undecided")
     if not by and decision in ("allowed", call.state):
         return text
-    return text.append(f" ({escaped(decision)}{by}{f': {why}' if why else ''})", "not bold default")
+    return text.append(f" ({escape(decision)}{by}{f': {why}' if why else ''})", "not bold default")
 
 
 def decider_text(decision: Mapping[str, Any]) -> str:
-    """Return the person and the advisor that decided, as the record of the decision names them; may be blank."""
-    named = [escaped(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
+    """Return the person and the advisor that made a decision, from the decision's fields; may be blank."""
+    named = [escape(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
     return " via ".join(named)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
-    """Return the codes that say why it was decided so, as the record of the decision has them; may be blank."""
+    """Return the reason code and error type of a decision, from the decision's fields; may be blank."""
     codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
-    return ", ".join(escaped(code) for code in codes if code not in (None, decision.get("decision")))
+    return ", ".join(escape(code) for code in codes if code not in (None, decision.get("decision")))
 
 
 def duration_text(outcome: Mapping[str, Any]) -> str:
-    """Return how long the tool took, as the record of its outcome says."""
+    """Return the duration of a tool from the fields of its outcome; may be blank."""
     duration = outcome.get("duration")
-    return seconds_text(duration) if isinstance(duration, int | float) else ""
+    return format_seconds(duration) if isinstance(duration, int | float) else ""
 
 
 def tool_name(call: AuditedCall) -> object:
-    """Return the tool's name; of an unknown one, what the model wrote, where that is stored."""
+    """Return the tool's name, with the requested name if the tool is unknown and that name is stored."""
     requested = call.fields("intent").get("requested_name")
     stored = requested.get("text") if isinstance(requested, dict) else None
     return f'{call.told("tool")} "{stored}"' if stored is not None else call.told("tool")
 
 
-def counted(number: int, noun: str) -> str:
-    """Return how many there are of something."""
+def pluralize(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON in printable ASCII."""
+    """Return a value as indented JSON in ASCII."""
     return json.dumps(value, indent=2, default=ascii)
 
 
 def call_json(call: AuditedCall) -> dict[str, Any]:
-    """Return a call as `--json` prints it."""
+    """Return the fields of a call that `--json` prints."""
     names = ("call_id", "agent", "tool", "conversation_id", "parent_run_id", "attributes", "trace_id", "span_id")
     decision, outcome = call.fields("decision"), call.fields("outcome")
     return {
@@ -161,16 +161,16 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
     }
 
 
-def console(file: TextIO) -> Console:
-    """Return where to print: as wide as the terminal; into a file or a pipe, lines are as long as they need to be."""
+def make_console(file: TextIO) -> Console:
+    """Return a console that is as wide as the terminal; in files and pipes, lines are not wrapped."""
     reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end the listing
-    bounded = file.isatty() or "COLUMNS" in os.environ
-    return _Console(file=file, width=None if bounded else _WIDE, markup=False, highlight=False, emoji=False)
+    has_width = file.isatty() or "COLUMNS" in os.environ
+    return _Console(file=file, width=None if has_width else _WIDE, markup=False, highlight=False, emoji=False)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the command, which ends quietly."""
+        """Raise the error, so that the command exits without a message."""
         raise BrokenPipeError

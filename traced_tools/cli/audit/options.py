@@ -1,4 +1,4 @@
-"""The options that several commands have, and what their words mean."""
+"""The options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _named(store: str) -> str:
+def _check_store(store: str) -> str:
     if not store:
-        raise typer.BadParameter("name a file, or a server's URL")
+        raise typer.BadParameter("pass the path of a file or a database URL")
     return store
 
 
@@ -26,68 +26,66 @@ Store = Annotated[
     typer.Option(
         metavar="PATH_OR_URL",
         envvar="TRACED_TOOLS_AUDIT_STORE",
-        help="The trail: a file, or a server's URL.",
-        callback=_named,
+        help="The audit store: a file or a database URL.",
+        callback=_check_store,
     ),
 ]
-Tool = Annotated[str | None, typer.Option(help="Calls of this tool.")]
-Outcome = Annotated[str | None, typer.Option(help=f"Calls that ended so: {', '.join(STATES)}.")]
-Decision = Annotated[str | None, typer.Option(help=f"Calls this was decided about: {', '.join(DECISIONS)}.")]
-Agent = Annotated[str | None, typer.Option(help="Calls of this agent.")]
-Conversation = Annotated[str | None, typer.Option(help="Calls of this conversation.")]
+Tool = Annotated[str | None, typer.Option(help="Only calls of this tool.")]
+Outcome = Annotated[str | None, typer.Option(help=f"Only calls with this state: {', '.join(STATES)}.")]
+Decision = Annotated[str | None, typer.Option(help=f"Only calls with this decision: {', '.join(DECISIONS)}.")]
+Agent = Annotated[str | None, typer.Option(help="Only calls of this agent.")]
+Conversation = Annotated[str | None, typer.Option(help="Only calls of this conversation.")]
 Attributes = Annotated[
     list[str] | None,
-    typer.Option("--attribute", metavar="KEY=VALUE", help="Calls of runs with this attribute; may be repeated."),
+    typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute; repeatable."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Not before: 2026-07-01T12:00+02:00 (UTC without a zone), or 2h, 7d ago."),
+    typer.Option(metavar="TIME", help="Start time: 2026-07-01T12:00+02:00 (UTC without a zone), or 2h or 7d ago."),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Before; as --since.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Exclusive end time; same formats as --since.")]
 Checkpoints = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The checkpoints outside it.  [default: STORE.checkpoints]"),
+    typer.Option(metavar="FILE", help="The checkpoint file outside the store.  [default: STORE.checkpoints]"),
 ]
 PublicKey = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that must have signed all checkpoints.")
+    Path | None, typer.Option(metavar="FILE", help="The Ed25519 public key that all checkpoints must be signed with.")
 ]
 ArchivedBefore = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Records older than this were archived, and may be missing.")
+    str | None, typer.Option(metavar="TIME", help="Records before this time were archived and may be missing.")
 ]
-Verified = Annotated[
-    bool, typer.Option("--verified", help="Verify the trail, and show nothing but the records that were verified.")
-]
+Verified = Annotated[bool, typer.Option("--verified", help="Verify the trail and show only verified records.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def attributes_of(given: list[str] | None) -> dict[str, str]:
-    """Return the attributes that `--attribute` asks for; raises `typer.BadParameter` for one that is none."""
+def parse_attributes(given: list[str] | None) -> dict[str, str]:
+    """Return the attributes that `--attribute` passes; raises `typer.BadParameter` for an invalid one."""
     found: dict[str, str] = {}
     for each in given or ():
         key, equals, value = each.partition("=")
         if not key or not equals:
-            raise typer.BadParameter("an attribute is KEY=VALUE, such as tenant=acme", param_hint="--attribute")
+            raise typer.BadParameter("an attribute must be KEY=VALUE, such as tenant=acme", param_hint="--attribute")
         found[key] = value
     return found
 
 
-def times_of(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
-    """Return the times that `--since` and `--until` stand for.
+def parse_period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
+    """Return the times of `--since` and `--until`.
 
     Raises:
-        typer.BadParameter: when one is none, or nothing can be between them.
+        typer.BadParameter: a time is invalid, or `--since` is after `--until`.
     """
-    first, last = time_of(since, "--since"), time_of(until, "--until")
+    first, last = parse_time(since, "--since"), parse_time(until, "--until")
     if first is not None and last is not None and first > last:
-        raise typer.BadParameter("it is after --until", param_hint="--since")
+        raise typer.BadParameter("the time is after --until", param_hint="--since")
     return first, last
 
 
-def time_of(text: str | None, option: str) -> datetime | None:
-    """Return the time that a text stands for: ISO 8601, in UTC unless it says otherwise, or a span back from now.
+def parse_time(text: str | None, option: str) -> datetime | None:
+    """Return a time from ISO 8601 text (UTC unless it has an offset) or from a period before now, such as `2h`.
 
     Raises:
-        typer.BadParameter: when it is neither.
+        typer.BadParameter: the text is neither.
     """
     if text is None:
         return None
@@ -96,6 +94,6 @@ def time_of(text: str | None, option: str) -> datetime | None:
             return datetime.now(UTC) - timedelta(**{_UNITS[span[2]]: int(span[1])})
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        problem = "a time is ISO 8601, such as 2026-07-01T12:00Z, or a span such as 2h or 7d"
+        problem = "a time must be ISO 8601, such as 2026-07-01T12:00Z, or a period before now, such as 2h or 7d"
         raise typer.BadParameter(problem, param_hint=option) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What a verification found, in a few lines."""
+"""Prints the result of a verification."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from rich.console import Console
 from rich.text import Text
 
 from traced_tools.audit.verifying.findings import Problem, Verification
-from traced_tools.cli.audit.formatting import counted, escaped
+from traced_tools.cli.audit.formatting import escape, pluralize
 
 
 def print_verification(console: Console, found: Verification) -> None:
-    """Print it: the verdict first."""
+    """Print the verdict, then the counts and notes of a verification."""
     of = ((found.records, "record"), (found.chains, "chain"), (found.checkpoints, "checkpoint"))
-    seen = "{} in {}, {}".format(*(counted(number, noun) for number, noun in of))
+    seen = "{} in {}, {}".format(*(pluralize(number, noun) for number, noun in of))
     if found.problem is None:
         console.print(Text("whole and unchanged", "bold green").append(f": {seen}", "not bold default"))
     else:
         console.print(_bad(found.problem))
         console.print(Text(f"looked at {seen}"))
     if found.erased:
-        console.print(Text(f"erased on request: {counted(found.erased, 'text')}"))
-    if found.uncovered and found.problem is None:  # else it stopped before it knew
-        console.print(Text(f"not covered by a checkpoint yet: {counted(found.uncovered, 'record')}", "yellow"))
+        console.print(Text(f"erased on request: {pluralize(found.erased, 'text')}"))
+    if found.uncovered and found.problem is None:  # otherwise the verification stopped before it could count
+        console.print(Text(f"not covered by a checkpoint yet: {pluralize(found.uncovered, 'record')}", "yellow"))
     for note in found.notes:
-        console.print(Text(f"note: {escaped(note, most=500)}", "yellow"))
+        console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
 
 
 def _bad(problem: Problem) -> Text:
     verdict = Text(problem.finding.upper(), "bold red")
     if problem.chain_id is not None:
-        verdict.append(f": record {problem.sequence} of chain {escaped(problem.chain_id)}", "not bold default")
-    return verdict.append(f": {escaped(problem.text, most=500)}", "not bold default")
+        verdict.append(f": record {problem.sequence} of chain {escape(problem.chain_id)}", "not bold default")
+    return verdict.append(f": {escape(problem.text, most=500)}", "not bold default")

@@ -1,1 +1,1 @@
-"""`traced-tools demo`: an agent over real HTTP, its answer as it streams, and then its trace."""
+"""`traced-tools demo`: runs an agent over real HTTP, prints its answer as it streams, then its trace."""

@@ -1,4 +1,4 @@
-"""What the demo prints of a run: its spans as a tree, its metrics as a table, and where both would go."""
+"""The demo's report of a run: spans as a tree, metrics as a table, and how to send them to a collector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
-from traced_tools.observe.span_tree import SpanNode, rows_of, seconds_text, summary
+from traced_tools.observe.span_tree import SpanNode, format_seconds, summarize, tree_rows
 from traced_tools.testing import CapturedTelemetry
 
 _STYLES = {
@@ -23,16 +23,16 @@ _STYLES = {
     names.EXECUTE_TOOL: "green",
     names.REFUSE_TOOL: "yellow",
 }
-_TOLD_APART_BY = {
+_ROW_LABELS = {
     names.TOOL_DECISIONS.name: names.TOOL_DECISION,
     names.TOKEN_USAGE.name: names.TOKEN_TYPE,
     names.EXECUTE_TOOL_DURATION.name: names.TOOL_NAME,
 }
-"""The metrics of which the table shows a row per value of one label; of the others it shows one row."""
+"""The metrics with one table row per value of a label. Other metrics have one row."""
 
 
 def print_report(console: Console, telemetry: CapturedTelemetry) -> None:
-    """Print the captured run."""
+    """Print the spans and metrics of the captured run."""
     for root in telemetry.tree():
         for line in _tree(root):
             console.print(line, soft_wrap=True)
@@ -43,14 +43,14 @@ def print_report(console: Console, telemetry: CapturedTelemetry) -> None:
 
 
 def _tree(root: SpanNode) -> Iterator[Text]:
-    """Give the lines of a tree: name, duration in a column of its own, facts."""
-    rows = list(rows_of(root))
+    """Yield the lines of a tree, each with name, duration and summary."""
+    rows = list(tree_rows(root))
     width = max(len(name) for name, _ in rows)
     for name, node in rows:
         branch = len(name) - len(node.name)
         line = Text.assemble((name[:branch], "dim"), (name[branch:], _style(node)))
-        line.append(f"{seconds_text(node.duration):>{width - len(name) + 10}}", style="dim")
-        line.append(f"  {summary(node)}").append(f"  {node.error_type or ''}", style="red")
+        line.append(f"{format_seconds(node.duration):>{width - len(name) + 10}}", style="dim")
+        line.append(f"  {summarize(node)}").append(f"  {node.error_type or ''}", style="red")
         line.rstrip()
         yield line
 
@@ -70,13 +70,13 @@ def _table(points: Iterable[MetricPoint]) -> Table:
 
 
 def _row(point: MetricPoint) -> tuple[str, str]:
-    return point.name, str(point.attributes.get(_TOLD_APART_BY.get(point.name, ""), ""))
+    return point.name, str(point.attributes.get(_ROW_LABELS.get(point.name, ""), ""))
 
 
 def _numbers(points: list[MetricPoint]) -> tuple[str, str]:
     count = sum(point.count or 0 for point in points)
     total = sum((point.value or 0) if point.sum is None else point.sum for point in points)
-    text = seconds_text(total) if points[0].unit == "s" else f"{total:,.0f}"
+    text = format_seconds(total) if points[0].unit == "s" else f"{total:,.0f}"
     return (f"{count}" if points[0].count is not None else "", text)
 
 
@@ -85,6 +85,6 @@ def _destination() -> str:
     where = f"{collector.hostname}:{collector.port or 4318}" if collector.hostname else "localhost:4318"
     return (
         "No telemetry has left this process. traced_tools.configure(otlp=True) would\n"
-        f"send it to {where} (OTEL_EXPORTER_OTLP_ENDPOINT says where), and\n"
+        f"send it to {where} (set OTEL_EXPORTER_OTLP_ENDPOINT to change it), and\n"
         "configure(prometheus=9464) would serve the metrics."
     )

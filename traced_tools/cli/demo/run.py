@@ -1,4 +1,4 @@
-"""Runs the demo's agent and prints what it says as it says it."""
+"""Runs the demo's agent and prints its answer as it streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from traced_tools.testing import capture_telemetry
 
 
 def run_demo(console: Console) -> None:
-    """Run the trip planner and print its answer as it streams, then the run as a tree and its metrics as a table."""
+    """Run the trip planner and print its answer as it streams, then its spans as a tree and its metrics as a table."""
     with ExitStack() as stack:
         model = stack.enter_context(_model(stack, console))
         telemetry = stack.enter_context(capture_telemetry())
@@ -24,13 +24,13 @@ def run_demo(console: Console) -> None:
         console.print(f"[bold]> {QUESTION}[/]\n", highlight=False)
         try:
             with client.prompt(QUESTION).stream() as stream:
-                _print_as_it_comes(stream, console)
+                _print_stream(stream, console)
         finally:
-            print_report(console, telemetry)  # a run that failed is what a trace is for
+            print_report(console, telemetry)  # also if the run failed, because then the trace shows where
 
 
 def _model(stack: ExitStack, console: Console) -> OpenAIChatModel:
-    """Return the model the environment names, else one behind our own server on loopback."""
+    """Return the model that the environment configures, else the scripted one on a local server."""
     if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
         model = OpenAIChatModel(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
     else:
@@ -40,8 +40,8 @@ def _model(stack: ExitStack, console: Console) -> OpenAIChatModel:
     return model
 
 
-def _print_as_it_comes(stream: ChatStream, console: Console) -> None:
-    """Print the text; what the model says beside a tool call is dim and on a line of its own."""
+def _print_stream(stream: ChatStream, console: Console) -> None:
+    """Print the text of the chunks; the text of each iteration starts on a new line."""
     current = 1
     for chunk in stream:
         if chunk.iteration != current and chunk.text:

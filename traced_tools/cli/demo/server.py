@@ -1,4 +1,4 @@
-"""The demo's model: an OpenAI-compatible server on loopback that plays its part of the scene over real HTTP."""
+"""The demo's model: an OpenAI-compatible server on 127.0.0.1 with scripted answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SCENE: list[tuple[str, list[tuple[str, dict[str, Any]]], tuple[int, int]]] = [
 
 
 def trip_server() -> ReplayServer:
-    """Return the server; each conversation is answered from the scene, by how often the model has spoken in it."""
+    """Return the server. The number of assistant messages in a request selects the scripted answer."""
     return ReplayServer(_reply)
 
 

@@ -1,4 +1,4 @@
-"""The demo's agent: a trip planner with tools, one of which is flaky and one of which is not allowed."""
+"""The demo's agent: a trip planner with a flaky tool and a tool that a policy refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SYSTEM = "You plan trips. Look things up before you answer, several at once wher
 
 
 class TripTools:
-    """What the planner can look up and do."""
+    """The tools of the trip planner."""
 
     def __init__(self) -> None:
         self._hotel_requests = 0
@@ -78,50 +78,50 @@ class TripTools:
 
 
 class TravellerProfile(Advisor):
-    """Tells the model who is travelling; outside the loop, so once per run."""
+    """Adds the traveller's profile to the request; outside the loop, so once per run."""
 
     name, order = "profile", 200
 
     async def advise(
         self, request: ChatClientRequest, call_next: Callable[[ChatClientRequest], Awaitable[ChatClientResponse]]
     ) -> ChatClientResponse:
-        """Put the profile before the conversation."""
+        """Add the profile before the conversation."""
         profile = SystemMessage("The traveller likes quiet hotels and no early flights.")
         return await call_next(request.replace(messages=(profile, *request.messages)))
 
 
 class Observer(Advisor):
-    """Counts the passes of the loop; inside the loop, so once per pass."""
+    """Counts the iterations; inside the loop, so once per iteration."""
 
     name, order = "observer", 400
 
     def __init__(self) -> None:
-        self.passes = 0
+        self.iterations = 0
 
     async def advise(
         self, request: ChatClientRequest, call_next: Callable[[ChatClientRequest], Awaitable[ChatClientResponse]]
     ) -> ChatClientResponse:
-        """Count this pass."""
-        self.passes += 1
+        """Count this iteration."""
+        self.iterations += 1
         return await call_next(request)
 
 
 class SpendingPolicy(Advisor):
-    """Refuses what costs money."""
+    """Refuses tool calls that cost money."""
 
     name, order = "spending_policy", 350
 
     async def advise_tool(
         self, call: ToolInvocation, call_next: Callable[[ToolInvocation], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """Let everything pass but bookings."""
+        """Refuse bookings and allow everything else."""
         if call.name == "book_hotel":
             return call.denied("bookings are made by the traveller", code="costs_money")
         return await call_next(call)
 
 
 def trip_planner(model: ChatModel, telemetry: TelemetryOptions) -> ChatClient:
-    """Return the agent."""
+    """Return the demo's agent."""
     return ChatClient(
         model,
         name="trip_planner",

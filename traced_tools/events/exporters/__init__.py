@@ -1,1 +1,1 @@
-"""The exporters of events that come with the package; `traced_tools.events` has their names."""
+"""The event exporters of the package. Import them from `traced_tools.events`."""

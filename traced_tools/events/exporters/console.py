@@ -1,4 +1,4 @@
-"""Events as lines for people."""
+"""An event exporter that prints one readable line per event."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from traced_tools.core.messages import Usage
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.observe.event_types import Event, ToolEvent
-from traced_tools.observe.span_tree import seconds_text
+from traced_tools.observe.span_tree import format_seconds
 
 _WIDEST: Final = 160
 _LONGEST: Final = 60
 _SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
-"""Characters of a run's id, enough for `traced-tools audit show`: its millisecond, and 12 bits more."""
+"""Characters of a run id that are printed, enough for `traced-tools audit show`: the millisecond and 12 more bits."""
 _INDENTED: Final = {"run_started": 0, "run_finished": 0, "iteration_started": 1, "iteration_finished": 1}
 
 
 class ConsoleEventExporter(EventExporter):
-    r"""Prints a line for each event: when (UTC), the beginning of the run's id, and what happened.
+    r"""Prints one line for each event: the time (UTC), the beginning of the run id, and the event with its data.
 
-    Lines are at most 160 characters wide and have no colours. What is not printable is written as Python would, so that
-    no escape sequence of a model or a tool reaches a terminal. Of contents, where they are captured, lines show the
-    beginning; whole conversations are in no line.
+    Lines are at most 160 characters wide and have no colours. Unprintable characters are escaped as in Python, so that
+    no escape sequence from a model or a tool reaches a terminal. If content is captured, a line shows the beginning of
+    each content. Messages are never printed.
 
     Args:
-        stream: where to; None for `sys.stderr`, looked up each time.
+        stream: the text stream to print to; None uses the current `sys.stderr`.
 
     Raises:
-        ConfigurationError: when nothing can be written to the stream.
+        ConfigurationError: `stream` is not a text stream.
     """
 
     name = "console"
@@ -43,12 +43,12 @@ class ConsoleEventExporter(EventExporter):
         self._stream = stream
 
     def export(self, events: Sequence[Event]) -> None:
-        """Print events; raises `ExportFailed`, which is not worth another attempt: a part may be printed already."""
+        """Print events; raises `ExportFailed`, which is not retryable because a part may already be printed."""
         problem = None
         try:
-            self._print("".join(f"{line_of(event)}\n" for event in events))
-        except (OSError, ValueError, AttributeError) as error:  # full or gone, closed, or None
-            problem = f"the console takes nothing ({type(error).__name__})"
+            self._print("".join(f"{format_event(event)}\n" for event in events))
+        except (OSError, ValueError, AttributeError) as error:  # the stream is full or gone, closed, or None
+            problem = f"the console stream cannot be written ({type(error).__name__})"
         if problem is not None:
             raise ExportFailed(problem, retryable=False)
 
@@ -59,20 +59,20 @@ class ConsoleEventExporter(EventExporter):
         stream.flush()
 
 
-def line_of(event: Event) -> str:
-    """Return the line that tells of an event."""
-    when = event.time.astimezone(UTC)
+def format_event(event: Event) -> str:
+    """Return the line of an event."""
+    time = event.time.astimezone(UTC)
     indent = "  " * _INDENTED.get(event.type, 3 if isinstance(event, ToolEvent) else 2)
-    said = ", ".join(dict.fromkeys(_facts(event)))  # an error is often of the same name as the outcome
-    start = f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}Z {_printable(event.run_id)[:_SHORT_RUN]}  {indent}"
-    return _cut(f"{start}{_what(event)}{'  ' if said else ''}{said}", _WIDEST)
+    facts = ", ".join(dict.fromkeys(_facts(event)))  # without duplicates: outcome and error type are often the same
+    start = f"{time:%H:%M:%S}.{time.microsecond // 1000:03d}Z {_escape(event.run_id)[:_SHORT_RUN]}  {indent}"
+    return _cut(f"{start}{_title(event)}{'  ' if facts else ''}{facts}", _WIDEST)
 
 
-def _what(event: Event) -> str:
-    """Return what happened, in two or three words."""
+def _title(event: Event) -> str:
+    """Return the event in two or three words, such as `get_weather started`."""
     kind = event.type.replace("_", " ")
     if isinstance(event, ToolEvent):
-        return f"{_shown(event.tool)} {kind.removeprefix('tool ')}"
+        return f"{_short(event.tool)} {kind.removeprefix('tool ')}"
     if event.type.startswith("iteration_"):
         return f"{kind.replace(' ', f' {event.iteration} ')}"
     return kind
@@ -80,7 +80,7 @@ def _what(event: Event) -> str:
 
 def _facts(event: Event) -> Iterator[str]:
     if event.type == "run_started":
-        yield f"agent {_shown(event.agent)}"
+        yield f"agent {_short(event.agent)}"
     for field, show in _FACTS.items():
         value = getattr(event, field, None)
         if value is not None and value != "":
@@ -88,15 +88,15 @@ def _facts(event: Event) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
-    return _shown(str(value))
+    return _short(str(value))
 
 
 def _named(name: str) -> Callable[[Any], str]:
-    return lambda value: f"{name} {_shown(str(value))}"
+    return lambda value: f"{name} {_short(str(value))}"
 
 
 def _quoted(name: str) -> Callable[[Any], str]:
-    return lambda value: f"{name} «{_shown(str(value))}»"
+    return lambda value: f"{name} «{_short(str(value))}»"
 
 
 def _counted(noun: str) -> Callable[[int], str]:
@@ -123,7 +123,7 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "tool_calls": _counted("tool call"),
     "usage": _tokens,
     "attempts": _counted("attempt"),
-    "duration": seconds_text,
+    "duration": format_seconds,
     "arguments_size": _counted("byte"),
     "result_size": _counted("byte"),
     "size": _counted("byte"),
@@ -132,15 +132,15 @@ _FACTS: Final[dict[str, Callable[[Any], str]]] = {
     "result": _quoted("result"),
     "text": _quoted("text"),
 }
-"""How each field is told, in the order of the line; contents are there only where they are captured."""
+"""How each field is printed, in the order of the line. Fields with content are present only if it is captured."""
 
 
-def _shown(text: str) -> str:
-    return _cut(_printable(text[: _LONGEST + 1]), _LONGEST)
+def _short(text: str) -> str:
+    return _cut(_escape(text[: _LONGEST + 1]), _LONGEST)
 
 
-def _printable(text: str) -> str:
-    """Return a text with what is not printable written as Python would."""
+def _escape(text: str) -> str:
+    """Return a text with its unprintable characters escaped as in Python."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,8 +1,8 @@
-"""A file of events, one per line, that several processes may append to and that survives those who write it.
+"""A file of events, one per line, that several processes may append to and that survives crashes of its writers.
 
-Who writes holds a lock on the file (flock, where the system has it) and looks at three things first: whether the file
-is still the one at the path, whether its last line has an end, and whether it is to be rotated. All lines of a call are
-then in the file, or none of them.
+A writer holds a lock on the file (`flock`, if the system has it) and first checks three things: whether the file is
+still at its path, whether its last line is complete, and whether it must be rotated. Either all lines of a call are
+written, or none.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from traced_tools.observe.event_types import Event
 
 try:
     import fcntl
-except ImportError:  # no POSIX: one process a file
+except ImportError:  # not POSIX: only one process may write a file
     fcntl = None  # type: ignore[assignment]
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 65_536
 _TIME = re.compile(rb'"time":"([^"]{1,64})"')
-"""Where a line of ours says when it happened: near its beginning."""
+"""The time of an event, which is near the beginning of its line."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Rotation(NamedTuple):
-    """When a file is put away, and how many of those are kept.
+    """When a file is rotated, and how many rotated files are kept.
 
     Attributes:
-        max_bytes: the size that makes it full; None for any.
-        max_age: seconds from its first event on that make it full; None for any.
-        keep: how many files that were put away are kept; None for all.
+        max_bytes: the size above which the file is rotated; None for no limit.
+        max_age: the age of its first event, in seconds, from which the file is rotated; None for no limit.
+        keep: the number of rotated files that are kept; None for all.
     """
 
     max_bytes: int | None = None
@@ -49,26 +49,26 @@ class Rotation(NamedTuple):
     keep: int | None = None
 
 
-NEVER = Rotation()
+NO_ROTATION = Rotation()
 
 
 class EventFile:
-    """Appends events to a file; it is opened, and made if need be, at once.
+    """Appends events to a file, which it opens, or creates, immediately.
 
     Args:
-        path: of the file.
-        rotation: when it is put away.
-        fsync: whether each call waits until the disk has the events.
+        path: the path of the file.
+        rotation: when the file is rotated.
+        fsync: whether each call waits until the events are on disk.
 
     Attributes:
-        path: of the file, without links.
-        torn: how many lines without an end were set aside.
+        path: the path of the file, with symbolic links resolved.
+        torn: the number of incomplete lines that were moved to another file.
 
     Raises:
-        OSError: when there can be no such file.
+        OSError: the file cannot be opened or created.
     """
 
-    def __init__(self, path: str | os.PathLike[str], rotation: Rotation = NEVER, *, fsync: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], rotation: Rotation = NO_ROTATION, *, fsync: bool = True) -> None:
         self.path = Path(os.path.realpath(path))
         self.torn = 0
         self._rotation = rotation
@@ -80,38 +80,38 @@ class EventFile:
 
     def append(self, events: Sequence[Event]) -> None:
         """Append events, all of them or none; raises `OSError`."""
-        lines = "".join(f"{json_of(event)}\n" for event in events).encode()
+        lines = "".join(f"{event_json(event)}\n" for event in events).encode()
         with self._locked() as file:
             if not self._is_full(file, len(lines)):
                 return self._write(file, lines)
-            self._put_away()
+            self._rotate()
         with self._locked() as file:
             self._write(file, lines)
 
     def close(self) -> None:
-        """Close the file; who appends opens it again."""
+        """Close the file. The next `append` opens it again."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     @contextmanager
     def _locked(self) -> Iterator[io.FileIO]:
-        """Hold the lock on the file that is at the path now."""
+        """Hold the lock on the file that is currently at the path."""
         file = self._opened()
         while True:
             _lock(file)
             if self._is_at_path(file):
                 break
-            self.close()  # which gives the lock back; somebody has put the file away or removed it
+            self.close()  # this also releases the lock; another process has renamed or removed the file
             file = self._opened()
         try:
-            self._mend(file)
+            self._repair_last_line(file)
             yield file
         finally:
             _unlock(file)
 
     def _opened(self) -> io.FileIO:
-        if self._pid != os.getpid():  # or parent and child would hold the same lock
+        if self._pid != os.getpid():  # otherwise parent and child would hold the same lock
             self.close()
             self._pid = os.getpid()
         if self._file is None:
@@ -133,13 +133,13 @@ class EventFile:
             if self._fsync:
                 os.fsync(file.fileno())
         except BaseException:
-            file.truncate(before)  # the same events will come again
+            file.truncate(before)  # the same events will be appended again
             raise
 
     # The last line.
 
-    def _mend(self, file: io.FileIO) -> None:
-        """End the last line of somebody who was killed, or set it aside if it is not whole."""
+    def _repair_last_line(self, file: io.FileIO) -> None:
+        """Complete the last line of a killed process, or move it to another file if it is incomplete."""
         size = _size(file)
         if size == 0 or _read(file, size - 1, 1) == b"\n":
             return
@@ -153,7 +153,11 @@ class EventFile:
             _write_all(torn, line + b"\n")
         file.truncate(start)
         self.torn += 1
-        _LOG.warning("%s ended with a torn line, as when a process is killed; it is in %s now", self.path, aside.name)
+        _LOG.warning(
+            "%s ended with an incomplete line, as after a killed process; the line was moved to %s",
+            self.path,
+            aside.name,
+        )
 
     # Rotation.
 
@@ -165,8 +169,8 @@ class EventFile:
             return True
         return rotation.max_age is not None and _age(file) >= rotation.max_age
 
-    def _put_away(self) -> None:
-        """Rename the file after the time, and remove the oldest of those that were renamed before."""
+    def _rotate(self) -> None:
+        """Rename the file after the current time, and remove the oldest rotated files."""
         moment = datetime.now(UTC)
         while (aside := self._name_at(moment)).exists():
             moment += _MICROSECOND
@@ -174,26 +178,26 @@ class EventFile:
         if self._fsync:
             sync_folder(self.path.parent)
         if self._rotation.keep is not None:
-            for old in self._put_away_before()[: -self._rotation.keep]:
+            for old in self._rotated_files()[: -self._rotation.keep]:
                 old.unlink(missing_ok=True)
 
     def _name_at(self, moment: datetime) -> Path:
         return self.path.with_name(f"{self.path.stem}-{moment:%Y%m%dT%H%M%S.%fZ}{self.path.suffix}")
 
-    def _put_away_before(self) -> list[Path]:
-        """Return the files that were put away, the oldest first."""
+    def _rotated_files(self) -> list[Path]:
+        """Return the rotated files, oldest first."""
         stem, suffix = re.escape(self.path.stem), re.escape(self.path.suffix)
         name = re.compile(rf"{stem}-\d{{8}}T\d{{6}}\.\d{{6}}Z{suffix}")
         return sorted(each for each in self.path.parent.iterdir() if name.fullmatch(each.name))
 
 
-def json_of(event: Event) -> str:
-    """Return an event as JSON in ASCII, which is one line by any reader's idea of where lines end."""
+def event_json(event: Event) -> str:
+    """Return an event as JSON in ASCII, which contains no character that any reader takes for a line break."""
     return event.model_dump_json(exclude_none=True, ensure_ascii=True)
 
 
 def _open(path: Path) -> io.FileIO:
-    """Open a file for appending and reading; one that is made is its owner's alone."""
+    """Open a file for appending and reading; a new file is accessible to its owner only."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags, 0o600)
@@ -201,7 +205,7 @@ def _open(path: Path) -> io.FileIO:
     file = io.FileIO(str(path), "a+", opener=opener)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     return file
 
 
@@ -250,7 +254,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _age(file: io.FileIO) -> float:
-    """Return the seconds since the first event in a file; 0 when that says no time."""
+    """Return the seconds since the first event in a file; 0 if the event has no valid time."""
     found = _TIME.search(_read(file, 0, 512))
     with suppress(ValueError):
         if found is not None:

@@ -1,4 +1,4 @@
-"""Events for those in the same process who want to see them as they happen, such as the clients of a web server."""
+"""An event exporter for live subscribers in the same process, such as the clients of a web server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from traced_tools.observe.event_types import Event
 
 
 class EventFeed(EventExporter):
-    """Hands events to all who have subscribed, in whatever threads and event loops they are.
+    """Delivers events to subscribers in any thread or event loop.
 
-    Nobody waits for a subscriber: one that is too slow loses its oldest events and can see how many. There is no past:
-    a subscriber gets what is exported from then on. A forked child has none of its parent's subscribers.
+    A slow subscriber delays nothing: it loses its oldest events and can read how many it lost. A subscriber receives
+    events from its subscription on. A forked child does not inherit the parent's subscribers.
     """
 
     name = "feed"
@@ -30,11 +30,11 @@ class EventFeed(EventExporter):
         on_fork(self._fork)
 
     def subscribe(self, *, run_id: str | None = None, capacity: int = 1024) -> Subscription:
-        """Return a subscription, which must be closed: best in a `with` or `async with` block.
+        """Return a new subscription. Close it, preferably with a `with` or `async with` block.
 
         Args:
-            run_id: the run whose events are wanted; None for all runs.
-            capacity: how many events wait for the subscriber at most.
+            run_id: the run whose events the subscriber receives; None for all runs.
+            capacity: the maximum number of buffered events.
         """
         expect_whole("capacity", capacity, 1)
         subscription = Subscription(self, run_id, capacity)
@@ -46,12 +46,12 @@ class EventFeed(EventExporter):
         return subscription
 
     def export(self, events: Sequence[Event]) -> None:
-        """Hand events to each subscription."""
+        """Deliver events to each subscription."""
         for subscription in self._current():
             subscription.offer(events)
 
     def close(self) -> None:
-        """End all subscriptions, once their subscribers have had what waits for them."""
+        """End all subscriptions. Subscribers still receive the events that are buffered for them."""
         with self._lock:
             self._closed = True
         for subscription in self._current():
@@ -59,7 +59,7 @@ class EventFeed(EventExporter):
             self.forget(subscription)
 
     def forget(self, subscription: Subscription) -> None:
-        """Hand nothing more to a subscription."""
+        """Stop delivering events to a subscription."""
         with self._lock:
             self._subscriptions.pop(subscription, None)
 
@@ -80,13 +80,13 @@ class EventFeed(EventExporter):
 
 
 class Subscription:
-    """The events of a feed for one subscriber: an iterator, and an async one.
+    """A subscriber's iterator, or async iterator, over the events of a feed.
 
-    It waits for the next event, and ends when it is closed or, once what waits has been taken, when the feed is. Both
-    `with` and `async with` close it.
+    It waits for the next event. It ends when it is closed, or when the feed is closed and the buffered events have been
+    read. Both `with` and `async with` close it.
 
     Attributes:
-        dropped: how many events were lost because the subscriber was too slow, the oldest first.
+        dropped: the number of events that were lost because the subscriber was too slow; the oldest are lost first.
     """
 
     def __init__(self, feed: EventFeed, run_id: str | None, capacity: int) -> None:
@@ -139,14 +139,14 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Want no more events, those that wait included."""
+        """Stop receiving events, and discard the buffered ones."""
         self._feed.forget(self)
         with self._changed:
             self._waiting.clear()
         self.end()
 
     def offer(self, events: Iterable[Event]) -> None:
-        """Take in those of the events that are wanted."""
+        """Buffer the events that this subscriber wants."""
         wanted = [event for event in events if self._run_id in (None, event.run_id)]
         with self._changed:
             if wanted and not self._ended:
@@ -157,13 +157,13 @@ class Subscription:
                 self._wake()
 
     def end(self) -> None:
-        """Take in nothing more."""
+        """Accept no more events; the iterator ends after the buffered ones."""
         with self._changed:
             self._ended = True
             self._wake()
 
     def leave_to_parent(self) -> None:
-        """End in a forked child, where a lock may be held by a thread that is not there."""
+        """End in a forked child, where a thread that does not exist may hold the lock."""
         self._changed = threading.Condition()
         self._waiting, self._tasks, self._ended = deque(), set(), True
 

@@ -1,4 +1,4 @@
-"""Events in a file, one per line."""
+"""An event exporter that writes a file with one line of JSON per event."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from typing import Literal
 from traced_tools.core.checks import expect_positive, expect_whole
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.events.exporters.event_file import NEVER, EventFile, Rotation
+from traced_tools.events.exporters.event_file import NO_ROTATION, EventFile, Rotation
 from traced_tools.observe.event_types import Event
 
 
 class JsonLinesExporter(EventExporter):
     """Appends events to a file, each as one line of JSON in ASCII, without fields that are None.
 
-    A batch is in the file as a whole or not at all, so that one which is tried again leaves no line twice. Several
-    processes may write one file, where the system has flock. A file that was renamed or removed, as by logrotate, is
-    made anew for the next batch; no signal is needed. A last line without an end, as a killed process leaves it, is
-    ended when it is whole; a torn one goes to `<path>.torn`, which is counted and told in the log. Files are made with
-    mode 0600; those that are there keep theirs.
+    A batch is written completely or not at all, so that a retry does not duplicate lines. Several processes may write
+    the same file if the system has `flock`. If the file was renamed or removed, for example by logrotate, the next
+    batch creates it again; no signal is needed. A killed process may leave a last line without a line end. If that line
+    is complete, it gets its end; else it is moved to `<path>.torn`, counted in `torn` and logged. New files have mode
+    0600; existing files keep theirs.
 
-    A full file is renamed to `<stem>-<time in UTC><suffix>`, such as `events-20250131T235959.000000Z.jsonl`. Nothing is
-    renamed before the next batch comes, and a batch is never divided: a file is larger than `max_bytes` when its first
-    batch is.
+    A full file is renamed to `<stem>-<time in UTC><suffix>`, such as `events-20250131T235959.000000Z.jsonl`, when the
+    next batch is written. A batch is never split, so a file exceeds `max_bytes` if its first batch does.
 
     Args:
-        path: of the file; its folder must be there.
-        max_bytes: a file that a batch would make larger is full; None for any size.
-        max_age: a file whose first event is so many seconds old is full; None for any age.
-        keep: how many full files are kept, the newest ones; None for all.
-        fsync: `batch` has each batch on the disk before it counts as sent; `never` leaves that to the system, which
-            loses events when it crashes itself, and not when the process does.
+        path: the path of the file. Its folder must exist.
+        max_bytes: the maximum size of a file; None for no limit.
+        max_age: the maximum age of a file's first event in seconds; None for no limit.
+        keep: the number of full files that are kept, newest first; None for all.
+        fsync: `batch` waits until each batch is on disk before it counts as sent. `never` leaves this to the operating
+            system: a crash of the system may lose events, a crash of the process does not.
 
     Raises:
-        ConfigurationError: when there can be no such file, or options do not go together.
+        ConfigurationError: the file cannot be written, or options contradict each other.
     """
 
     name = "jsonl"
@@ -53,20 +52,20 @@ class JsonLinesExporter(EventExporter):
         if fsync not in ("batch", "never"):
             raise ConfigurationError("fsync must be 'batch' or 'never'")
         rotation = _rotation(max_bytes, max_age, keep)
-        self._file = opened("path", path, rotation, fsync=fsync == "batch")
+        self._file = open_event_file("path", path, rotation, fsync=fsync == "batch")
 
     @property
     def torn(self) -> int:
-        """How many torn lines were set aside."""
+        """The number of incomplete lines that were moved to `<path>.torn`."""
         return self._file.torn
 
     def export(self, events: Sequence[Event]) -> None:
-        """Append events; raises `ExportFailed`, which is worth another attempt."""
+        """Append events; raises a retryable `ExportFailed` if the file cannot be written."""
         problem = None
         try:
             self._file.append(events)
         except OSError as error:
-            problem = f"events could not be written to {self._file.path} ({system_name(error)})"
+            problem = f"events could not be written to {self._file.path} ({errno_name(error)})"
         if problem is not None:
             raise ExportFailed(problem)
 
@@ -75,17 +74,19 @@ class JsonLinesExporter(EventExporter):
         self._file.close()
 
 
-def opened(argument: str, path: str | os.PathLike[str], rotation: Rotation = NEVER, *, fsync: bool = True) -> EventFile:
-    """Return a file of events; raises `ConfigurationError` that names the argument when there can be none."""
+def open_event_file(
+    argument: str, path: str | os.PathLike[str], rotation: Rotation = NO_ROTATION, *, fsync: bool = True
+) -> EventFile:
+    """Return an open file of events; raises a `ConfigurationError` with the argument's name if that fails."""
     try:
         return EventFile(path, rotation, fsync=fsync)
     except OSError as error:
-        problem = f"{argument} must be a file that can be written; {os.fspath(path)} is none ({system_name(error)})"
+        problem = f"{argument} must be a writable file; {os.fspath(path)} is not ({errno_name(error)})"
     raise ConfigurationError(problem)
 
 
-def system_name(error: OSError) -> str:
-    """Return what the system calls an error, such as `ENOSPC`."""
+def errno_name(error: OSError) -> str:
+    """Return the symbolic name of an error, such as `ENOSPC`."""
     return errno.errorcode.get(error.errno or 0, type(error).__name__)
 
 
@@ -96,5 +97,5 @@ def _rotation(max_bytes: int | None, max_age: float | None, keep: int | None) ->
     if keep is not None:
         expect_whole("keep", keep, 1)
         if max_bytes is None and max_age is None:
-            raise ConfigurationError("keep= counts full files, and without max_bytes= or max_age= none is ever full")
+            raise ConfigurationError("keep= needs max_bytes= or max_age=: without them no file is ever full")
     return Rotation(max_bytes, max_age, keep)

@@ -1,4 +1,4 @@
-"""Events as log records of OpenTelemetry."""
+"""An event exporter that emits OpenTelemetry log records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traced_tools._version import __version__
 from traced_tools.core.checks import expect
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.observe import names
-from traced_tools.observe.sanitize import identifier
+from traced_tools.observe.sanitize import safe_identifier
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -34,13 +34,13 @@ _ATTRIBUTES: Final = {
 
 
 class OtlpEventExporter(EventExporter):
-    """Sends each event as a log record, through whatever the application has set up for logs.
+    """Emits each event as an OpenTelemetry log record through the application's logger provider.
 
-    Its name is `traced_tools.event`, its body the event's JSON as a map, its time and its span those of the event.
-    What becomes of a record then is up to the log pipeline, which counts its own losses.
+    The record is named `traced_tools.event`, its body is the event's JSON as a map, and it has the time and the span of
+    the event. The log pipeline then delivers the record and counts its own losses.
 
     Args:
-        logger_provider: where records go; None for the global provider, looked up each time.
+        logger_provider: emits the records; None uses the current global provider.
     """
 
     name = "otlp.events"
@@ -50,24 +50,24 @@ class OtlpEventExporter(EventExporter):
         self._given = logger_provider
 
     def export(self, events: Sequence[Event]) -> None:
-        """Emit events; raises `ExportFailed`, not worth another attempt, when nobody records logs."""
+        """Emit events; raises an `ExportFailed` that is not retryable if no logger is enabled."""
         logger = self._provider.get_logger(names.SCOPE, __version__)
         if not logger.enabled(severity_number=SeverityNumber.INFO, event_name=names.EXPORTED_EVENT.name):
             raise ExportFailed(
-                "nobody collects OpenTelemetry logs: call traced_tools.configure() first, or pass logger_provider=",
+                "no OpenTelemetry logger is enabled: call traced_tools.configure() first, or pass logger_provider=",
                 retryable=False,
             )
         for event in events:
             _emit(logger, event)
 
     def flush(self) -> None:
-        """Have the provider send what it has, where it can be told to; raises `ExportFailed` when it says it could not.
+        """Flush the provider if it can flush; raises `ExportFailed` if the provider reports a failure.
 
-        Closing does not: the provider goes on, and sends it in its own time.
+        `close` does not flush: the provider stays open and sends the records in its own interval.
         """
         force_flush = getattr(self._provider, "force_flush", None)
         if callable(force_flush) and force_flush() is False:
-            raise ExportFailed("the logger provider could not send all that it has")
+            raise ExportFailed("the logger provider could not flush all its records")
 
     @property
     def _provider(self) -> _logs.LoggerProvider:
@@ -92,12 +92,12 @@ def _attributes(fields: dict[str, Any]) -> dict[str, Any]:
     if fields["iteration"] > 0:
         attributes[names.ITERATION_INDEX] = fields["iteration"]
     if "call_id" in fields:
-        attributes[names.TOOL_CALL_ID] = identifier(fields["call_id"])
+        attributes[names.TOOL_CALL_ID] = safe_identifier(fields["call_id"])
     return attributes
 
 
 def _context(event: Event) -> Context:
-    """Return the span an event happened in; that of no span, where there is none, and not the exporter's own."""
+    """Return a context with the event's span, or with no span, but never with the exporter's current span."""
     span = trace.INVALID_SPAN
     if event.trace_id is not None and event.span_id is not None:
         ids = trace.SpanContext(int(event.trace_id, 16), int(event.span_id, 16), is_remote=False)

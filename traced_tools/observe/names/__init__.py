@@ -1,8 +1,8 @@
-"""Every telemetry name the package emits: the one table that instrumentation, boards, rules, docs and tests read.
+"""The telemetry registry: every name that the package emits, with its type and meaning.
 
-A name is declared once, with its type and what it means, and used through its constant. Nothing outside this package
-spells one. Names that begin with `gen_ai.` follow the OpenTelemetry GenAI semantic conventions (in Development, without
-a release, hence without a schema URL); names that begin with `traced_tools.` are ours.
+Instrumentation, docs and tests read this one registry. Each name is declared once and used through its constant; no
+other module spells it. Names that begin with `gen_ai.` follow the OpenTelemetry GenAI semantic conventions, which are
+in Development and have no release, hence no schema URL. Names that begin with `traced_tools.` belong to this package.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The attributes of spans, metrics and events, and the single words that telemetry uses."""
+"""The attributes of spans, metrics and events, and the constant values of some of them."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from traced_tools.core.enums import (
-    AUDIT_OUTCOME_WORDS,
-    AUDIT_RECORD_WORDS,
+    AUDIT_OUTCOME_VALUES,
+    AUDIT_RECORD_KINDS,
     DECISIONS,
     DROP_REASONS,
     HOOKS,
@@ -23,12 +23,14 @@ from traced_tools.observe.names.registry_types import Attribute, AttributeType
 
 SCOPE: Final = "traced_tools"
 UNKNOWN_TOOL: Final = "_unknown"
-"""Stands for a tool name that is not registered: such names are written by the model."""
+"""Replaces a tool name that no registered tool has, because the model made the name up."""
 OTHER: Final = "_OTHER"
+"""Replaces a value that is too long, malformed, or beyond the cardinality limit."""
 CANCELLED: Final = "cancelled"
 TIMEOUT: Final = "timeout"
-MOST_WORDS_OF_A_LABEL: Final = 32
-MOST_AGENTS: Final = 128
+MAX_LABEL_VALUES: Final = 32
+"""The default number of distinct values of a label for each owner, such as a tool."""
+MAX_AGENTS: Final = 128
 
 ATTRIBUTES: Final[dict[str, Attribute]] = {}
 
@@ -40,7 +42,7 @@ def _attribute(
     return name
 
 
-# Words; those of closed lists are in `words`.
+# Single values. Values of closed lists are in `words`.
 
 CHAT: Final = "chat"
 EMBEDDINGS: Final = "embeddings"
@@ -56,159 +58,208 @@ OUTPUT_JSON: Final = "json"
 # Attributes of the conventions.
 
 OPERATION_NAME: Final = _attribute(
-    "gen_ai.operation.name", "string", "What is done.", (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT)
+    "gen_ai.operation.name", "string", "The operation.", (CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT)
 )
-PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "Who runs the model.")
-REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The model that was asked.")
-REQUEST_STREAM: Final = _attribute("gen_ai.request.stream", "boolean", "Set, to true, when the answer was streamed.")
-RESEND_COUNT: Final = _attribute("http.request.resend_count", "int", "How often it was sent again, if it was.")
+PROVIDER_NAME: Final = _attribute("gen_ai.provider.name", "string", "The provider of the model.")
+REQUEST_MODEL: Final = _attribute("gen_ai.request.model", "string", "The requested model.")
+REQUEST_STREAM: Final = _attribute(
+    "gen_ai.request.stream", "boolean", "True if the response was streamed, else absent."
+)
+RESEND_COUNT: Final = _attribute(
+    "http.request.resend_count", "int", "Number of times the request was resent, if it was."
+)
 RESPONSE_STATUS: Final = _attribute(
-    "http.response.status_code", "int", "Status of the provider's answer, when there was an answer."
+    "http.response.status_code", "int", "HTTP status of the provider's response, if there was one."
 )
-REQUEST_TEMPERATURE: Final = _attribute("gen_ai.request.temperature", "double", "Sampling temperature asked for.")
-REQUEST_TOP_P: Final = _attribute("gen_ai.request.top_p", "double", "Nucleus sampling mass asked for.")
-REQUEST_MAX_TOKENS: Final = _attribute("gen_ai.request.max_tokens", "int", "The most tokens the answer may have.")
-REQUEST_STOP_SEQUENCES: Final = _attribute("gen_ai.request.stop_sequences", "string[]", "Texts that end the answer.")
-REQUEST_SEED: Final = _attribute("gen_ai.request.seed", "int", "Seed asked for.")
+REQUEST_TEMPERATURE: Final = _attribute("gen_ai.request.temperature", "double", "The requested sampling temperature.")
+REQUEST_TOP_P: Final = _attribute("gen_ai.request.top_p", "double", "The requested top-p (nucleus sampling) value.")
+REQUEST_MAX_TOKENS: Final = _attribute("gen_ai.request.max_tokens", "int", "The maximum number of output tokens.")
+REQUEST_STOP_SEQUENCES: Final = _attribute(
+    "gen_ai.request.stop_sequences", "string[]", "Texts at which the model stops."
+)
+REQUEST_SEED: Final = _attribute("gen_ai.request.seed", "int", "The requested seed.")
 REQUEST_REASONING_LEVEL: Final = _attribute(
-    "gen_ai.request.reasoning.level", "string", "How long to think, in the provider's words."
+    "gen_ai.request.reasoning.level", "string", "The requested reasoning effort, as the provider names it."
 )
 OUTPUT_TYPE: Final = _attribute(
-    "gen_ai.output.type", "string", "What kind of answer is asked for, if the request says.", OUTPUT_TYPES
+    "gen_ai.output.type", "string", "The requested output type, if the request sets one.", OUTPUT_TYPES
 )
-RESPONSE_ID: Final = _attribute("gen_ai.response.id", "string", "The provider's id of the answer.")
-RESPONSE_MODEL: Final = _attribute("gen_ai.response.model", "string", "The model that answered.")
+RESPONSE_ID: Final = _attribute("gen_ai.response.id", "string", "The provider's id of the response.")
+RESPONSE_MODEL: Final = _attribute("gen_ai.response.model", "string", "The model that generated the response.")
 RESPONSE_FINISH_REASONS: Final = _attribute("gen_ai.response.finish_reasons", "string[]", "Why the model stopped.")
 RESPONSE_TIME_TO_FIRST_CHUNK: Final = _attribute(
-    "gen_ai.response.time_to_first_chunk", "double", "Seconds from the request to the first chunk of a streamed answer."
+    "gen_ai.response.time_to_first_chunk",
+    "double",
+    "Seconds from the request to the first chunk of a streamed response.",
 )
-USAGE_INPUT_TOKENS: Final = _attribute("gen_ai.usage.input_tokens", "int", "Tokens read, cached ones included.")
-USAGE_OUTPUT_TOKENS: Final = _attribute("gen_ai.usage.output_tokens", "int", "Tokens written, reasoning included.")
-USAGE_CACHE_READ_TOKENS: Final = _attribute("gen_ai.usage.cache_read.input_tokens", "int", "Tokens read from a cache.")
+USAGE_INPUT_TOKENS: Final = _attribute("gen_ai.usage.input_tokens", "int", "Input tokens, including cached tokens.")
+USAGE_OUTPUT_TOKENS: Final = _attribute(
+    "gen_ai.usage.output_tokens", "int", "Output tokens, including reasoning tokens."
+)
+USAGE_CACHE_READ_TOKENS: Final = _attribute(
+    "gen_ai.usage.cache_read.input_tokens", "int", "Input tokens read from a cache."
+)
 USAGE_CACHE_CREATION_TOKENS: Final = _attribute(
-    "gen_ai.usage.cache_creation.input_tokens", "int", "Tokens put in a cache.", only="stable"
+    "gen_ai.usage.cache_creation.input_tokens", "int", "Input tokens written to a cache.", only="stable"
 )
 USAGE_CACHE_WRITE_TOKENS: Final = _attribute(
-    "gen_ai.usage.cache_write.input_tokens", "int", "Tokens put in a cache.", only="latest"
+    "gen_ai.usage.cache_write.input_tokens", "int", "Input tokens written to a cache.", only="latest"
 )
-USAGE_REASONING_TOKENS: Final = _attribute("gen_ai.usage.reasoning.output_tokens", "int", "Tokens spent on thinking.")
+USAGE_REASONING_TOKENS: Final = _attribute(
+    "gen_ai.usage.reasoning.output_tokens", "int", "Output tokens used for reasoning."
+)
 EMBEDDINGS_DIMENSION_COUNT: Final = _attribute("gen_ai.embeddings.dimension.count", "int", "Length of each vector.")
-CONVERSATION_ID: Final = _attribute("gen_ai.conversation.id", "string", "The caller's conversation, when it gave one.")
-AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The client's name.")
-TOOL_NAME: Final = _attribute(
-    "gen_ai.tool.name", "string", f"The tool, or `{UNKNOWN_TOOL}` for a name nobody registered."
+CONVERSATION_ID: Final = _attribute(
+    "gen_ai.conversation.id", "string", "The conversation id that the caller passed, if any."
 )
-TOOL_TYPE: Final = _attribute("gen_ai.tool.type", "string", "What kind of tool it is.", (FUNCTION,))
-TOOL_CALL_ID: Final = _attribute("gen_ai.tool.call.id", "string", "Ties the result to the call.")
-TOKEN_TYPE: Final = _attribute("gen_ai.token.type", "string", "Read or written.", (TOKEN_INPUT, TOKEN_OUTPUT))
+AGENT_NAME: Final = _attribute("gen_ai.agent.name", "string", "The name of the agent: the client's `name`.")
+TOOL_NAME: Final = _attribute(
+    "gen_ai.tool.name", "string", f"The tool, or `{UNKNOWN_TOOL}` if no registered tool has the requested name."
+)
+TOOL_TYPE: Final = _attribute("gen_ai.tool.type", "string", "The type of the tool.", (FUNCTION,))
+TOOL_CALL_ID: Final = _attribute("gen_ai.tool.call.id", "string", "The id of the tool call, which its result repeats.")
+TOKEN_TYPE: Final = _attribute("gen_ai.token.type", "string", "Input or output tokens.", (TOKEN_INPUT, TOKEN_OUTPUT))
 SERVER_ADDRESS: Final = _attribute("server.address", "string", "Host of the model's endpoint.")
 SERVER_PORT: Final = _attribute("server.port", "int", "Port of the model's endpoint.")
-ERROR_TYPE: Final = _attribute("error.type", "string", "Class of the error, or a word from a closed list.")
+ERROR_TYPE: Final = _attribute("error.type", "string", "The class of the error, or a value of a closed list.")
 
-INPUT_MESSAGES: Final = _attribute("gen_ai.input.messages", "any", "The conversation that was sent.")
-OUTPUT_MESSAGES: Final = _attribute("gen_ai.output.messages", "any", "What the model answered.")
-SYSTEM_INSTRUCTIONS: Final = _attribute("gen_ai.system_instructions", "any", "What stood above the conversation.")
-TOOL_DEFINITIONS: Final = _attribute("gen_ai.tool.definitions", "any", "The tools the model may call.")
-TOOL_DESCRIPTION: Final = _attribute("gen_ai.tool.description", "string", "What the model is told of the tool.")
-TOOL_CALL_ARGUMENTS: Final = _attribute("gen_ai.tool.call.arguments", "any", "What the model calls the tool with.")
-TOOL_CALL_RESULT: Final = _attribute("gen_ai.tool.call.result", "any", "What the model reads of the result.")
-TOKEN_MODALITY: Final = _attribute(
-    "gen_ai.token.modality", "string", "What the tokens stand for; providers rarely say.", (MODALITY_UNKNOWN,)
+INPUT_MESSAGES: Final = _attribute("gen_ai.input.messages", "any", "The messages that were sent to the model.")
+OUTPUT_MESSAGES: Final = _attribute("gen_ai.output.messages", "any", "The model's response.")
+SYSTEM_INSTRUCTIONS: Final = _attribute("gen_ai.system_instructions", "any", "The system messages.")
+TOOL_DEFINITIONS: Final = _attribute("gen_ai.tool.definitions", "any", "The tools that the model may call.")
+TOOL_DESCRIPTION: Final = _attribute(
+    "gen_ai.tool.description", "string", "The tool's description, as sent to the model."
 )
-EXCEPTION_TYPE: Final = _attribute("exception.type", "string", "The exception's class.")
-EXCEPTION_MESSAGE: Final = _attribute("exception.message", "string", "The exception's text.")
-EXCEPTION_STACKTRACE: Final = _attribute("exception.stacktrace", "string", "Where it was raised.")
+TOOL_CALL_ARGUMENTS: Final = _attribute("gen_ai.tool.call.arguments", "any", "The arguments of the tool call.")
+TOOL_CALL_RESULT: Final = _attribute("gen_ai.tool.call.result", "any", "The tool's result, as sent to the model.")
+TOKEN_MODALITY: Final = _attribute(
+    "gen_ai.token.modality",
+    "string",
+    "The content type of the tokens, which providers rarely report.",
+    (MODALITY_UNKNOWN,),
+)
+EXCEPTION_TYPE: Final = _attribute("exception.type", "string", "The class of the exception.")
+EXCEPTION_MESSAGE: Final = _attribute("exception.message", "string", "The text of the exception.")
+EXCEPTION_STACKTRACE: Final = _attribute("exception.stacktrace", "string", "The stack trace of the exception.")
 
 # An attribute of another convention.
 
 OPENINFERENCE_KIND: Final = _attribute(
-    "openinference.span.kind", "string", "What OpenInference calls such a span; only if asked for.", OPENINFERENCE_KINDS
+    "openinference.span.kind", "string", "The OpenInference kind of the span, if enabled.", OPENINFERENCE_KINDS
 )
 
 # Attributes of our own.
 
-RUN_ID: Final = _attribute("traced_tools.run.id", "string", "Time-ordered id; joins trace, events and audit.")
-ITERATION_INDEX: Final = _attribute("traced_tools.iteration.index", "int", "Which pass of the loop, from 1.")
+RUN_ID: Final = _attribute(
+    "traced_tools.run.id", "string", "Time-ordered id of the run in traces, events and audit records."
+)
+ITERATION_INDEX: Final = _attribute("traced_tools.iteration.index", "int", "Number of the iteration, from 1.")
 ITERATION_TOOL_CALLS: Final = _attribute(
-    "traced_tools.iteration.tool_calls", "int", "How many calls the model asked for."
+    "traced_tools.iteration.tool_calls", "int", "Number of tool calls that the model requested in the iteration."
 )
 ITERATION_OUTCOME: Final = _attribute(
-    "traced_tools.iteration.outcome", "string", "How a pass ended.", ITERATION_OUTCOMES
+    "traced_tools.iteration.outcome", "string", "How the iteration ended.", ITERATION_OUTCOMES
 )
-LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Passes of the loop in the run.")
-LOOP_TOOL_CALLS: Final = _attribute("traced_tools.loop.tool_calls", "int", "Tool calls the model asked for in the run.")
+LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Number of iterations in the run.")
+LOOP_TOOL_CALLS: Final = _attribute(
+    "traced_tools.loop.tool_calls", "int", "Number of tool calls that the model requested in the run."
+)
 LOOP_STOP_REASON: Final = _attribute("traced_tools.loop.stop_reason", "string", "Why the run ended.", STOP_REASONS)
 FAILED_STEP: Final = _attribute(
     "traced_tools.failed_step",
     "string",
-    "Where the error arose that failed the run: the name of the step's span, then the type of the error.",
+    "The step in which the error that failed the run was raised: the name of its span, then the type of the error.",
 )
-LIMIT_MAX_ITERATIONS: Final = _attribute("traced_tools.loop.limit.max_iterations", "int", "Passes a run may take.")
-LIMIT_MAX_TOOL_CALLS: Final = _attribute("traced_tools.loop.limit.max_tool_calls", "int", "Tool calls a run may make.")
-LIMIT_MAX_TOKENS: Final = _attribute("traced_tools.loop.limit.max_tokens", "int", "Tokens a run may use.")
-LIMIT_MAX_SECONDS: Final = _attribute("traced_tools.loop.limit.max_seconds", "double", "Seconds a run may take.")
-ADVISOR_NAME: Final = _attribute("traced_tools.advisor.name", "string", "The advisor, named in code.")
-ADVISOR_HOOK: Final = _attribute("traced_tools.advisor.hook", "string", "Which hook ran.", HOOKS)
-ADVISOR_ORDER: Final = _attribute("traced_tools.advisor.order", "int", "Its place in the chain; lower is further out.")
+LIMIT_MAX_ITERATIONS: Final = _attribute(
+    "traced_tools.loop.limit.max_iterations", "int", "The maximum number of iterations of the run."
+)
+LIMIT_MAX_TOOL_CALLS: Final = _attribute(
+    "traced_tools.loop.limit.max_tool_calls", "int", "The maximum number of tool calls of the run."
+)
+LIMIT_MAX_TOKENS: Final = _attribute(
+    "traced_tools.loop.limit.max_tokens", "int", "The maximum number of tokens of the run."
+)
+LIMIT_MAX_SECONDS: Final = _attribute(
+    "traced_tools.loop.limit.max_seconds", "double", "The maximum duration of the run in seconds."
+)
+ADVISOR_NAME: Final = _attribute(
+    "traced_tools.advisor.name", "string", "The name of the advisor, which is set in code."
+)
+ADVISOR_HOOK: Final = _attribute("traced_tools.advisor.hook", "string", "The hook that ran.", HOOKS)
+ADVISOR_ORDER: Final = _attribute(
+    "traced_tools.advisor.order", "int", "The advisor's order in the chain; lower is outer."
+)
 ADVISOR_SELF_TIME: Final = _attribute(
-    "traced_tools.advisor.self_time", "double", "Own seconds, without what is downstream."
+    "traced_tools.advisor.self_time", "double", "Seconds spent in the advisor itself, without downstream work."
 )
 TOOL_REQUESTED_NAME: Final = _attribute(
-    "traced_tools.tool.requested_name", "string", "The name that the model made up, where no tool has it."
+    "traced_tools.tool.requested_name", "string", "The name that the model requested, if no registered tool has it."
 )
-TOOL_OUTCOME: Final = _attribute("traced_tools.tool.outcome", "string", "How the tool ended.", TOOL_OUTCOMES)
-TOOL_DECISION: Final = _attribute("traced_tools.tool.decision", "string", "What was decided about the call.", DECISIONS)
+TOOL_OUTCOME: Final = _attribute(
+    "traced_tools.tool.outcome", "string", "How the tool's execution ended.", TOOL_OUTCOMES
+)
+TOOL_DECISION: Final = _attribute("traced_tools.tool.decision", "string", "The decision on the tool call.", DECISIONS)
 TOOL_ATTEMPTS: Final = _attribute(
-    "traced_tools.tool.attempts", "int", "How often the tool was started; one span covers all."
+    "traced_tools.tool.attempts", "int", "Number of times the tool was started; one span covers all attempts."
 )
-TOOL_BATCH_SIZE: Final = _attribute("traced_tools.tool.batch_size", "int", "Calls the model asked for at once.")
-TOOL_BATCH_INDEX: Final = _attribute("traced_tools.tool.batch_index", "int", "Place among them, from 0.")
+TOOL_BATCH_SIZE: Final = _attribute("traced_tools.tool.batch_size", "int", "Number of calls in the model's response.")
+TOOL_BATCH_INDEX: Final = _attribute(
+    "traced_tools.tool.batch_index", "int", "Index of the call in the model's response, from 0."
+)
 TOOL_QUEUE_TIME: Final = _attribute(
-    "traced_tools.tool.queue_time", "double", "Seconds waited for a turn in the batch and for a free worker."
+    "traced_tools.tool.queue_time", "double", "Seconds the call waited for its turn in the batch and for a free worker."
 )
-TOOL_ARGUMENTS_SIZE: Final = _attribute("traced_tools.tool.arguments.size", "int", "Bytes of the arguments.")
+TOOL_ARGUMENTS_SIZE: Final = _attribute("traced_tools.tool.arguments.size", "int", "Size of the arguments in bytes.")
 TOOL_ARGUMENTS_REPAIRS: Final = _attribute(
-    "traced_tools.tool.arguments.repairs", "string[]", "What was mended before the arguments fitted.", REPAIRS
+    "traced_tools.tool.arguments.repairs", "string[]", "The repairs that made the arguments valid.", REPAIRS
 )
 TOOL_RESULT_SIZE: Final = _attribute(
-    "traced_tools.tool.result.size", "int", "Bytes of the result as the model reads it."
+    "traced_tools.tool.result.size", "int", "Size in bytes of the result, as sent to the model."
 )
 TOOL_RESULT_CUT: Final = _attribute(
-    "traced_tools.tool.result.cut", "boolean", "Set, to true, when the model reads only a part of the result."
+    "traced_tools.tool.result.cut", "boolean", "True if only a part of the result is sent to the model, else absent."
 )
 TOOL_SOURCE: Final = _attribute(
-    "traced_tools.tool.source", "string", f"`{LOCAL}`, or the MCP server's configured name."
+    "traced_tools.tool.source", "string", f"`{LOCAL}`, or the configured name of the MCP server."
 )
 REASON_CODE: Final = _attribute(
-    "traced_tools.tool.reason_code", "string", "Why it was decided so: a word set in code, such as the name of a rule."
+    "traced_tools.tool.reason_code",
+    "string",
+    "The reason for the decision: a code set in source code, such as the name of a rule.",
 )
 APPROVAL_BY: Final = _attribute(
     "traced_tools.approval.by",
     "string",
-    "The person or service that approved or refused the call, as the application names them; never a metric label.",
+    "The person or service that approved or refused the call, as named by the application; never a metric label.",
 )
-INTENT: Final = _attribute("traced_tools.intent", "string", "The reason the model gave for a call.")
+INTENT: Final = _attribute("traced_tools.intent", "string", "The model's stated reason for the call.")
 CONTENT_TRUNCATED: Final = _attribute(
-    "traced_tools.content.truncated", "boolean", "Set, to true, when content beside it was cut to the limit."
+    "traced_tools.content.truncated", "boolean", "True if content on the same span or event was truncated, else absent."
 )
-EVENT_TYPE: Final = _attribute("traced_tools.event.type", "string", "What happened: `tool_started`, for one.")
-EVENT_ID: Final = _attribute("traced_tools.event.id", "string", "Time-ordered id; tells doubles of an event.")
+EVENT_TYPE: Final = _attribute("traced_tools.event.type", "string", "The type of the event, such as `tool_started`.")
+EVENT_ID: Final = _attribute("traced_tools.event.id", "string", "Time-ordered id of the event, for deduplication.")
 EVENT_SEQUENCE: Final = _attribute(
-    "traced_tools.event.sequence", "int", "Number of the event within its run, from 1; 0 for a piece before the first."
+    "traced_tools.event.sequence",
+    "int",
+    "Number of the event within its run, from 1; 0 for a delta before the first event.",
 )
-EXPORTER_NAME: Final = _attribute("traced_tools.exporter.name", "string", "What sends: `otlp.traces`, for one.")
-DROP_REASON: Final = _attribute("traced_tools.export.drop_reason", "string", "Why it was not sent.", DROP_REASONS)
+EXPORTER_NAME: Final = _attribute(
+    "traced_tools.exporter.name", "string", "The name of the exporter, such as `otlp.traces`."
+)
+DROP_REASON: Final = _attribute("traced_tools.export.drop_reason", "string", "Why the item was dropped.", DROP_REASONS)
 
 AUDIT_RECORD: Final = _attribute(
-    "traced_tools.audit.record", "string", "Which record of the audit trail.", AUDIT_RECORD_WORDS
+    "traced_tools.audit.record", "string", "The kind of the audit record.", AUDIT_RECORD_KINDS
 )
 AUDIT_OUTCOME: Final = _attribute(
-    "traced_tools.audit.outcome", "string", "How the call ended, as the audit trail has it.", AUDIT_OUTCOME_WORDS
+    "traced_tools.audit.outcome", "string", "How the call ended, according to the audit trail.", AUDIT_OUTCOME_VALUES
 )
 AUDIT_CHAIN_ID: Final = _attribute(
-    "traced_tools.audit.chain_id", "string", "The chain of the audit trail that the record stands in."
+    "traced_tools.audit.chain_id", "string", "The id of the record's chain in the audit trail."
 )
-AUDIT_SEQUENCE: Final = _attribute("traced_tools.audit.sequence", "int", "The record's number in its chain, from 1.")
+AUDIT_SEQUENCE: Final = _attribute(
+    "traced_tools.audit.sequence", "int", "The number of the record in its chain, from 1."
+)
 AUDIT_HASH: Final = _attribute(
-    "traced_tools.audit.hash", "string", "SHA-256 of the record, which the record after it repeats."
+    "traced_tools.audit.hash", "string", "SHA-256 hash of the record, which the next record repeats."
 )

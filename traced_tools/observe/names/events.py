@@ -1,4 +1,4 @@
-"""The log-based events, each with its severity and the attributes it may carry."""
+"""The log-based events, each with its severity and the attributes that it may carry."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _EXCEPTION = (at.EXCEPTION_MESSAGE, at.EXCEPTION_STACKTRACE, at.CONTENT_TRUNCATE
 TOOL_INTENT_EVENT: Final = EventType(
     "traced_tools.tool.intent",
     "INFO",
-    "The model asks for a tool; nothing has been decided and nothing has run.",
+    "The model requested a tool call. No decision has been made and no tool has started.",
     (*_CALL, at.TOOL_BATCH_SIZE, at.TOOL_BATCH_INDEX, at.TOOL_ARGUMENTS_SIZE),
     (at.TOOL_REQUESTED_NAME, at.TOOL_CALL_ARGUMENTS, at.CONTENT_TRUNCATED),
 )
 TOOL_DECISION_EVENT: Final = EventType(
     "traced_tools.tool.decision",
     "INFO",
-    "What was decided about the call; a tool that is allowed starts now.",
+    "The decision on a tool call was made. If the call is allowed, its tool starts next.",
     (*_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
     (at.TOOL_REQUESTED_NAME, at.CONTENT_TRUNCATED),
 )
 TOOL_OUTCOME_EVENT: Final = EventType(
     "traced_tools.tool.outcome",
     "INFO",
-    "How a tool that ran has ended.",
+    "A tool finished.",
     (*_CALL, at.TOOL_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
     (at.TOOL_CALL_RESULT, at.CONTENT_TRUNCATED),
 )
 LOOP_STOP_EVENT: Final = EventType(
     "traced_tools.loop.stop",
     "INFO",
-    "Why the run has ended, and what it used.",
+    "A run ended: its stop reason and usage.",
     (
         *_RUN,
         at.REQUEST_MODEL,
@@ -51,17 +51,17 @@ LOOP_STOP_EVENT: Final = EventType(
     ),
 )
 TOOL_EXCEPTION_EVENT: Final = EventType(
-    "gen_ai.execute_tool.exception", "WARN", "A tool raised.", (at.EXCEPTION_TYPE,), _EXCEPTION
+    "gen_ai.execute_tool.exception", "WARN", "A tool raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
 )
 OPERATION_EXCEPTION_EVENT: Final = EventType(
-    "gen_ai.client.operation.exception", "WARN", "A model call raised.", (at.EXCEPTION_TYPE,), _EXCEPTION
+    "gen_ai.client.operation.exception", "WARN", "A model call raised an exception.", (at.EXCEPTION_TYPE,), _EXCEPTION
 )
 INFERENCE_DETAILS_EVENT: Final = EventType(
     "gen_ai.client.inference.operation.details",
     "DEBUG",
-    "What a chat model was sent and what it answered; only where content is captured on events.",
+    "The request and response of a chat model call; only emitted if content is captured on events.",
     tuple(name for name in CHAT_SPAN.attributes if name != at.OPENINFERENCE_KIND),
-    tuple(name for name in CHAT_SPAN.content if name != at.EXCEPTION_MESSAGE),  # which has an event of its own
+    tuple(name for name in CHAT_SPAN.content if name != at.EXCEPTION_MESSAGE),  # which has its own event
 )
 _RECORD = (at.AUDIT_CHAIN_ID, at.AUDIT_SEQUENCE, at.AUDIT_HASH)
 _RECORD_OF_CALL = (
@@ -75,7 +75,7 @@ _RECORD_OF_CALL = (
 AUDIT_INTENT_EVENT: Final = EventType(
     "traced_tools.audit.intent",
     "INFO",
-    "The audit trail holds that the model asks for a tool; the body is the record, without texts of contents.",
+    "An intent record was stored: the model requested a tool call. The body is the record without content texts.",
     (
         *_RECORD_OF_CALL,
         at.TOOL_BATCH_SIZE,
@@ -89,37 +89,37 @@ AUDIT_INTENT_EVENT: Final = EventType(
 AUDIT_DECISION_EVENT: Final = EventType(
     "traced_tools.audit.decision",
     "INFO",
-    "The audit trail holds what was decided about a call.",
+    "A decision record was stored: the decision on a tool call.",
     (*_RECORD_OF_CALL, at.TOOL_DECISION, *_WHO_AND_WHY, at.ERROR_TYPE),
 )
 AUDIT_OUTCOME_EVENT: Final = EventType(
     "traced_tools.audit.outcome",
     "INFO",
-    "The audit trail holds how a call ended.",
+    "An outcome record was stored: how a tool call ended.",
     (*_RECORD_OF_CALL, at.AUDIT_OUTCOME, at.TOOL_ATTEMPTS, at.TOOL_RESULT_SIZE, at.ERROR_TYPE),
 )
 AUDIT_CHECKPOINT_EVENT: Final = EventType(
     "traced_tools.audit.checkpoint",
     "INFO",
-    "The audit trail holds how many records its chain has, and the hash of the last one.",
+    "A checkpoint was stored: the number of records in the chain and the hash of the last one.",
     _RECORD,
 )
 AUDIT_GAP_EVENT: Final = EventType(
     "traced_tools.audit.gap",
     "WARN",
-    "The audit trail holds that records came late, after what they should have come before, or were lost.",
+    "A gap record was stored: intents became durable only after their tool started, or records were lost.",
     _RECORD,
 )
 AUDIT_ERASURE_EVENT: Final = EventType(
     "traced_tools.audit.erasure",
     "WARN",
-    "The audit trail holds that stored texts of contents were erased, for whom and why.",
+    "An erasure record was stored: content texts were erased, at whose request and why.",
     _RECORD,
 )
 EXPORTED_EVENT: Final = EventType(
     "traced_tools.event",
     "INFO",
-    "A typed event of a run, whose JSON is the body; only where an `OtlpEventExporter` sends them.",
+    "A typed event of a run, with its JSON as the body; only emitted by `OtlpEventExporter`.",
     (
         *(at.EVENT_TYPE, at.EVENT_ID, at.EVENT_SEQUENCE),
         *(*_RUN, at.ITERATION_INDEX, at.TOOL_NAME, at.TOOL_CALL_ID),

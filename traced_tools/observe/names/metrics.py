@@ -1,4 +1,4 @@
-"""The metrics, each with its labels and bucket boundaries."""
+"""The metrics, each with its labels and, for histograms, bucket boundaries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNDER_WAY = (
     at.SERVER_PORT,
     at.AGENT_NAME,
 )
-"""What is known of a model call before it has ended."""
+"""The labels that are known before a model call ends."""
 
 METRICS: Final[dict[str, Metric]] = {}
 
@@ -53,7 +53,7 @@ INVOKE_AGENT_DURATION: Final = _metric(
     "gen_ai.invoke_agent.duration",
     "histogram",
     "s",
-    "How long runs take.",
+    "Duration of runs.",
     (at.AGENT_NAME, at.REQUEST_MODEL, at.ERROR_TYPE),
     _RUN_SECONDS,
 )
@@ -61,18 +61,18 @@ INVOKE_AGENT_INFERENCE_CALLS: Final = _metric(
     "gen_ai.invoke_agent.inference_calls",
     "histogram",
     "{inference_call}",
-    "Model calls a run.",
+    "Model calls per run.",
     (at.AGENT_NAME,),
     _COUNTS,
 )
 INVOKE_AGENT_TOOL_CALLS: Final = _metric(
-    "gen_ai.invoke_agent.tool_calls", "histogram", "{tool_call}", "Tool calls a run.", (at.AGENT_NAME,), _COUNTS
+    "gen_ai.invoke_agent.tool_calls", "histogram", "{tool_call}", "Tool calls per run.", (at.AGENT_NAME,), _COUNTS
 )
 EXECUTE_TOOL_DURATION: Final = _metric(
     "gen_ai.execute_tool.duration",
     "histogram",
     "s",
-    "How long tools take.",
+    "Duration of tool executions.",
     (at.TOOL_NAME, at.TOOL_TYPE, at.AGENT_NAME, at.ERROR_TYPE),
     _STEP_SECONDS,
 )
@@ -80,7 +80,7 @@ OPERATION_DURATION: Final = _metric(
     "gen_ai.client.operation.duration",
     "histogram",
     "s",
-    "How long model calls take; with the latest conventions, those of embedding models alone.",
+    "Duration of model calls; with the latest conventions, of embedding model calls only.",
     _MODEL_CALL,
     _STEP_SECONDS,
 )
@@ -88,7 +88,7 @@ TIME_TO_FIRST_CHUNK: Final = _metric(
     "gen_ai.client.operation.time_to_first_chunk",
     "histogram",
     "s",
-    "From the request to the first chunk of a streamed answer.",
+    "Time from the request to the first chunk of a streamed response.",
     _ANSWERED,
     _STEP_SECONDS,
     "stable",
@@ -97,7 +97,7 @@ TIME_PER_OUTPUT_CHUNK: Final = _metric(
     "gen_ai.client.operation.time_per_output_chunk",
     "histogram",
     "s",
-    "From one chunk of a streamed answer to the next.",
+    "Time between two chunks of a streamed response.",
     _UNDER_WAY,
     _STEP_SECONDS,
     "stable",
@@ -106,7 +106,7 @@ TOKEN_USAGE: Final = _metric(
     "gen_ai.client.token.usage",
     "histogram",
     "{token}",
-    "Tokens a model call.",
+    "Input and output tokens per model call.",
     (*_ANSWERED, at.TOKEN_TYPE),
     _TOKENS,
     "stable",
@@ -115,7 +115,7 @@ INFERENCE_DURATION: Final = _metric(
     "gen_ai.client.inference.duration",
     "histogram",
     "s",
-    "How long calls of chat models take.",
+    "Duration of chat model calls.",
     _MODEL_CALL,
     _STEP_SECONDS,
     "latest",
@@ -150,39 +150,39 @@ def _tokens_a_call(kind: str, brief: str) -> Metric:
     return _metric(name, "histogram", "{token}", brief, _MODEL_CALL, _TOKENS, "latest")
 
 
-INPUT_TOKENS_USED: Final = _tokens_used("input", "Tokens read, cached ones included.")
-OUTPUT_TOKENS_USED: Final = _tokens_used("output", "Tokens written, reasoning included.")
-CACHE_READ_TOKENS_USED: Final = _tokens_used("cache_read.input", "Tokens read from a cache.")
-CACHE_WRITE_TOKENS_USED: Final = _tokens_used("cache_write.input", "Tokens put in a cache.")
-REASONING_TOKENS_USED: Final = _tokens_used("reasoning.output", "Tokens spent on thinking.")
-INPUT_TOKENS_A_CALL: Final = _tokens_a_call("input", "Tokens a model call reads.")
-OUTPUT_TOKENS_A_CALL: Final = _tokens_a_call("output", "Tokens a model call writes.")
+INPUT_TOKENS_USED: Final = _tokens_used("input", "Input tokens, including cached tokens.")
+OUTPUT_TOKENS_USED: Final = _tokens_used("output", "Output tokens, including reasoning tokens.")
+CACHE_READ_TOKENS_USED: Final = _tokens_used("cache_read.input", "Input tokens read from a cache.")
+CACHE_WRITE_TOKENS_USED: Final = _tokens_used("cache_write.input", "Input tokens written to a cache.")
+REASONING_TOKENS_USED: Final = _tokens_used("reasoning.output", "Output tokens used for reasoning.")
+INPUT_TOKENS_A_CALL: Final = _tokens_a_call("input", "Input tokens per model call.")
+OUTPUT_TOKENS_A_CALL: Final = _tokens_a_call("output", "Output tokens per model call.")
 MODEL_RETRIES: Final = _metric(
     "traced_tools.model.retries",
     "counter",
     "{retry}",
-    "Requests to a provider that failed and are sent again, by why they failed.",
+    "Failed requests to a provider that are retried, by status and error type.",
     (*_UNDER_WAY, at.RESPONSE_STATUS, at.ERROR_TYPE),
 )
 MODEL_RETRY_WAIT: Final = _metric(
     "traced_tools.model.retry_wait",
     "counter",
     "s",
-    "Time spent waiting before requests to a provider are sent again, by why they failed.",
+    "Time spent waiting before failed requests to a provider are retried, by status and error type.",
     (*_UNDER_WAY, at.RESPONSE_STATUS, at.ERROR_TYPE),
 )
 MODEL_RATE_LIMITS: Final = _metric(
     "traced_tools.model.rate_limits",
     "counter",
     "{request}",
-    "Requests that a provider refused because there were too many, whether they are sent again or not.",
+    "Requests that a provider refused because of a rate limit, whether they are retried or not.",
     _UNDER_WAY,
 )
 LOOP_ITERATIONS_METRIC: Final = _metric(
     "traced_tools.loop.iterations",
     "histogram",
     "{iteration}",
-    "Passes of the loop a run.",
+    "Iterations per run.",
     (at.AGENT_NAME, at.LOOP_STOP_REASON),
     _COUNTS,
 )
@@ -190,7 +190,7 @@ ITERATION_DURATION: Final = _metric(
     "traced_tools.iteration.duration",
     "histogram",
     "s",
-    "How long one pass of the loop takes.",
+    "Duration of iterations.",
     (at.AGENT_NAME, at.ITERATION_OUTCOME),
     _STEP_SECONDS,
 )
@@ -198,7 +198,7 @@ ADVISOR_DURATION: Final = _metric(
     "traced_tools.advisor.duration",
     "histogram",
     "s",
-    "Own time of advisors' hooks, without what is downstream.",
+    "Time spent in advisor hooks themselves, without downstream work.",
     (at.ADVISOR_NAME, at.ADVISOR_HOOK, at.AGENT_NAME, at.ERROR_TYPE),
     _ADVISOR_SECONDS,
 )
@@ -206,120 +206,120 @@ TOOL_DECISIONS: Final = _metric(
     "traced_tools.tool.decisions",
     "counter",
     "{decision}",
-    "What was decided about requested calls.",
+    "Decisions on requested tool calls.",
     (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
 )
 TOOL_RETRIES: Final = _metric(
     "traced_tools.tool.retries",
     "counter",
     "{retry}",
-    "Further attempts at failed tools.",
+    "Retries of failed tools.",
     (at.TOOL_NAME, at.AGENT_NAME, at.ERROR_TYPE),
 )
 TOOL_LATE_RESULTS: Final = _metric(
     "traced_tools.tool.late_results",
     "counter",
     "{result}",
-    "Results that came after their call had been answered as timed out; they are dropped.",
+    "Results that arrived after their call had timed out; they are dropped.",
     (at.TOOL_NAME, at.AGENT_NAME),
 )
 TOOL_ACTIVE: Final = _metric(
-    "traced_tools.tool.active", "updowncounter", "{tool_call}", "Tools running now.", (at.AGENT_NAME,)
+    "traced_tools.tool.active", "updowncounter", "{tool_call}", "Tools that are running.", (at.AGENT_NAME,)
 )
 RUN_ACTIVE: Final = _metric(
-    "traced_tools.run.active", "updowncounter", "{run}", "Runs under way now.", (at.AGENT_NAME,)
+    "traced_tools.run.active", "updowncounter", "{run}", "Runs that are active.", (at.AGENT_NAME,)
 )
 TELEMETRY_FAILURES: Final = _metric(
     "traced_tools.telemetry.failures",
     "counter",
     "{failure}",
-    "Spans, records and contents lost because what the application set up raised.",
+    "Spans, records and contents lost because the application's SDK, exporter or redactor raised an exception.",
     (),
 )
 RUN_OLDEST_ACTIVE: Final = _metric(
     "traced_tools.run.oldest_active",
     "gauge",
     "s",
-    "Age of the oldest run under way: grows while one is stuck.",
+    "Age of the oldest active run; it grows while a run is stuck.",
     (at.AGENT_NAME,),
 )
 TOOL_OLDEST_ACTIVE: Final = _metric(
     "traced_tools.tool.oldest_active",
     "gauge",
     "s",
-    "Age of the oldest call of a tool that runs: grows while one is stuck.",
+    "Age of the oldest running call of a tool; it grows while a call is stuck.",
     (at.TOOL_NAME, at.AGENT_NAME),
 )
 USAGE_COST: Final = _metric(
     "traced_tools.usage.cost",
     "counter",
     "{USD}",
-    "What model calls cost by the price table; only where there is one.",
+    "Cost of model calls according to the price table; only reported if there is one.",
     (at.PROVIDER_NAME, at.REQUEST_MODEL, at.AGENT_NAME),
 )
 UNPRICED_TOKENS: Final = _metric(
     "traced_tools.usage.unpriced_tokens",
     "counter",
     "{token}",
-    "Tokens, read and written, of calls that the price table has no price for; only where there is a table.",
+    "Input and output tokens of calls without a price in the price table; only reported if there is a table.",
     (at.PROVIDER_NAME, at.REQUEST_MODEL, at.AGENT_NAME),
 )
 EXPORT_ITEMS: Final = _metric(
     "traced_tools.export.items",
     "counter",
     "{item}",
-    "Spans, metric points, log records and events sent.",
+    "Spans, metric points, log records and events that were sent.",
     (at.EXPORTER_NAME,),
 )
 EXPORT_DROPPED: Final = _metric(
     "traced_tools.export.dropped",
     "counter",
     "{item}",
-    "Spans, metric points, log records and events that were not sent and are lost.",
+    "Spans, metric points, log records and events that were lost before they were sent.",
     (at.EXPORTER_NAME, at.DROP_REASON),
 )
 EXPORT_QUEUE_SIZE: Final = _metric(
-    "traced_tools.export.queue.size", "gauge", "{item}", "What waits to be sent.", (at.EXPORTER_NAME,)
+    "traced_tools.export.queue.size", "gauge", "{item}", "Items waiting to be sent.", (at.EXPORTER_NAME,)
 )
 AUDIT_RECORDS: Final = _metric(
     "traced_tools.audit.records",
     "counter",
     "{record}",
-    "Records of the audit trail that are durable.",
+    "Audit records that became durable.",
     (at.AUDIT_RECORD,),
 )
 AUDIT_LAG: Final = _metric(
     "traced_tools.audit.lag",
     "gauge",
     "s",
-    "Age of the oldest audit record that is not durable yet; 0 when none waits.",
+    "Age of the oldest audit record that is not durable yet; 0 if there is none.",
     (),
 )
 AUDIT_VERIFIED: Final = _metric(
     "traced_tools.audit.verified",
     "gauge",
     "{bool}",
-    "1 when the last verification of each audit store found nothing wrong, else 0; once there was one in the process.",
+    "1 if the last verification of each audit store found no problem, else 0; absent before the first verification.",
     (),
 )
 AUDIT_LAST_VERIFIED: Final = _metric(
     "traced_tools.audit.last_verified",
     "gauge",
     "s",
-    "When that was, in Unix time; of several stores, the one that was verified longest ago.",
+    "Unix time of the last verification of an audit store; the oldest one if there are several stores.",
     (),
 )
 AUDIT_CHECKPOINTS_FAILED: Final = _metric(
     "traced_tools.audit.checkpoints.failed",
     "counter",
     "{attempt}",
-    "Failed attempts to keep a checkpoint of the audit trail outside the store; each is followed by another.",
+    "Failed attempts to publish an audit checkpoint outside the store; each is retried.",
     (at.ERROR_TYPE,),
 )
 AUDIT_CHECKPOINTS_LOST: Final = _metric(
     "traced_tools.audit.checkpoints.lost",
     "counter",
     "{checkpoint}",
-    "Checkpoints that were never kept outside the store: too many were waiting, or the trail was closed.",
+    "Audit checkpoints never published outside the store, because too many were pending or the trail was closed.",
     (),
 )

@@ -1,4 +1,4 @@
-"""What the table of telemetry names is made of: declarations of attributes, spans, metrics and events."""
+"""The types of the telemetry registry: definitions of attributes, spans, metrics and events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ AttributeType = Literal["string", "int", "double", "boolean", "string[]", "any"]
 class Attribute:
     """An attribute of spans, metrics or events.
 
-    `values` lists the only words it may hold, if there is such a list. `only` names the conventions it belongs to; None
-    for both.
+    Args:
+        name: the attribute's name.
+        type: the type of its value.
+        brief: its meaning in one sentence.
+        values: the closed list of its values; empty if any value is allowed.
+        only: the conventions that have the attribute; None for both.
     """
 
     name: str
@@ -28,9 +32,15 @@ class Attribute:
 
 @dataclass(frozen=True)
 class SpanType:
-    """A span: its name pattern (`{…}` is filled in), kind, the attributes it may carry, and those that are content.
+    """A type of span.
 
-    `openinference` is its kind in the OpenInference conventions.
+    Args:
+        name: the pattern of its name; `{…}` is a placeholder.
+        kind: its OpenTelemetry span kind.
+        brief: its meaning.
+        attributes: the attributes that it may carry.
+        content: the attributes that it carries only if content is captured.
+        openinference: its kind in the OpenInference conventions.
     """
 
     name: str
@@ -43,7 +53,15 @@ class SpanType:
 
 @dataclass(frozen=True)
 class EventType:
-    """A log-based event: its name, severity, the attributes it may carry, and those that are content."""
+    """A type of log-based event.
+
+    Args:
+        name: the event's name.
+        severity: its severity text.
+        brief: its meaning.
+        attributes: the attributes that it may carry.
+        content: the attributes that it carries only if content is captured.
+    """
 
     name: str
     severity: Literal["DEBUG", "INFO", "WARN"]
@@ -54,9 +72,16 @@ class EventType:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its instrument, unit, labels and, for histograms, bucket boundaries.
+    """A metric.
 
-    `only` names the conventions it belongs to; None for both.
+    Args:
+        name: the metric's name.
+        instrument: the instrument that records it.
+        unit: its unit in UCUM notation.
+        brief: its meaning.
+        attributes: its labels.
+        boundaries: the bucket boundaries of a histogram.
+        only: the conventions that have the metric; None for both.
     """
 
     name: str

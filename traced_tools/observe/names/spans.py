@@ -1,4 +1,4 @@
-"""The spans, each with the attributes it may carry."""
+"""The spans, each with the attributes that it may carry."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _TOOL_CONTENT = (
 AGENT_SPAN: Final = SpanType(
     "invoke_agent {agent}",
     "internal",
-    "One run, from the request to the answer. It also carries the attributes that the application gave the run.",
+    "One run, from the request to the response. It also carries the attributes that the application sets on the run.",
     (
         at.OPERATION_NAME,
         at.AGENT_NAME,
@@ -82,7 +82,7 @@ AGENT_SPAN: Final = SpanType(
 ITERATION_SPAN: Final = SpanType(
     "iteration",
     "internal",
-    "One pass of the loop: a model call and its tools.",
+    "One iteration of the loop: a model call and the tool calls it requests.",
     (at.ITERATION_INDEX, at.ITERATION_TOOL_CALLS, at.ERROR_TYPE, at.OPENINFERENCE_KIND),
     _EXCEPTION,
 )
@@ -92,7 +92,7 @@ HOOK_SPAN: Final = SpanType(
 CHAT_SPAN: Final = SpanType(
     "chat {model}",
     "client",
-    "One model call; INTERNAL for a model in this process.",
+    "One chat model call; INTERNAL if the model runs in this process.",
     (
         at.OPERATION_NAME,
         at.PROVIDER_NAME,
@@ -125,7 +125,7 @@ CHAT_SPAN: Final = SpanType(
 EMBEDDINGS_SPAN: Final = SpanType(
     "embeddings {model}",
     "client",
-    "One call of an embedding model, however many texts it is given; INTERNAL for a model in this process.",
+    "One embedding model call, for one or more texts; INTERNAL if the model runs in this process.",
     (
         at.OPERATION_NAME,
         at.PROVIDER_NAME,
@@ -146,7 +146,7 @@ EMBEDDINGS_SPAN: Final = SpanType(
 EXECUTE_TOOL_SPAN: Final = SpanType(
     "execute_tool {tool}",
     "internal",
-    "One tool call that ran.",
+    "One tool call whose tool ran.",
     (
         at.OPERATION_NAME,
         *_ANY_TOOL,
@@ -162,7 +162,7 @@ EXECUTE_TOOL_SPAN: Final = SpanType(
 REFUSE_TOOL_SPAN: Final = SpanType(
     "refuse_tool {tool}",
     "internal",
-    "One tool call that was refused before it ran.",
+    "One tool call that was refused before its tool ran.",
     (*_ANY_TOOL, at.TOOL_QUEUE_TIME, at.TOOL_ARGUMENTS_REPAIRS, at.TOOL_RESULT_CUT),
     (at.TOOL_REQUESTED_NAME, *_TOOL_CONTENT, at.CONTENT_TRUNCATED),
     "TOOL",
