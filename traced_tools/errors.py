@@ -28,14 +28,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from traced_tools.core.pickling import picklable
 
 if TYPE_CHECKING:
-    from traced_tools.advisors.exchange import ChatClientResponse
     from traced_tools.core.enums import StopReason
-    from traced_tools.core.tool_result import ToolExecutionResult
-
-T = TypeVar("T")
+    from traced_tools.core.messages import Message, Usage
+    from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 
 _MAX_BODY_CHARACTERS: Final = 16_384
 _SHORT_CODE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -54,17 +54,6 @@ def _rebuilt(kind: type[TracedToolsError], args: tuple[Any, ...], state: dict[st
     error.args = args
     error.__dict__.update(state)
     return error
-
-
-def picklable(value: T) -> T | None:
-    """Return `value`, or None if it cannot be pickled and unpickled; many exceptions cannot."""
-    import pickle  # imported here: most processes never need it
-
-    try:
-        pickle.loads(pickle.dumps(value))
-    except Exception:
-        return None
-    return value
 
 
 class ConfigurationError(TracedToolsError, ValueError):
@@ -125,6 +114,26 @@ class ToolExecutionError(TracedToolsError):
         return _rebuilt, (type(self), self.args, {**self.__dict__, "original": picklable(self.original)})
 
 
+class ReachedResponse(Protocol):
+    """What a run had reached when a limit ended it: a `ChatClientResponse`, which has more than this."""
+
+    @property
+    def content(self) -> str:
+        """The text of the last answer."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation."""
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """The result of each call, in order."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens, if the provider reports them."""
+
+
 class LoopLimitExceeded(TracedToolsError):
     """A run exceeded a limit and `LoopLimits(on_limit="raise")` applies.
 
@@ -139,7 +148,7 @@ class LoopLimitExceeded(TracedToolsError):
     def __init__(
         self,
         limit: StopReason,
-        response: ChatClientResponse,
+        response: ReachedResponse,
         tool_name: str | None = None,
         result: ToolExecutionResult | None = None,
     ) -> None:

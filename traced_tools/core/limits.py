@@ -13,7 +13,7 @@ from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.conversation import NOT_RUN, exchanges_of_run
 from traced_tools.core.enums import StopReason
 from traced_tools.core.messages import ImagePart, Message, ToolCall, Usage, UsageSum
-from traced_tools.tools.unwrapping import unwrap_arguments
+from traced_tools.core.unwrapping import unwrap_arguments
 
 _COUNTS = (
     *("max_iterations", "max_tool_calls", "max_calls_per_tool", "max_repeated_calls", "max_tokens"),

@@ -10,8 +10,8 @@ from typing import Any
 from traced_tools.core.conversion import ToolContent, truncate_content
 from traced_tools.core.enums import Decision, ToolOutcome
 from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable
+from traced_tools.core.pickling import picklable
 from traced_tools.core.quick_init import quick_init
-from traced_tools.errors import picklable
 
 
 @quick_init

@@ -97,9 +97,11 @@ class ForeignAwaitable(Step[Any]):
         self._awaited = awaited
 
     def run(self) -> Any:
+        """Perform the step, blocking."""
         raise _needs_event_loop(self._awaited)
 
     async def arun(self) -> Any:
+        """Perform the step on asyncio."""
         return await _yield_to_event_loop(self._awaited)
 
 

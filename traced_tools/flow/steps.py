@@ -51,6 +51,7 @@ class Call(Step[T]):
         return self._function(*self._arguments, **self._keywords)
 
     def run(self) -> T:
+        """Perform the step, blocking."""
         try:
             result = self.begin()
             return run_async(lambda: result) if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
@@ -59,6 +60,7 @@ class Call(Step[T]):
         raise cancelled_from_inside()
 
     async def arun(self) -> T:
+        """Perform the step on asyncio."""
         try:
             result = self.begin() if self.is_async else await in_thread(self.begin)
             return await result if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
@@ -81,9 +83,11 @@ class Pause(Step[None]):
         self._seconds = seconds
 
     def run(self) -> None:
+        """Perform the step, blocking."""
         time.sleep(self._seconds)
 
     async def arun(self) -> None:
+        """Perform the step on asyncio."""
         await asyncio.sleep(self._seconds)
 
 
@@ -130,6 +134,7 @@ class ParallelFlows(Step[list[T]]):
         """Called when a blocking run is interrupted, so that the flows can stop early."""
 
     def run(self) -> list[T]:
+        """Perform the step, blocking."""
         waves = self.waves()
         if (only := _single_flow(waves)) is not None:
             return [drive(Execution(only))]
@@ -146,6 +151,7 @@ class ParallelFlows(Step[list[T]]):
         return _collect_results(outcomes)
 
     async def arun(self) -> list[T]:
+        """Perform the step on asyncio."""
         waves = self.waves()
         if (only := _single_flow(waves)) is not None:
             return [await adrive(Execution(only))]

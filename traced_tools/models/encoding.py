@@ -9,8 +9,8 @@ from typing import Any
 
 from traced_tools.core.messages import AssistantMessage, ImagePart, ToolCall
 from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import ConfigurationError, ToolDefinitionError
-from traced_tools.tools.unwrapping import unwrap_arguments
 
 Dialect = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Converts a JSON Schema to the dialect a provider accepts; raises `ToolDefinitionError` if that is impossible."""

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, Validat
 
 from traced_tools.core.enums import Decision, IterationOutcome, StopReason, ToolOutcome
 from traced_tools.core.messages import Usage, Value, encodable
-from traced_tools.core.run_attributes import RunAttributes
 from traced_tools.observe import names
+from traced_tools.observe.run_attributes import RunAttributes
 
 SCHEMA_VERSION: Final = 1
 """Grows when a field changes its meaning or goes; a new field alone is no new version."""

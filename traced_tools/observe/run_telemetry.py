@@ -21,11 +21,11 @@ from traced_tools._version import __version__
 from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
 from traced_tools.core.messages import encodable
-from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.flow.deferred import catch_up
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.metrics import Instruments
+from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
 from traced_tools.observe.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, put, report_failure
 from traced_tools.observe.settings import read_conventions, read_detail, read_openinference, read_or_warn

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
 from traced_tools.core.messages import Message, Usage, UsageSum
-from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes, merge_attributes
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.observe.dispatch import NOBODY, RunEvents, Watchers
+from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes, merge_attributes
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 
 if TYPE_CHECKING:

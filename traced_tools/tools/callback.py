@@ -26,6 +26,7 @@ from traced_tools.errors import ToolDefinitionError
 from traced_tools.flow.attempt import Attemptable
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import Call
+from traced_tools.tools.function import CallFunction, Convert, ConvertedValue, convert_value
 from traced_tools.tools.schema.arguments import (
     BoundArguments,
     SchemaArguments,
@@ -41,7 +42,6 @@ from traced_tools.tools.schema.callable_schema import (
     schema_of,
     signature_of,
 )
-from traced_tools.tools.schema.function import CallFunction, Convert, ConvertedValue, convert_value
 from traced_tools.tools.schema.signature import Signature
 from traced_tools.tools.tool_options import ToolOptions, tool_options_of
 

@@ -25,6 +25,7 @@ from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import shorten_traceback
+from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import Flow, unwrap_stop_iteration
@@ -39,13 +40,12 @@ from traced_tools.observe.tool_calls import ToolScope
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
-from traced_tools.tools.unwrapping import unwrap_arguments
 
 if TYPE_CHECKING:
     from traced_tools.run.context import RunContext
     from traced_tools.tools.callback import Invocable
+    from traced_tools.tools.function import ConvertedValue
     from traced_tools.tools.schema.arguments import BoundArguments
-    from traced_tools.tools.schema.function import ConvertedValue
     from traced_tools.tools.toolset import ToolSet
 
 

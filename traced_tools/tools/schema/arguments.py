@@ -29,11 +29,11 @@ from traced_tools.core.canonical import is_nested_deeply
 from traced_tools.core.enums import Repair
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_definition import ToolDefinition
+from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import InvalidArguments
 from traced_tools.tools.schema.fields import field_names, is_optional, types_at
 from traced_tools.tools.schema.json_schema import UNKNOWN_FIELD, ArgumentProblem, SchemaCheck
 from traced_tools.tools.schema.problems import FieldPath, null_paths_of, problems_of
-from traced_tools.tools.unwrapping import unwrap_arguments
 
 _DUMMY_NAME = re.compile(r"_*(?:dummy\w*|no_?op|none|null|nothing|empty|placeholder|unused|random_string)?_*")
 _MAX_PROBLEMS = 10
