@@ -32,6 +32,7 @@ from traced_tools.audit.writing.queue_entries import Entry, Mark
 from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
+from traced_tools.core.fork import on_fork
 from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import is_async
@@ -123,7 +124,7 @@ class AuditTrail:
         self._telemetry = telemetry
         self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
         self._begin()
-        _TRAILS.add(self)
+        on_fork(self._begin)
 
     def _begin(self) -> None:
         """Begin a chain, as a forked child must: it has neither the thread nor the connection of its parent."""
@@ -434,13 +435,3 @@ def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store)
         return CheckpointFile(checkpoints_beside(store.path))
     _log.warning("no checkpoints of the audit trail %s are kept outside of it: checkpoints=... tells where", store.name)
     return None
-
-
-def _begin_all() -> None:
-    for trail in tuple(_TRAILS):
-        trail._begin()
-
-
-_TRAILS: Final[weakref.WeakSet[AuditTrail]] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):  # after what `forking` does there, which the writer imports
-    os.register_at_fork(after_in_child=_begin_all)

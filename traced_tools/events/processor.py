@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from traced_tools.core.fork import at_end, on_fork
+from traced_tools.core.fork import on_fork, register_exit_handler
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.flow.deferred import catch_up, wake_by
 from traced_tools.observe.event_types import Delta, Event
@@ -117,7 +117,7 @@ class EventProcessor:
         if not self._is_known:
             self._is_known = True
             _OPEN.add(self)
-            at_end(_close_open)
+            register_exit_handler(_close_open)
 
     def wake(self) -> None:
         """Have the thread look for what a finalizer has put off; takes no lock."""
@@ -334,7 +334,7 @@ def _close_open() -> None:
     close([*_OPEN], PATIENCE)
 
 
-at_end(_close_open)
+register_exit_handler(_close_open)
 
 
 def _told_of(error: BaseException) -> str:

@@ -8,12 +8,13 @@ first: a thread of an exporter of events, which is woken for it, a collection of
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from traced_tools.core.fork import on_fork
 
 # `SimpleQueue.put` is reentrant: a finalizer may interrupt it and call it again
 Actions = SimpleQueue[Callable[[], object]]
@@ -99,5 +100,4 @@ def _forget() -> None:
     _measurements, _others = SimpleQueue(), SimpleQueue()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+on_fork(_forget)

@@ -7,7 +7,6 @@ Ctrl-C from ending the program.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from collections import deque
@@ -18,9 +17,9 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from traced_tools.core.checks import expect_whole
+from traced_tools.core.fork import on_fork
 
 T = TypeVar("T")
 _IN_WORKER: ContextVar[bool] = ContextVar("traced_tools_in_worker", default=False)
@@ -43,11 +42,11 @@ class WorkerPool:
     def __init__(self, size: int = 64) -> None:
         expect_whole("size", size, 1)
         self._size = size
-        _POOLS.add(self)
-        self.forget()
+        self._reset()
+        on_fork(self._reset)
 
-    def forget(self) -> None:
-        """Begin anew without threads or work, as a forked child must: it has none of its parent's threads."""
+    def _reset(self) -> None:
+        """Start without threads and jobs, as a forked child must: it has none of its parent's threads."""
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -245,6 +244,10 @@ class Portal:
     """An event loop in a daemon thread, for the coroutines of blocking runs; opened on first use."""
 
     def __init__(self) -> None:
+        self._reset()
+        on_fork(self._reset)
+
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -281,7 +284,6 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
 
 
-_POOLS: WeakSet[WorkerPool] = WeakSet()
 _pool = WorkerPool()
 _portal = Portal()
 _CHOSEN: ContextVar[WorkerPool | None] = ContextVar("traced_tools_workers", default=None)
@@ -307,17 +309,6 @@ class Using:
 
     def __exit__(self, *_: object) -> None:
         _CHOSEN.set(self._outer)
-
-
-def _forget_threads() -> None:
-    global _portal
-    _portal = Portal()
-    for pool in list(_POOLS):
-        pool.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def run_async(begin: Callable[[], Awaitable[T]]) -> T:

@@ -6,7 +6,6 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from opentelemetry import _logs, metrics, trace
 from traced_tools._version import __version__
 from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
+from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.flow.deferred import catch_up
@@ -350,5 +350,4 @@ def _forget_lock() -> None:
     _making = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+on_fork(_forget_lock)

@@ -8,12 +8,11 @@ connection to SQLite; the child leaves its parent's other connections alone, and
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from typing import TYPE_CHECKING, Final
 
 from traced_tools.audit.writing import mirror
-from traced_tools.core.fork import at_end
+from traced_tools.core.fork import on_fork, register_exit_handler
 
 if TYPE_CHECKING:
     from traced_tools.audit.writing.writer import Writer
@@ -29,7 +28,7 @@ _paused: Final[list[Writer]] = []
 def add(writer: Writer) -> None:
     """Take note of a writer whose thread starts."""
     _running.add(writer)
-    at_end(_close_all)
+    register_exit_handler(_close_all)
 
 
 def discard(writer: Writer) -> None:
@@ -71,6 +70,5 @@ def _in_child() -> None:
     _running.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-at_end(_close_all)
+on_fork(_in_child, before=_before, in_parent=_in_parent)
+register_exit_handler(_close_all)
