@@ -27,6 +27,7 @@ PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_t
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *(
+            "_background",
             "_canonical",
             "_checks",
             "_disk",

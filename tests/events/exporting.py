@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.support import PATIENCE
 from traced_tools.events import Event, EventExporter, TextDelta, ToolStarted
-from traced_tools.events.processor import Clock, EventProcessor
+from traced_tools.events.processor import EventProcessor
+from traced_tools.flow.background import Clock
 
 
 def event(sequence: int = 1, run_id: str = "r") -> Event:

@@ -18,6 +18,7 @@ from tests.support import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
+from traced_tools.flow.background import deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import Ledger, totals_of_events
 from traced_tools.testing import ScriptedChatModel
@@ -229,10 +230,10 @@ def test_an_observer_that_nobody_has_any_more_sends_what_waits_and_closes() -> N
     exporter = Exporter(interval=60)
     observer = ObserverAdvisor([exporter])
     run(client(observer).prompt("?"), "call")
-    thread = observer._processors[0]._thread
+    worker = observer._processors[0]._worker
     del observer
     gc.collect()
-    thread.join(PATIENCE)
+    assert worker.join(deadline_in(PATIENCE))
     assert (len(exporter.sent), exporter.closed) == (12, 1)
 
 

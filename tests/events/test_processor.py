@@ -24,6 +24,8 @@ from traced_tools.events.processor import (
     close,
     flush,
 )
+from traced_tools.flow import background as _background
+from traced_tools.flow.background import deadline_in
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +145,7 @@ def test_a_flush_ends_a_pause_and_says_whether_all_went_well(made: Any) -> None:
     clock.wait_until_asleep()
     assert exporter.tried == 2
     clock.pass_time(LONGEST_PAUSE)
-    assert begun(processor.deadline_in(PATIENCE))
+    assert begun(deadline_in(PATIENCE))
     assert exporter.sent == [event()]
     assert flush([sending], PATIENCE)
 
@@ -158,7 +160,7 @@ def test_a_flush_waits_for_all_also_when_one_went_wrong(made: Any) -> None:
     found: list[bool] = []
     flushing = threading.Thread(target=lambda: found.append(flush(sending, PATIENCE)))
     flushing.start()
-    while sending[1]._orders.empty():  # it has begun with both
+    while not sending[1]._commands:  # it has begun with both
         pass
     refusing.release()
     while not sending[0].ledger.lost_in_all:
@@ -211,7 +213,7 @@ def test_an_exporter_may_ask_for_a_flush_or_a_close_itself(made: Any, monkeypatc
 
     monkeypatch.setattr(exporter, "export", export)
     sending.submit(event())
-    in_time(lambda: sending._thread.join(PATIENCE))
+    in_time(lambda: sending._worker.join(deadline_in(PATIENCE)))
     assert found == [False]
     assert exporter.closed == 1
 
@@ -220,10 +222,10 @@ def test_what_is_let_go_of_closes_by_itself(made: Any) -> None:
     exporter = Exporter()
     sending = made(exporter)
     sending.submit(event())
-    processor.let_go([sending])
-    sending._thread.join(PATIENCE)
+    processor.close_in_background([sending])
+    assert sending._worker.join(deadline_in(PATIENCE))
     assert (exporter.closed, accounts(sending)) == (1, (1, 0, 0))
-    assert sending not in processor._OPEN
+    assert sending not in _background._open
 
 
 @contextmanager

@@ -59,7 +59,8 @@ class ObserverAdvisor(Advisor):
         self.order = order
         self.watches_deltas = deltas
         self._processors = [EventProcessor(each, capacity=queue_size) for each in chosen]
-        weakref.finalize(self, processor.let_go, self._processors).atexit = False  # which has a way of its own
+        finalizer = weakref.finalize(self, processor.close_in_background, self._processors)
+        finalizer.atexit = False  # open processors are closed at exit in any case
 
     def on_event(self, event: Event) -> None:
         """Queue an event; never waits, and never raises for an exporter's sake."""

@@ -30,7 +30,7 @@ class _Here(threading.local):
 _here = _Here()
 _measurements: Actions = SimpleQueue()
 _others: Actions = SimpleQueue()
-_wakers: list[Callable[[], object]] = []
+_wakers: set[Callable[[], object]] = set()
 
 
 @contextmanager
@@ -65,13 +65,18 @@ def put_off(action: Callable[[], object], *, is_measurement: bool = False) -> No
             its provider are collected.
     """
     (_measurements if is_measurement else _others).put(action)
-    for wake in _wakers:
+    for wake in [*_wakers]:
         wake()
 
 
 def wake_by(wake: Callable[[], object]) -> None:
     """Call `wake` after each `put_off`. It runs in the finalizer, so it must not take a lock."""
-    _wakers.append(wake)
+    _wakers.add(wake)
+
+
+def wake_no_more_by(wake: Callable[[], object]) -> None:
+    """Undo `wake_by`."""
+    _wakers.discard(wake)
 
 
 def catch_up() -> None:
@@ -95,8 +100,9 @@ def _do_all(actions: Actions) -> None:
 
 
 def _forget() -> None:
-    """Drop the deferred actions in a forked child; the parent runs them."""
+    """Drop the deferred actions in a forked child; the parent runs them, and its threads are woken for them."""
     global _measurements, _others
+    _wakers.clear()
     _measurements, _others = SimpleQueue(), SimpleQueue()
 
 
