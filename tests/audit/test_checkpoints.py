@@ -97,7 +97,7 @@ def test_nothing_follows_the_last_one_whatever_comes_meanwhile(path: Path, monke
     def late(self: Any, rows: Sequence[Row]) -> None:
         if rows[0][3] != "intent" or not came:
             came.append(len(rows))
-            trail._writer._queue.put(Entry(intent("late")))  # as by who looked just before it was closed
+            trail._writer._queue.append(Entry(intent("late")))  # as by who looked just before it was closed
         real(self, rows)
 
     came: list[int] = []

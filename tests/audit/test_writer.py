@@ -19,6 +19,7 @@ from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing.queue_entries import Entry, wake
 from traced_tools.errors import AuditUnavailable
+from traced_tools.flow.background import deadline_in
 
 WAYS = ("blocking", "asyncio")
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -117,9 +118,7 @@ def test_a_store_that_hangs_keeps_nobody(
     in_time(lambda: trail.close(0.1))
     assert "ends before" in caplog.text
     goes_on.set()
-    assert trail._writer._thread is not None
-    trail._writer._thread.join(PATIENCE)
-    assert not trail._writer._thread.is_alive()
+    assert trail._writer._worker.join(deadline_in(PATIENCE))
 
 
 def test_who_waits_in_vain_for_what_was_taken_is_no_late_intent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_what_waits_is_bounded_by_its_size_too(
     trail.close()
     assert calls(path) == ["first", *(f"big_{n}" for n in range(12)), *(f"later_{n}" for n in range(30))]
     assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 19
-    assert not trail._writer._weights
+    assert trail._writer._weight == 0
 
 
 def test_what_comes_after_the_end_is_told_also_when_something_was_lost_before(

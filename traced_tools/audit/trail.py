@@ -34,6 +34,7 @@ from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.core.fork import on_fork
 from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import is_async
 from traced_tools.observe.scope import report_failure
@@ -132,8 +133,8 @@ class AuditTrail:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
         stored, started = partial(_tell, self._telemetry), partial(_watch, self._telemetry)
-        self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started)
-        self._finalizer = weakref.finalize(self, self._writer.end, _LEFT_ALONE)
+        self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started, mirror.flush)
+        self._finalizer = weakref.finalize(self, self._writer.begin_close, _LEFT_ALONE)
         self._finalizer.atexit = False
 
     def submit(self, draft: Draft) -> None:
@@ -317,10 +318,7 @@ class AuditTrail:
         Records and lines that are still pending after `timeout` seconds are lost, and the log says how many. Records
         submitted later are lost too.
         """
-        deadline = time.monotonic() + timeout
-        self._writer.close(timeout)
-        if self._writer.started:
-            mirror.flush(max(0.0, deadline - time.monotonic()))
+        close_all([self._writer], timeout)
 
     def unavailable(self, timeout: float | None = None) -> AuditUnavailable:
         """Return the error that says why a record is not durable."""

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,7 @@ from traced_tools.audit.records import body_of, without_text
 from traced_tools.audit.writing.chain import kind_of, record_of
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
-from traced_tools.flow.workers import WorkerPool
+from traced_tools.flow.background import Task, TaskWorker, deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import bounded
@@ -97,7 +96,7 @@ def begin(options: TelemetryOptions | None = None) -> None:
         options: where records will be told to; None for the global providers.
     """
     if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
-        _LINE.put(0, lambda: None)
+        _LINE.start()
 
 
 def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None) -> None:
@@ -173,42 +172,43 @@ class Overflow(Exception):
 
 
 class _Line:
-    """Work in one thread, one after the other, so much of it and no more."""
+    """Work for one background thread; `MOST_WAITING` bounds the sum of its sizes."""
 
     def __init__(self) -> None:
-        self._begin()
-        on_fork(self._begin)
+        self._worker = TaskWorker("traced_tools-audit-mirror")
+        self.start: Final = self._worker.start
+        self._reset()
+        on_fork(self._reset)
 
-    def _begin(self) -> None:
-        self._thread = WorkerPool(1)
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._waiting = 0
 
     def put(self, size: int, work: Callable[[], object]) -> int:
-        """Have `work` done later; return its size when it is not done, as too much waits already, else 0."""
+        """Queue work, and return 0; return its size if too much waits already or there is no thread for it."""
         with self._lock:
             if self._waiting and self._waiting + size > MOST_WAITING:
                 return size
-            try:
-                self._thread.submit(partial(self._do, size, work))
-            except RuntimeError:  # there can be no more threads: the process ends, or has too many
+            if not self._worker.submit(Task(partial(self._do, size, work))):
                 return size
             self._waiting += size
         return 0
 
-    def _do(self, size: int, work: Callable[[], object]) -> None:
+    def _do(self, size: int, work: Callable[[], object]) -> bool:
         try:
             work()
         finally:
             with self._lock:
                 self._waiting -= size
+        return True
 
     def flush(self, timeout: float) -> bool:
-        with self._lock:
-            if not self._waiting:  # nor may there be a thread to ask, and none to be had while the process ends
-                return True
-            last = self._thread.submit(lambda: None)
-        return not wait([last], timeout).not_done
+        """Wait until all queued work is done, and return whether it is within `timeout` seconds."""
+        if not self._waiting:  # there may be no thread, and none to be had while the interpreter exits
+            return True
+        last = Task(lambda: True)
+        self._worker.submit(last)
+        return last.wait(deadline_in(timeout))
 
 
 _LINE: Final = _Line()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from contextlib import suppress
 from typing import Final
 
 from traced_tools.audit.records import Draft
@@ -24,7 +23,7 @@ from traced_tools.audit.writing.chain import record_of
 from traced_tools.audit.writing.checkpoints import Checkpoints
 from traced_tools.audit.writing.queue_entries import Entry, LoopLine, wake
 from traced_tools.errors import ConfigurationError
-from traced_tools.flow.deferred import is_finalizing, put_off
+from traced_tools.flow.background import BackgroundWorker, deadline_in, seconds_until
 
 MOST_WAITING: Final = 65_536
 """Records that may wait to be stored; what comes on top of them is lost, and counted."""
@@ -36,10 +35,6 @@ MOST_AT_ONCE: Final = 1024
 """Records of one transaction."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before further attempts; the last one again and again."""
-_LONGEST: Final = 1_000_000.0
-"""Seconds; what waits longer would overflow."""
-_TO_BEGIN: Final = 1.0
-"""Seconds after which a thread whose start was interrupted counts as one that never was."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -52,11 +47,11 @@ class Writer:
         checkpoints: has the checkpoints that become durable kept outside the store.
         stored: is called with each batch that has become durable; must not raise.
         started: is called with `lag` when the thread starts; must not raise.
+        flush_mirror: waits so many seconds until what `stored` was called with has left; called at the end of a close.
 
     Attributes:
         problem: why the store could not be written just now; None when it could.
         closed: whether it takes no more records.
-        started: whether there is a thread, or soon will be, since there has been a record.
     """
 
     def __init__(
@@ -66,29 +61,33 @@ class Writer:
         checkpoints: Checkpoints,
         stored: Callable[[Batch], None],
         started: Callable[[Callable[[], float]], None],
+        flush_mirror: Callable[[float], object],
     ) -> None:
         self.problem: str | None = None
+        self.closed = False
         self._name = name
         self._appender = appender
         self._checkpoints = checkpoints
         self._on_stored = stored
         self._on_started = started
-        self._queue: SimpleQueue[Entry] = SimpleQueue()  # whose `put` may be interrupted by itself
-        self._losses: SimpleQueue[int] = SimpleQueue()
-        self._weights: deque[None] = deque()  # a number that many may add to at once, and be interrupted
+        self._flush_mirror = flush_mirror
+        self._worker: BackgroundWorker[Entry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
+        self._queue = self._worker.items
+        self._losses: deque[int] = deque()
+        self._weight = 0
+        self._weighing = threading.RLock()  # a signal handler may come here while its thread is in here
         self._pending: list[Entry] = []
         self._failures = 0
         self._retry_at = 0.0
         self._deadline: float | None = None
-        self.closed = False
-        self._ending = self._ended = False
-        self._told_closed = self._told_threadless = False
-        self.started = False
-        self._claims: dict[str, object] = {}
-        self._begun = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._logged_closed = self._logged_threadless = False
         self._lines = threading.local()
-        self.pause, self.resume, self.abandoned = appender.pause, appender.resume, appender.abandoned
+
+    @property
+    def started(self) -> bool:
+        """Whether there has been a record."""
+        return self._worker.started
 
     @property
     def outage(self) -> str | None:
@@ -105,50 +104,29 @@ class Writer:
             entry.taken = True
             self._refuse([entry])
             return
-        entry.weight = _weight(entry.draft)
-        self._weights.extend([None] * entry.weight)
-        self.started = entry.taken = True  # and in the same breath, so that no signal comes between:
-        self._queue.put(entry)
-        if self._thread is None:
-            self.start()
-        elif self._ended:
+        self._weigh(entry)
+        entry.taken = True  # no signal handler runs between this line and the next
+        self._queue.append(entry)
+        self._notify()
+        if self._ended:
             self._refuse(self._drained())
 
     def _is_full(self) -> bool:
-        return self._queue.qsize() + len(self._pending) >= MOST_WAITING or len(self._weights) >= _MOST_PIECES
+        return len(self._queue) + len(self._pending) >= MOST_WAITING or self._weight >= _MOST_PIECES
 
-    def start(self) -> None:
-        """Start the thread, unless it runs; later, when a finalizer asks, which may have interrupted just that."""
-        if is_finalizing():
-            put_off(self.start)
+    def _weigh(self, entry: Entry) -> None:
+        entry.weight = _weight(entry.draft)
+        if entry.weight:
+            with self._weighing:
+                self._weight += entry.weight
+
+    def _notify(self) -> None:
+        if self._worker.notify():
             return
-        thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
-        handled = sys.exception()
-        try:
-            if self._claims.setdefault("thread", thread) is not thread:
-                return  # somebody does, or has: maybe who was interrupted by this call
-            forking.add(self)
-            thread.start()
-            self._thread = thread
-        except RuntimeError as error:
-            if (interrupt := error.__context__) is not handled and interrupt is not None:
-                self._interrupted(thread)  # within `start`, which then raises an error of its locks
-                raise interrupt from None
-            # there can be no more threads: the process ends, or has too many
-            self._claims.clear()
-            forking.discard(self)
-            if not self._told_threadless:
-                _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
-            self._told_threadless = True
-            self._refuse(self._drained())
-        except BaseException:  # such as Ctrl-C
-            self._interrupted(thread)
-            raise
-
-    def _interrupted(self, thread: threading.Thread) -> None:
-        """Have another thread started next time, unless the one that was being started runs nevertheless."""
-        if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
-            self._claims.clear()
+        if not self._logged_threadless:
+            _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
+        self._logged_threadless = True
+        self._refuse(self._drained())
 
     def line(self, timeout: float) -> LoopLine:
         """Return the line of those who wait so many seconds on the event loop that runs here."""
@@ -163,56 +141,47 @@ class Writer:
         oldest = next(iter(self._pending), None)
         return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest.time) / 1e9)
 
-    def end(self, timeout: float) -> None:
-        """Have the thread end when all is written or so many seconds are over; does not wait."""
-        self._deadline = time.monotonic() + min(timeout, _LONGEST)
-        if not self.closed:
-            self.closed = True
-            self._queue.put(Entry(None, "end"))
-            if self.started and not self._claims:
-                self.start()  # which an interrupt has prevented
+    def begin_close(self, timeout: float) -> None:
+        """Have the thread end when all is written or `timeout` seconds are over; does not wait."""
+        self._deadline = deadline_in(timeout)
+        self.closed = True
+        if self.started:
+            self._worker.wake()
+            self._notify()
 
-    def close(self, timeout: float) -> None:
-        """Write what waits, for so many seconds at most, and end the thread."""
-        self.end(timeout)
-        deadline = time.monotonic() + min(timeout, _LONGEST)
-        if not self._claims or self._thread is threading.current_thread():
+    def end_close(self, deadline: float) -> None:
+        """Wait for the close until a time of `time.monotonic()`, then count what is not written as lost."""
+        if not self.started or self._worker.is_current:
             return
-        if self._begun.wait(min(timeout, _LONGEST)) and self._thread is not None:
-            self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread is None or self._thread.is_alive():
+        if not self._worker.join(deadline):
             self._give_up()
             self._checkpoints.close(0)
+        self._flush_mirror(seconds_until(deadline))
 
     def _refuse(self, entries: Sequence[Entry]) -> None:
         """Count records that will not be written, and tell those who wait for them."""
         records = [entry for entry in entries if entry.mark is None]
         for entry in records:
             entry.draft = None
-            self._losses.put(entry.time)
+            self._losses.append(entry.time)
         self._lighten(records)
-        if records and self.closed and not self._told_closed:
+        if records and self.closed and not self._logged_closed:
             _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
-            self._told_closed = True
+            self._logged_closed = True
         wake(entries, False)
 
     def _drained(self) -> list[Entry]:
         """Return what waits in the queue, and take it out."""
         found: list[Entry] = []
-        try:
+        with suppress(IndexError):
             while True:
-                found.append(self._queue.get_nowait())
-        except Empty:
-            return found
+                found.append(self._queue.popleft())
+        return found
 
     # In the thread.
 
     def _run(self) -> None:
-        thread = threading.current_thread()
-        if self._claims.setdefault("thread", thread) is not thread:
-            return  # it begins so late after an interrupt that another has its place
-        self._thread = thread  # which whoever started it may have been kept from noting
-        self._begun.set()
+        forking.add(self._appender)
         self._on_started(self.lag)
         try:
             while not self._ended:
@@ -224,27 +193,18 @@ class Writer:
         finally:
             self._appender.close()
             self._give_up()
-            self._checkpoints.close(self._seconds_left())
-            forking.discard(self)
-
-    def _seconds_left(self) -> float:
-        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            self._checkpoints.close(0.0 if self._deadline is None else seconds_until(self._deadline))
+            forking.discard(self._appender)
 
     def _take(self) -> None:
         """Take what waits; when nothing does, wait until something comes or has to be done."""
         while (seconds := self._idle()) is None or seconds > 0:
-            try:
-                self._accept(self._queue.get(timeout=None if seconds is None else min(seconds, _LONGEST)))
-            except Empty:
-                continue
-        try:
-            while len(self._pending) < MOST_AT_ONCE:
-                self._accept(self._queue.get_nowait())
-        except Empty:
-            pass
+            if self._worker.wait(1, seconds) and self._queue:
+                self._accept(self._queue.popleft())
+        while self._queue and len(self._pending) < MOST_AT_ONCE:
+            self._accept(self._queue.popleft())
 
     def _accept(self, entry: Entry) -> None:
-        self._ending = self._ending or entry.mark == "end"
         self._pending.append(entry)
         self._appender.prepare(entry)
         self._lighten([entry])
@@ -252,9 +212,9 @@ class Writer:
     def _lighten(self, entries: Sequence[Entry]) -> None:
         """Make room for as much as drafts weighed that are forgotten."""
         for entry in entries:
-            if entry.draft is None:
-                for _ in range(entry.weight):
-                    self._weights.popleft()
+            if entry.weight and entry.draft is None:
+                with self._weighing:
+                    self._weight -= entry.weight
                 entry.weight = 0
 
     def _idle(self) -> float | None:
@@ -263,19 +223,13 @@ class Writer:
         if self._failures:
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
             return until - now
-        return 0.0 if self._pending or self._ending or not self._losses.empty() else self._appender.due()
+        return 0.0 if self._pending or self.closed or self._losses else self._appender.due()
 
     def _write(self) -> None:
-        self._note_losses()
-        final = self._ending and not self._pending
+        while self._losses:
+            self._appender.missed(self._losses.popleft(), lost=1)
+        final = self.closed and not self._pending
         self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
-
-    def _note_losses(self) -> None:
-        try:
-            while True:
-                self._appender.missed(self._losses.get_nowait(), lost=1)
-        except Empty:
-            pass
 
     def _stored(self, batch: Batch) -> None:
         del self._pending[: len(batch.entries)]
