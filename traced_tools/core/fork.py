@@ -79,14 +79,6 @@ def _register_with_multiprocessing(action: Action) -> None:
     util.Finalize(None, action, exitpriority=_LATE)
 
 
-def _call_before() -> None:
-    _call_each(_before)
-
-
-def _call_in_parent() -> None:
-    _call_each(_in_parent)
-
-
 def _call_in_child() -> None:
     _finalized.clear()  # `multiprocessing` forgets in a child what its parent registered
     _call_each([action for found in [*_in_child.values()] if (action := found()) is not None])
@@ -101,4 +93,8 @@ def _call_each(actions: list[Action]) -> None:
 
 
 if hasattr(os, "register_at_fork"):  # in a child after `threading` and `logging`, which are imported above
-    os.register_at_fork(before=_call_before, after_in_parent=_call_in_parent, after_in_child=_call_in_child)
+    os.register_at_fork(
+        before=partial(_call_each, _before),
+        after_in_parent=partial(_call_each, _in_parent),
+        after_in_child=_call_in_child,
+    )

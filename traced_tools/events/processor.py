@@ -23,7 +23,7 @@ from traced_tools.flow.background import (
     deadline_in,
     seconds_until,
 )
-from traced_tools.flow.deferred import catch_up, wake_by, wake_no_more_by
+from traced_tools.flow.deferred import add_waker, remove_waker, run_deferred
 from traced_tools.observe.event_types import Delta, Event
 from traced_tools.observe.export_stats import Ledger, totals_of_events
 from traced_tools.observe.scope import error_type
@@ -145,7 +145,7 @@ class EventProcessor:
     # In the thread.
 
     def _run(self) -> None:
-        wake_by(self._worker.wake)
+        add_waker(self._worker.wake)
         is_open = True
         while is_open:
             self._await(1)
@@ -154,7 +154,7 @@ class EventProcessor:
             commands = len(self._commands)  # before the events are counted, because a command is about those before it
             self._send(len(self._events))
             is_open = self._obey([self._commands.popleft() for _ in range(commands)])
-        wake_no_more_by(self._worker.wake)
+        remove_waker(self._worker.wake)
         self.ledger.close()
 
     def _await(self, count: int, deadline: float | None = None) -> None:
@@ -168,7 +168,7 @@ class EventProcessor:
         """Sleep until `count` events wait or the thread is woken; return False if the time is over."""
         was_woken = self._worker.wait(count, seconds)
         if was_woken:
-            self._quietly(catch_up)  # a finalizer may have woken this thread for its deferred work
+            self._quietly(run_deferred)  # a finalizer may have woken this thread for its deferred work
         return was_woken
 
     def _send(self, count: int) -> None:
@@ -241,7 +241,7 @@ class EventProcessor:
 def flush(processors: Iterable[EventProcessor], timeout: float) -> bool:
     """Send what waits, in all processors side by side, and return whether nothing was lost."""
     deadline = deadline_in(timeout)
-    catch_up()
+    run_deferred()
     begun = [each.begin_flush() for each in processors]
     outcomes = [succeeded(deadline) for succeeded in begun]  # waits for each, also when one failed
     return all(outcomes)
@@ -249,7 +249,7 @@ def flush(processors: Iterable[EventProcessor], timeout: float) -> bool:
 
 def close(processors: Iterable[EventProcessor], timeout: float) -> None:
     """Send what waits, in all processors side by side, and close their exporters; what is not sent in time is lost."""
-    catch_up()
+    run_deferred()
     close_all(processors, timeout)
 
 

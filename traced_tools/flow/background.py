@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, Protocol, TypeVar
 
 from traced_tools.core.fork import on_fork, register_exit_handler
-from traced_tools.flow.deferred import catch_up, is_finalizing, put_off
+from traced_tools.flow.deferred import defer, is_in_finalizer, run_deferred
 
 T = TypeVar("T")
 EXIT_TIMEOUT: Final = 5.0
@@ -118,8 +118,8 @@ class BackgroundWorker(Generic[T]):
 
         In a finalizer, which may have interrupted the start of a thread, the start is deferred.
         """
-        if is_finalizing():
-            put_off(self.start)
+        if is_in_finalizer():
+            defer(self.start)
             return True
         if self._closing is not None:
             _open.add(self._closing)
@@ -239,7 +239,7 @@ def close_all(closing: Iterable[Closing], timeout: float) -> None:
 
 
 def _close_open() -> None:
-    catch_up()
+    run_deferred()
     close_all(_open, EXIT_TIMEOUT)
 
 

@@ -17,7 +17,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from traced_tools.core.fork import on_fork
-from traced_tools.flow.deferred import catch_up_measurements
+from traced_tools.flow.deferred import run_deferred_measurements
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import Exports
 from traced_tools.observe.names.registry_types import Metric
@@ -202,7 +202,7 @@ class UnderWay:
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
         """Tell how much is under way for each agent."""
-        catch_up_measurements()  # callbacks come first in a collection: what they record is collected with the rest
+        run_deferred_measurements()  # callbacks come first in a collection: what they record is collected with the rest
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
             return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]

@@ -22,7 +22,7 @@ from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes
-from traced_tools.flow.deferred import catch_up
+from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.metrics import Instruments
@@ -162,7 +162,7 @@ class RunTelemetry:
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
-        catch_up()
+        run_deferred()
         self._chat_labels: dict[int, Attributes] = {}
         self._identity: Attributes = {}
 

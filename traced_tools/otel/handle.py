@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, make_asgi_app, make_wsgi_app
 from traced_tools.core.checks import expect
 from traced_tools.core.fork import on_fork
 from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadline_in, seconds_until
-from traced_tools.flow.deferred import catch_up
+from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.export_stats import Ledger
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, registry_of
@@ -114,7 +114,7 @@ class Telemetry:
             timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
         """
         deadline = _deadline(timeout)
-        catch_up()
+        run_deferred()
         lost = sum(ledger.lost_in_all for ledger in self._ledgers)
         providers = [] if self._stopped else self._providers
         flushed = _do(
@@ -145,7 +145,7 @@ class Telemetry:
             atexit.unregister(self.shutdown)
 
     def _stop(self, deadline: float) -> None:
-        catch_up()
+        run_deferred()
         if self._server is not None:
             _quietly(self._server.stop)
         _do([(worker, Task(partial(_quietly, provider.shutdown))) for provider, worker in self._providers], deadline)
