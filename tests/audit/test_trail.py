@@ -23,7 +23,7 @@ from tests.audit.trails import KEY, awrite, bodies, calls, intent, of_kind, writ
 from tests.support import PATIENCE, in_time
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.writing import writer
-from traced_tools.audit.writing.queue_entries import Entry
+from traced_tools.audit.writing.queue_entries import QueueEntry
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import deadline_in
 
@@ -298,7 +298,7 @@ def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
     before, was_interrupted = sys.gettrace(), True
     line = 0
     while was_interrupted:
-        path, entry = tmp_path / f"{line}.db", Entry(intent("first"))
+        path, entry = tmp_path / f"{line}.db", QueueEntry(intent("first"))
         trail = AuditTrail(path, key=KEY)
         sys.settrace(interrupt_at(line))
         try:

@@ -17,7 +17,7 @@ from tests.support import PATIENCE, in_time
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
-from traced_tools.audit.writing.queue_entries import Entry, wake
+from traced_tools.audit.writing.queue_entries import QueueEntry, resolve_waiters
 from traced_tools.errors import AuditUnavailable
 from traced_tools.flow.background import deadline_in
 
@@ -253,8 +253,8 @@ def test_who_waits_again_after_an_interrupt_is_late_only_when_they_give_up(
 
 def test_nobody_is_told_twice() -> None:
     """A trail that was closed while its store hung may go on after all."""
-    entry = Entry(intent())
+    entry = QueueEntry(intent())
     entry.expect()
-    wake([entry], False)
-    wake([entry], True)
+    resolve_waiters([entry], False)
+    resolve_waiters([entry], True)
     assert entry.durable is False

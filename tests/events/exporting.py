@@ -122,4 +122,4 @@ class HandClock(Clock):
 
 def accounts(sending: EventProcessor) -> tuple[int, int, int]:
     """How many events were sent, are lost, and wait."""
-    return sending.ledger.sent, sending.ledger.lost_in_all, sending.ledger.waiting
+    return sending.stats.sent, sending.stats.lost_in_all, sending.stats.waiting

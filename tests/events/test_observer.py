@@ -20,7 +20,7 @@ from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
 from traced_tools.flow.background import deadline_in
 from traced_tools.observe import names
-from traced_tools.observe.export_stats import Ledger, totals_of_events
+from traced_tools.observe.export_stats import ExportStats, totals_of_events
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -97,7 +97,7 @@ def test_a_run_ends_beside_an_exporter_that_hangs_and_others_are_served(mode: st
 
 
 def lost_of(observer: ObserverAdvisor, name: str) -> int:
-    (found,) = [each.ledger for each in observer._processors if each.ledger.name == name]
+    (found,) = [each.stats for each in observer._processors if each.stats.name == name]
     return found.lost_in_all
 
 
@@ -186,10 +186,10 @@ def test_an_exporter_named_as_one_of_the_packages_own_is_added_to_it() -> None:
     telemetry = Telemetry()
     from traced_tools.observe.run_telemetry import instruments_of
 
-    instruments, ledger = instruments_of(telemetry.meter_provider), Ledger("otlp.traces", "spans", 5)
+    instruments, stats = instruments_of(telemetry.meter_provider), ExportStats("otlp.traces", "spans", 5)
     assert instruments is not None
-    instruments.exports.show([ledger])
-    ledger.admit()
+    instruments.exports.show([stats])
+    stats.try_enqueue()
     with ObserverAdvisor([Exporter("otlp.traces")]) as observer:
         run(client(observer, telemetry=telemetry.options).prompt("?"), "call")
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("otlp.traces",): 12}
@@ -219,7 +219,7 @@ def test_a_run_that_the_garbage_collector_ends_is_sent_with_the_next_flush() -> 
         cycle: list[Any] = [stream]
         cycle.append(cycle)
         del stream, cycle
-        with observer._processors[0].ledger._lock:  # which a watcher may hold where the collector strikes
+        with observer._processors[0].stats._lock:  # which a watcher may hold where the collector strikes
             gc.collect()
         assert "run_finished" not in types(exporter.sent)
         assert observer.flush()

@@ -195,7 +195,7 @@ assert begun.wait(5)
 processor = observer._processors[0]
 locked, forked = threading.Event(), threading.Event()
 def hold():
-    with processor.ledger._lock, processor.ledger.totals._lock:
+    with processor.stats._lock, processor.stats.totals._lock:
         locked.set()
         forked.wait()
 threading.Thread(target=hold).start()
@@ -204,10 +204,10 @@ child = os.fork()
 forked.set()
 if not child:
     signal.alarm(20)
-    assert processor.ledger.totals.queues
+    assert processor.stats.totals.queues
     ask(observer)
     observer.close()
-    os.write(1, str(processor.ledger.lost_in_all).encode() + bytes([10]))
+    os.write(1, str(processor.stats.lost_in_all).encode() + bytes([10]))
     sys.exit(0)
 print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 observer.close(0.05)

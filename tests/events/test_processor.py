@@ -111,7 +111,7 @@ def test_an_exporter_that_hangs_keeps_nobody_and_what_has_no_room_is_lost(
     for number in range(1, 10):  # one is under way, four wait
         in_time(lambda number=number: sending.submit(event(number)))  # type: ignore[misc]
     assert accounts(sending) == (0, 5, 4)
-    assert sending.ledger.lost == {"queue_full": 5, "export_failed": 0, "shutdown": 0}
+    assert sending.stats.lost == {"queue_full": 5, "export_failed": 0, "shutdown": 0}
     exporter.release()
     assert flush([sending], PATIENCE)
     assert [each.sequence for each in exporter.sent] == [0, 1, 2, 3, 4]  # the newest were lost
@@ -163,7 +163,7 @@ def test_a_flush_waits_for_all_also_when_one_went_wrong(made: Any) -> None:
     while not sending[1]._commands:  # it has begun with both
         pass
     refusing.release()
-    while not sending[0].ledger.lost_in_all:
+    while not sending[0].stats.lost_in_all:
         pass
     other.release()
     flushing.join(PATIENCE)
@@ -200,7 +200,7 @@ def test_no_time_at_all_is_none_and_what_waits_is_counted(made: Any, timeout: fl
     assert exporter.begun.wait(PATIENCE)
     assert not flush([sending], timeout)
     close([sending], timeout)
-    assert sending.ledger.lost["shutdown"] == 1
+    assert sending.stats.lost["shutdown"] == 1
 
 
 def test_an_exporter_may_ask_for_a_flush_or_a_close_itself(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def on_signal(act: Callable[[], object]) -> Iterator[None]:
 def test_a_signal_handler_may_submit_and_flush_where_its_thread_does(made: Any) -> None:
     exporter = Exporter()
     sending = made(exporter)
-    with on_signal(lambda: sending.submit(event(1))), sending.ledger._lock:  # as in the middle of a submit
+    with on_signal(lambda: sending.submit(event(1))), sending.stats._lock:  # as in the middle of a submit
         signal.raise_signal(signal.SIGUSR1)
     with on_signal(lambda: flush([sending], PATIENCE)):
         signal.raise_signal(signal.SIGUSR1)
@@ -253,9 +253,9 @@ def test_a_signal_handler_may_close_where_its_thread_submits_or_closes(made: Any
     exporter.hold()
     sending.submit(event(1))
     assert exporter.begun.wait(PATIENCE)
-    with on_signal(lambda: close([sending], 0.01)), sending.ledger._lock:
+    with on_signal(lambda: close([sending], 0.01)), sending.stats._lock:
         signal.raise_signal(signal.SIGUSR1)
-        assert sending.ledger.lost["shutdown"] == 1
+        assert sending.stats.lost["shutdown"] == 1
     close([sending], 0.01)
     assert accounts(sending) == (0, 1, 0)
 
@@ -309,4 +309,4 @@ def test_whatever_happens_each_event_is_sent_lost_or_waits_and_none_twice(
     assert len(exporter.sent) == sent
     ids = [each.id for each in exporter.sent]
     assert len(set(ids)) == len(ids)
-    assert sum(map(len, exporter.given_up)) == lost - sending.ledger.lost["queue_full"]
+    assert sum(map(len, exporter.given_up)) == lost - sending.stats.lost["queue_full"]

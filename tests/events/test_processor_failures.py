@@ -59,7 +59,7 @@ def test_a_batch_is_given_up_when_it_has_failed_for_too_long(made: Any, caplog: 
     assert sum(clock.pauses) == pytest.approx(RETRY_FOR)
     assert exporter.tried == len(clock.pauses) + 1
     assert exporter.given_up == [[event()]]
-    assert sending.ledger.lost == {"queue_full": 0, "export_failed": 1, "shutdown": 0}
+    assert sending.stats.lost == {"queue_full": 0, "export_failed": 1, "shutdown": 0}
     assert accounts(sending) == (0, 1, 0)
     assert caplog.messages[0].startswith("mine: ")
     assert f"exporting raised OSError, {exporter.tried} times; losses are counted" in caplog.messages[0]
@@ -156,7 +156,7 @@ def test_a_close_sends_what_waits_and_closes_the_exporter_once(made: Any, caplog
     assert flush([sending], PATIENCE)
     assert caplog.messages == []
     sending.submit(event(6))
-    assert sending.ledger.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 1}
+    assert sending.stats.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 1}
     assert caplog.messages == ["mine: 1 event lost, 1 so far: it was closed"]
 
 
@@ -173,7 +173,7 @@ def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
     in_time(lambda: close([stuck, fine], 0.05))
     sent, lost, waiting = accounts(stuck)
     assert (sent, lost, waiting) == (0, 5, 0)
-    assert stuck.ledger.lost["shutdown"] == 5
+    assert stuck.stats.lost["shutdown"] == 5
     assert len(other.sent) == 5
     assert caplog.messages == ["hanging: 5 events lost, 5 so far: time ran out when it was closed"]
     hanging.release()
@@ -197,7 +197,7 @@ def test_a_close_in_an_outage_gives_up_in_time_and_says_why(made: Any, caplog: p
     assert clock.time - began == pytest.approx(4.0)  # a fifth is kept for the last words
     assert [each.sequence for batch in exporter.given_up for each in batch] == [*range(6)]
     assert accounts(sending) == (0, 6, 0)
-    assert sending.ledger.lost["export_failed"] >= 1
-    assert sending.ledger.lost["shutdown"] >= 1
+    assert sending.stats.lost["export_failed"] >= 1
+    assert sending.stats.lost["shutdown"] >= 1
     assert exporter.closed == 1
     assert MARKER not in caplog.text

@@ -1,4 +1,4 @@
-"""What the ledger of an exporter counts and tells."""
+"""What the stats of an exporter count, and what they log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.otel.processes import in_a_process
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 
 BEGIN = "losses are counted in traced_tools.export.dropped, and told here once until it works again"
 
@@ -24,40 +24,40 @@ def told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_outage_lasts_until_a_batch_is_sent_with_nothing_lost_before_it(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = Ledger("otlp.traces", "spans", 1)
+    stats = ExportStats("otlp.traces", "spans", 1)
     for _ in range(3):  # more comes than can be sent, all the time
-        assert ledger.admit() and not ledger.admit()
-        ledger.take(1)
-        ledger.settle(1, 0, "")
+        assert stats.try_enqueue() and not stats.try_enqueue()
+        stats.begin_batch(1)
+        stats.record_batch(1, 0, "")
     assert caplog.messages == [f"otlp.traces: 1 span lost, 1 so far: more came than could be sent; {BEGIN}"]
-    assert ledger.admit()
-    ledger.take(1)
-    ledger.settle(1, 0, "")
+    assert stats.try_enqueue()
+    stats.begin_batch(1)
+    stats.record_batch(1, 0, "")
     assert caplog.messages[1:] == ["otlp.traces: works again; 3 spans lost so far"]
 
 
 def test_what_is_sent_after_the_end_was_counted_as_lost_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = Ledger("otlp.traces", "spans", 10)
-    assert ledger.admit() and ledger.admit() and ledger.admit()
-    assert ledger.take(2)
-    ledger.close()
-    ledger.settle(2, 0, "")
-    assert not ledger.take(1)  # the SDK comes with the one that waited
-    assert (ledger.sent, ledger.waiting) == (0, 0)
-    assert ledger.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 3}
-    ledger.close()
+    stats = ExportStats("otlp.traces", "spans", 10)
+    assert stats.try_enqueue() and stats.try_enqueue() and stats.try_enqueue()
+    assert stats.begin_batch(2)
+    stats.close()
+    stats.record_batch(2, 0, "")
+    assert not stats.begin_batch(1)  # the SDK comes with the one that waited
+    assert (stats.sent, stats.waiting) == (0, 0)
+    assert stats.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 3}
+    stats.close()
     assert caplog.messages == [
         "otlp.traces: 3 spans lost, 3 so far: time ran out when it was closed",
     ]
 
 
-def close_in_an_outage() -> Ledger:
-    ledger = Ledger("mine", "events", 10)
+def close_in_an_outage() -> ExportStats:
+    stats = ExportStats("mine", "events", 10)
     for _ in range(2):
-        assert ledger.admit() and ledger.take(1)
-        ledger.settle(0, 1, "no")
-    ledger.close()
-    return ledger
+        assert stats.try_enqueue() and stats.begin_batch(1)
+        stats.record_batch(0, 1, "no")
+    stats.close()
+    return stats
 
 
 def test_an_outage_that_lasts_until_the_end_is_summed_up_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -66,17 +66,17 @@ def test_an_outage_that_lasts_until_the_end_is_summed_up_once(caplog: pytest.Log
 
 
 def test_what_comes_after_an_end_that_was_summed_up_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = close_in_an_outage()
-    assert not ledger.admit() and not ledger.admit()
-    ledger.close()
+    stats = close_in_an_outage()
+    assert not stats.try_enqueue() and not stats.try_enqueue()
+    stats.close()
     assert caplog.messages[2:] == ["mine: 1 event lost, 3 so far: it was closed"]
 
 
 def test_an_end_says_nothing_when_all_losses_were_told(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = Ledger("mine", "events", 10)
-    assert ledger.admit() and ledger.take(1)
-    ledger.settle(0, 1, "no")
-    ledger.close()
+    stats = ExportStats("mine", "events", 10)
+    assert stats.try_enqueue() and stats.begin_batch(1)
+    stats.record_batch(0, 1, "no")
+    stats.close()
     assert len(caplog.messages) == 1
 
 
@@ -84,18 +84,18 @@ def test_an_end_says_nothing_when_all_losses_were_told(caplog: pytest.LogCapture
 def test_a_forked_child_leaves_what_was_not_told_to_its_parent() -> None:
     script = """
 import os, warnings
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 warnings.simplefilter("ignore")
 logged()
-ledger = Ledger("mine", "events", 1)
-assert ledger.admit() and not ledger.admit() and not ledger.admit()
+stats = ExportStats("mine", "events", 1)
+assert stats.try_enqueue() and not stats.try_enqueue() and not stats.try_enqueue()
 child = os.fork()
 if child:
     os.waitpid(child, 0)
-    assert ledger.take(1)
-    ledger.settle(1, 0, "")
+    assert stats.begin_batch(1)
+    stats.record_batch(1, 0, "")
 print("the parent" if child else "the child", flush=True)
-ledger.close()
+stats.close()
 os._exit(0)
 """
     lines = in_a_process(script).stdout.splitlines()
@@ -103,11 +103,11 @@ os._exit(0)
 
 
 def test_metric_points_that_come_after_the_end_are_lost(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = Ledger("otlp.metrics", "metric points")
-    ledger.close()
-    assert not ledger.take(7)
-    assert not ledger.take(7)
-    assert ledger.lost == {"export_failed": 0, "shutdown": 14}
+    stats = ExportStats("otlp.metrics", "metric points")
+    stats.close()
+    assert not stats.begin_batch(7)
+    assert not stats.begin_batch(7)
+    assert stats.lost == {"export_failed": 0, "shutdown": 14}
     assert caplog.messages == ["otlp.metrics: 7 metric points lost, 7 so far: it was closed"]
 
 
@@ -116,47 +116,47 @@ STEPS = st.lists(st.sampled_from(["admit", "take", "sent", "lost", "part", "clos
 
 @given(STEPS, st.integers(1, 5))
 def test_every_item_is_waiting_under_way_sent_or_lost(steps: list[str], capacity: int) -> None:
-    ledger, offered, under_way = Ledger("x", "spans", capacity), 0, 0
+    stats, offered, under_way = ExportStats("x", "spans", capacity), 0, 0
     for step in steps:
         if step == "admit":
             offered += 1
-            ledger.admit()
-        elif step == "take" and not under_way and ledger.waiting:
-            under_way = ledger.waiting
-            ledger.take(under_way)
+            stats.try_enqueue()
+        elif step == "take" and not under_way and stats.waiting:
+            under_way = stats.waiting
+            stats.begin_batch(under_way)
         elif step in ("sent", "lost", "part") and under_way:
             lost = {"sent": 0, "lost": under_way, "part": 1}[step]
-            ledger.settle(under_way - lost, lost, "")
+            stats.record_batch(under_way - lost, lost, "")
             under_way = 0
         elif step == "close":
-            ledger.close()
+            stats.close()
             under_way = 0
-        assert offered == ledger.waiting + under_way + ledger.sent + ledger.lost_in_all
-        assert ledger.waiting <= capacity
-    ledger.close()
-    assert offered == ledger.sent + ledger.lost_in_all
+        assert offered == stats.waiting + under_way + stats.sent + stats.lost_in_all
+        assert stats.waiting <= capacity
+    stats.close()
+    assert offered == stats.sent + stats.lost_in_all
 
 
 def test_no_more_are_admitted_than_there_is_room_for_whoever_asks_at_once() -> None:
-    ledger = Ledger("x", "spans", 500)
+    stats = ExportStats("x", "spans", 500)
     together = threading.Barrier(8)
 
     def ask() -> None:
         together.wait(5)
         for _ in range(100):
-            ledger.admit()
+            stats.try_enqueue()
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (ledger.waiting, ledger.lost["queue_full"]) == (500, 300)
+    assert (stats.waiting, stats.lost["queue_full"]) == (500, 300)
 
 
-def test_a_ledger_is_not_kept_alive() -> None:
-    ledger = Ledger("x", "spans", 1)
-    weak = weakref.ref(ledger)
-    del ledger
+def test_stats_are_not_kept_alive() -> None:
+    stats = ExportStats("x", "spans", 1)
+    weak = weakref.ref(stats)
+    del stats
     gc.collect()
     assert weak() is None

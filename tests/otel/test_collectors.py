@@ -95,12 +95,12 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
         assert ask(mode, sending) == "It is three."
     spent = seconds(lambda: sending.handle.force_flush(3))
     assert spent < 3
-    assert [ledger.sent for ledger in sending.ledgers] == [0, 0, 0]
+    assert [stats.sent for stats in sending.export_stats] == [0, 0, 0]
     dropped = sending.measured(names.EXPORT_DROPPED.name)
-    for ledger in sending.ledgers:
-        assert ledger.lost["export_failed"] > 0
-        assert ledger.waiting == 0
-        assert dropped[ledger.name, "export_failed"] == ledger.lost["export_failed"]
+    for stats in sending.export_stats:
+        assert stats.lost["export_failed"] > 0
+        assert stats.waiting == 0
+        assert dropped[stats.name, "export_failed"] == stats.lost["export_failed"]
     ask("call", sending)
     assert not sending.handle.force_flush(3)
     assert seconds(lambda: sending.handle.shutdown(1)) < PATIENCE
@@ -108,8 +108,8 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
     lines = sorted(record.getMessage() for record in told)
     outages, ends = ([line for line in lines if (": closed; " in line) is ended] for ended in (False, True))
     assert [line.split(":")[0] for line in outages] == ["otlp.logs", "otlp.metrics", "otlp.traces"]
-    for line, ledger in zip(ends, sorted(sending.ledgers, key=lambda each: each.name), strict=True):
-        assert line.startswith(f"{ledger.name}: closed; {ledger.lost_in_all} ")
+    for line, stats in zip(ends, sorted(sending.export_stats, key=lambda each: each.name), strict=True):
+        assert line.startswith(f"{stats.name}: closed; {stats.lost_in_all} ")
     assert [record.getMessage() for record in caplog.records if record not in told] == []
     assert MARKER not in caplog.text
     assert not [
@@ -163,7 +163,7 @@ def test_what_a_collector_rejects_of_a_batch_is_lost_and_the_rest_is_sent(caplog
     with collecting(reject(2)) as collector, pipelines(collector.url) as sending:
         ask("call", sending)
         assert not sending.handle.force_flush()
-        assert [ledger.lost["export_failed"] for ledger in sending.ledgers] == [2, 2, 2]
+        assert [stats.lost["export_failed"] for stats in sending.export_stats] == [2, 2, 2]
         assert sending.spans.sent == len(collector.spans()) - 2
     assert caplog.messages[0].endswith(
         "the collector rejected a part of them; losses are counted in traced_tools.export.dropped, and told here once "

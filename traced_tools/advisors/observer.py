@@ -65,7 +65,7 @@ class ObserverAdvisor(Advisor):
     def on_event(self, event: Event) -> None:
         """Queue an event; never waits, and never raises for an exporter's sake."""
         if isinstance(event, RunStarted):
-            show_exports_here([each.ledger for each in self._processors])
+            show_exports_here([each.stats for each in self._processors])
         told = event.told()
         for each in self._processors:
             each.submit(told)
@@ -95,7 +95,7 @@ class ObserverAdvisor(Advisor):
         self.close()
 
     def __repr__(self) -> str:
-        names = ", ".join(each.ledger.name for each in self._processors)
+        names = ", ".join(each.stats.name for each in self._processors)
         return f"<ObserverAdvisor {self.name!r}: {names or 'no exporters'}>"
 
 

@@ -25,10 +25,10 @@ from traced_tools.audit.verifying.attestations import PublicKey
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import mirror
-from traced_tools.audit.writing.appending import Appender, Batch
+from traced_tools.audit.writing.appending import AppendBatch, Appender
 from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
 from traced_tools.audit.writing.publishing import Publish, Publisher
-from traced_tools.audit.writing.queue_entries import Entry, Mark
+from traced_tools.audit.writing.queue_entries import ControlKind, QueueEntry
 from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
@@ -142,7 +142,7 @@ class AuditTrail:
 
         What cannot be written any more, as the trail is closed or too much waits, is lost and counted.
         """
-        self._writer.put(Entry(draft))
+        self._writer.put(QueueEntry(draft))
 
     def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
         """Return a step that has a record written and waits until it is durable.
@@ -187,10 +187,10 @@ class AuditTrail:
         """Wait until all records taken so far are durable, blocking; return whether they were in time (seconds)."""
         return self._reached("flush", timeout)
 
-    def _reached(self, mark: Mark, timeout: float | None) -> bool:
+    def _reached(self, control: ControlKind, timeout: float | None) -> bool:
         if not self._writer.started:
             return True
-        entry = Entry(None, mark)
+        entry = QueueEntry(None, control)
         entry.expect()
         self._writer.put(entry)
         return entry.wait(self._timeout if timeout is None else timeout)
@@ -354,7 +354,7 @@ class Write(Step[None]):
 
     def __init__(self, trail: AuditTrail, draft: Draft, timeout: float) -> None:
         self._trail = trail
-        self._entry = Entry(draft)
+        self._entry = QueueEntry(draft)
         self._timeout = timeout
 
     def run(self) -> None:
@@ -388,8 +388,8 @@ def _record_maker(
     return maker
 
 
-def _tell(telemetry: TelemetryOptions | None, batch: Batch) -> None:
-    mirror.tell(batch.rows, telemetry)
+def _tell(telemetry: TelemetryOptions | None, batch: AppendBatch) -> None:
+    mirror.mirror_records(batch.rows, telemetry)
 
 
 def _watch(telemetry: TelemetryOptions | None, lag: Callable[[], float]) -> None:

@@ -25,7 +25,7 @@ from traced_tools.flow.background import (
 )
 from traced_tools.flow.deferred import add_waker, remove_waker, run_deferred
 from traced_tools.observe.event_types import Delta, Event
-from traced_tools.observe.export_stats import Ledger, totals_of_events
+from traced_tools.observe.export_stats import ExportStats, totals_of_events
 from traced_tools.observe.scope import error_type
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class EventProcessor:
         clock: the time.
 
     Attributes:
-        ledger: counts what was sent and what is lost.
+        stats: counts what was sent and what is lost.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class EventProcessor:
         self._for_events = capacity // 4
         self._close_by: float | None = None
         self._problem: str | None = None
-        self.ledger = Ledger(exporter.name, "events", capacity, totals_of_events(exporter.name))
-        self.ledger.ask(lambda: self._problem)
+        self.stats = ExportStats(exporter.name, "events", capacity, totals_of_events(exporter.name))
+        self.stats.set_problem_source(lambda: self._problem)
         on_fork(self._reset)
 
     def _reset(self) -> None:
         """Drop the commands in a forked child, whose parent sends what waited."""
         self._commands.clear()
         if self._close_by is not None:
-            self.ledger.close()
+            self.stats.close()
 
     def submit(self, event: Event) -> None:
         """Queue an event if there is room; never waits and never raises."""
-        if self.ledger.admit(self._for_events if isinstance(event, Delta) else 0):
+        if self.stats.try_enqueue(self._for_events if isinstance(event, Delta) else 0):
             self._events.append(event)
             self._worker.notify()
 
@@ -106,10 +106,10 @@ class EventProcessor:
         """
         if not self._worker.started:
             return lambda deadline: True
-        lost, command = self.ledger.lost_in_all, self._request(closes=False)
+        lost, command = self.stats.lost_in_all, self._request(closes=False)
 
         def succeeded(deadline: float) -> bool:
-            return self._is_done(command, deadline) and lost == self.ledger.lost_in_all
+            return self._is_done(command, deadline) and lost == self.stats.lost_in_all
 
         return succeeded
 
@@ -140,7 +140,7 @@ class EventProcessor:
         try:
             self._worker.join(deadline)
         finally:  # also when an interrupt ends the waiting
-            self.ledger.close()
+            self.stats.close()
 
     # In the thread.
 
@@ -155,7 +155,7 @@ class EventProcessor:
             self._send(len(self._events))
             is_open = self._obey([self._commands.popleft() for _ in range(commands)])
         remove_waker(self._worker.wake)
-        self.ledger.close()
+        self.stats.close()
 
     def _await(self, count: int, deadline: float | None = None) -> None:
         """Sleep until `count` events wait, there is a command, or the deadline is over."""
@@ -175,9 +175,9 @@ class EventProcessor:
         """Send the first `count` events; later ones wait for their interval."""
         for start in range(0, count, self._max_batch):
             batch = [self._events.popleft() for _ in range(min(count - start, self._max_batch))]
-            if self._time_left() > 0 and self.ledger.take(len(batch)):
+            if self._time_left() > 0 and self.stats.begin_batch(len(batch)):
                 self._send_batch(batch)
-            else:  # counted as lost when the ledger is closed
+            else:  # counted as lost when the stats are closed
                 self._quietly(self._exporter.give_up, batch)
 
     def _send_batch(self, batch: Sequence[Event]) -> None:
@@ -189,7 +189,7 @@ class EventProcessor:
                 self._give_up(batch, f"{self._problem}, {attempts} time{'s' if attempts > 1 else ''}")
                 return
             self._rest(min(pause_after(failure, attempts), left))
-        self.ledger.settle(len(batch), 0, "")
+        self.stats.record_batch(len(batch), 0, "")
 
     def _failure_of(self, batch: Sequence[Event]) -> BaseException | None:
         """Try to export, and return what was raised, whatever it is, because no exporter must end this thread."""
@@ -203,7 +203,7 @@ class EventProcessor:
 
     def _give_up(self, batch: Sequence[Event], why: str) -> None:
         self._problem = None
-        self.ledger.settle(0, len(batch), why)
+        self.stats.record_batch(0, len(batch), why)
         self._quietly(self._exporter.give_up, batch)
 
     def _time_left(self) -> float:
@@ -230,12 +230,12 @@ class EventProcessor:
             action(*arguments)
         except BaseException as error:
             name = getattr(action, "__name__", "a call")  # which a partial or an object may not have
-            _LOG.warning("%s: %s raised %s", self.ledger.name, name, error_type(error))
+            _LOG.warning("%s: %s raised %s", self.stats.name, name, error_type(error))
             return False
         return True
 
     def __repr__(self) -> str:
-        return f"<EventProcessor of {self.ledger.name}: {self.ledger.waiting} waiting, {self.ledger.sent} sent>"
+        return f"<EventProcessor of {self.stats.name}: {self.stats.waiting} waiting, {self.stats.sent} sent>"
 
 
 def flush(processors: Iterable[EventProcessor], timeout: float) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from traced_tools.errors import Abandoned
 from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, performed
 from traced_tools.flow.workers import (
-    awaiting_together,
+    cancel_group_on_error,
     cancelled_from_inside,
     in_thread,
     run_all,
@@ -133,7 +133,7 @@ class Batch(Step[list[T]]):
         waves = self.waves()
         if (only := _only(waves)) is not None:
             return [drive(Execution(only))]
-        with awaiting_together(self.cancel):  # around the making, too: an execution keeps the context it is made in
+        with cancel_group_on_error(self.cancel):  # around the making, too: an execution keeps the context it is made in
             executions = [[Execution(flow) for flow in wave] for wave in waves]
             beside = [[_Beside(each) for each in wave] for wave in executions]
             try:

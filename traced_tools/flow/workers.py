@@ -131,7 +131,7 @@ def cancelled_from_inside() -> CancelledError:
     return CancelledError("the function was cancelled from inside")
 
 
-async def ended(future: Future[Any], seconds: float | None = None) -> None:
+async def wait_until_done(future: Future[Any], seconds: float | None = None) -> None:
     """Wait on asyncio until `future` is done, or the time is over.
 
     Unlike `asyncio.wrap_future` it copies no error into asyncio, which would log the text of one that nobody asks for.
@@ -151,7 +151,7 @@ async def ended(future: Future[Any], seconds: float | None = None) -> None:
     await asyncio.wait([done], timeout=seconds)
 
 
-async def settled(begin: Callable[[], Awaitable[T]]) -> Future[T]:
+async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
     """Await what `begin` returns, and return how it ended.
 
     A task that failed would log the text of its error when nobody asks; one that is cancelled at once begins nothing.
@@ -188,7 +188,7 @@ _TOGETHER: ContextVar[_Together | None] = ContextVar("traced_tools_together", de
 
 
 @contextmanager
-def awaiting_together(cancel: Callable[[], None]) -> Iterator[None]:
+def cancel_group_on_error(cancel: Callable[[], None]) -> Iterator[None]:
     """When an error leaves the block, call `cancel` and cancel what any thread awaits in the block on the portal."""
     outer, together = _TOGETHER.get(), _Together()
     _TOGETHER.set(together)
@@ -254,7 +254,7 @@ class Portal:
 
     def run(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Await what `begin` returns on the portal's loop, in the caller's context, and wait for it."""
-        end = settled(begin)
+        end = finished_future(begin)
         if _ON_PORTAL.get():  # a coroutine of ours calls blocking code, which blocks the portal meanwhile
             return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
         context = copy_context()
@@ -294,7 +294,7 @@ def workers() -> WorkerPool:
     return _CHOSEN.get() or _pool
 
 
-class Using:
+class UsePool:
     """Let what is begun in the block use `pool`.
 
     `contextlib.contextmanager` sets the traceback of an error that passes, which a frozen dataclass forbids.
@@ -319,15 +319,15 @@ def run_async(begin: Callable[[], Awaitable[T]]) -> T:
 async def in_thread(function: Callable[[], T]) -> T:
     """Run blocking `function` in a worker thread, in the caller's context; given up when nobody waits any more."""
     pool = workers()
-    future = pool.submit(function, beyond=is_waited_for())
+    future = pool.submit(function, beyond=is_in_worker())
     try:
-        await ended(future)
+        await wait_until_done(future)
     finally:
         pool.give_up(future)
     return future.result()
 
 
-def is_waited_for() -> bool:
+def is_in_worker() -> bool:
     """Whether a worker may be waiting for what is done here, so that it must not wait for a worker."""
     return _IN_WORKER.get() or isinstance(threading.current_thread(), _Thread)
 

@@ -19,7 +19,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from traced_tools.core.fork import on_fork
 from traced_tools.flow.deferred import run_deferred_measurements
 from traced_tools.observe import names
-from traced_tools.observe.export_stats import Exports
+from traced_tools.observe.export_stats import ExportMetrics
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.scope import put
 
@@ -66,7 +66,7 @@ class Instruments:
         self.audit_checkpoints_failed = _counter(meter, names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = _counter(meter, names.AUDIT_CHECKPOINTS_LOST)
         self.audit = AuditGauges(meter)
-        self.exports = Exports(meter)
+        self.exports = ExportMetrics(meter)
 
 
 class ModelMetrics(Protocol):

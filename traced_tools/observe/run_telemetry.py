@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
     from traced_tools.models.base import ChatModel
     from traced_tools.models.embedding import EmbeddingModel
-    from traced_tools.observe.export_stats import Ledger
+    from traced_tools.observe.export_stats import ExportStats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -249,11 +249,11 @@ def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
     return of_run or RunTelemetry(options or TelemetryOptions(), agent="")
 
 
-def show_exports_here(ledgers: Iterable[Ledger]) -> None:
-    """Have the metrics of the run this is called in tell of exporters, by their ledgers."""
+def show_exports_here(export_stats: Iterable[ExportStats]) -> None:
+    """Have the metrics of the run this is called in tell of exporters, by their export_stats."""
     of_run = _OF_RUN.get()
     if of_run is not None and of_run.instruments is not None:
-        of_run.instruments.exports.show(ledgers)
+        of_run.instruments.exports.show(export_stats)
 
 
 @dataclass(frozen=True, slots=True)

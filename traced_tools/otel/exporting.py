@@ -1,8 +1,8 @@
 """Pipelines that send spans, metrics and log records over OTLP, and lose nothing silently.
 
-The batching, the encoding and the retries are the SDK's and its exporters'. Around them stands a `Ledger`: it admits
-items to the queue, so that the SDK's own is never full, and learns what became of each batch. What the exporters log
-while they send for us is left out, since it quotes the collector's texts again and again; the ledger says it once.
+The SDK and its exporters batch, encode and retry. `ExportStats` admits items to the queue, so that the SDK queue is
+never full, and records the result of each batch. The exporters' own log lines are suppressed while they send for us,
+because they quote the collector's texts again and again; the stats log a problem once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from traced_tools.core.fork import on_fork
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.exporters import ExporterT, OtlpExporter, make_exporter
 from traced_tools.otel.otlp import LOGS, METRICS, TRACES
@@ -51,22 +51,22 @@ TALKATIVE: Final = (
 
 
 class Sender(Generic[ExporterT]):
-    """Sends batches through an exporter of OTLP and tells the ledger what became of them.
+    """Sends batches through an exporter of OTLP and records the result in the stats.
 
     A forked child makes an exporter of its own: two processes cannot share a connection.
 
     Args:
         make: makes the exporter.
-        ledger: is told.
+        stats: is told.
     """
 
-    def __init__(self, make: Callable[[], OtlpExporter[ExporterT]], ledger: Ledger) -> None:
+    def __init__(self, make: Callable[[], OtlpExporter[ExporterT]], stats: ExportStats) -> None:
         self.otlp = make()
-        self._ledger = ledger
+        self._stats = stats
         self._make = make
         self._stopped = False
         self._inherited = False
-        ledger.ask(lambda: self.otlp.problem())
+        stats.set_problem_source(lambda: self.otlp.problem())
         on_fork(self._note_fork)
         for name in TALKATIVE:
             logging.getLogger(name).addFilter(_is_told)
@@ -78,7 +78,7 @@ class Sender(Generic[ExporterT]):
             count: how many items there are.
             export: hands the batch to the exporter and returns whether that says it was sent.
         """
-        if not self._ledger.take(count):
+        if not self._stats.begin_batch(count):
             return False
         try:
             with _untold():
@@ -86,7 +86,7 @@ class Sender(Generic[ExporterT]):
                 lost, why = self.otlp.send(count, export)
         except Exception as error:  # its text may quote the collector
             lost, why = count, f"sending raised {error_type(error)}"
-        self._ledger.settle(count - lost, lost, why)
+        self._stats.record_batch(count - lost, lost, why)
         return not lost
 
     def stop(self) -> None:
@@ -170,28 +170,28 @@ class MetricSender(MetricExporter):
 
 
 class SpanPipeline(BatchSpanProcessor):
-    """Batches the spans that the ledger admits."""
+    """Batches the spans that have room in the queue."""
 
-    def __init__(self, exporter: SpanExporter, ledger: Ledger) -> None:
-        super().__init__(exporter, max_queue_size=ledger.capacity)
-        self._ledger = ledger
+    def __init__(self, exporter: SpanExporter, stats: ExportStats) -> None:
+        super().__init__(exporter, max_queue_size=stats.capacity)
+        self._stats = stats
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a span that is sampled, if there is room."""
-        if span.context and span.context.trace_flags.sampled and self._ledger.admit():
+        if span.context and span.context.trace_flags.sampled and self._stats.try_enqueue():
             super().on_end(span)
 
 
 class LogPipeline(BatchLogRecordProcessor):
-    """Batches the log records that the ledger admits."""
+    """Batches the log records that have room in the queue."""
 
-    def __init__(self, exporter: LogRecordExporter, ledger: Ledger) -> None:
-        super().__init__(exporter, max_queue_size=ledger.capacity)
-        self._ledger = ledger
+    def __init__(self, exporter: LogRecordExporter, stats: ExportStats) -> None:
+        super().__init__(exporter, max_queue_size=stats.capacity)
+        self._stats = stats
 
     def on_emit(self, log_record: ReadWriteLogRecord) -> None:
         """Queue a record, if there is room."""
-        if self._ledger.admit():
+        if self._stats.try_enqueue():
             super().on_emit(log_record)
 
 
@@ -206,25 +206,25 @@ class MetricPipeline(PeriodicExportingMetricReader):
         self._export_lock = threading.Lock()  # the SDK leaves it as it was at the fork, which may be held for good
 
 
-def trace_pipeline(otlp: bool | str | None) -> tuple[SpanPipeline, Ledger]:
-    """Return what sends spans, which is started, and its ledger."""
-    ledger = Ledger("otlp.traces", "spans", queue_size("OTEL_BSP"))
-    sender: Sender[SpanExporter] = Sender(partial(make_exporter, TRACES, otlp), ledger)
-    return SpanPipeline(SpanSender(sender), ledger), ledger
+def trace_pipeline(otlp: bool | str | None) -> tuple[SpanPipeline, ExportStats]:
+    """Return what sends spans, which is started, and its stats."""
+    stats = ExportStats("otlp.traces", "spans", queue_size("OTEL_BSP"))
+    sender: Sender[SpanExporter] = Sender(partial(make_exporter, TRACES, otlp), stats)
+    return SpanPipeline(SpanSender(sender), stats), stats
 
 
-def log_pipeline(otlp: bool | str | None) -> tuple[LogPipeline, Ledger]:
-    """Return what sends log records, which is started, and its ledger."""
-    ledger = Ledger("otlp.logs", "log records", queue_size("OTEL_BLRP"))
-    sender: Sender[LogRecordExporter] = Sender(partial(make_exporter, LOGS, otlp), ledger)
-    return LogPipeline(LogSender(sender), ledger), ledger
+def log_pipeline(otlp: bool | str | None) -> tuple[LogPipeline, ExportStats]:
+    """Return what sends log records, which is started, and its stats."""
+    stats = ExportStats("otlp.logs", "log records", queue_size("OTEL_BLRP"))
+    sender: Sender[LogRecordExporter] = Sender(partial(make_exporter, LOGS, otlp), stats)
+    return LogPipeline(LogSender(sender), stats), stats
 
 
-def metric_pipeline(otlp: bool | str | None) -> tuple[MetricPipeline, Ledger]:
-    """Return what sends metrics, which is started, and its ledger."""
-    ledger = Ledger("otlp.metrics", "metric points")
-    sender: Sender[MetricExporter] = Sender(partial(make_exporter, METRICS, otlp), ledger)
-    return MetricPipeline(MetricSender(sender)), ledger
+def metric_pipeline(otlp: bool | str | None) -> tuple[MetricPipeline, ExportStats]:
+    """Return what sends metrics, which is started, and its stats."""
+    stats = ExportStats("otlp.metrics", "metric points")
+    sender: Sender[MetricExporter] = Sender(partial(make_exporter, METRICS, otlp), stats)
+    return MetricPipeline(MetricSender(sender)), stats
 
 
 _thread = threading.local()

@@ -17,7 +17,7 @@ from traced_tools.core.checks import expect
 from traced_tools.core.fork import on_fork
 from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadline_in, seconds_until
 from traced_tools.flow.deferred import run_deferred
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, registry_of
 
@@ -52,20 +52,20 @@ class Telemetry:
         providers: what to flush and stop; none when others are in charge of it.
         server: the Prometheus server, when there is one.
         collector: the metrics for Prometheus, when they are collected.
-        ledgers: know what was not sent.
+        export_stats: know what was not sent.
     """
 
     def __init__(
         self,
         providers: Sequence[Provider] = (),
         server: PrometheusServer | None = None,
-        ledgers: Sequence[Ledger] = (),
+        export_stats: Sequence[ExportStats] = (),
         collector: PrometheusCollector | None = None,
     ) -> None:
         self._providers = [(provider, TaskWorker("traced_tools-telemetry")) for provider in providers]
         self._start_threads()
         self._server = server
-        self._ledgers = ledgers
+        self._export_stats = export_stats
         self._address = None if server is None else server.address
         self._collector = collector
         self._stopper = 0
@@ -115,12 +115,12 @@ class Telemetry:
         """
         deadline = _deadline(timeout)
         run_deferred()
-        lost = sum(ledger.lost_in_all for ledger in self._ledgers)
+        lost = sum(stats.lost_in_all for stats in self._export_stats)
         providers = [] if self._stopped else self._providers
         flushed = _do(
             [(worker, Task(partial(_flush, provider, deadline), deadline)) for provider, worker in providers], deadline
         )
-        return all(flushed) and lost == sum(ledger.lost_in_all for ledger in self._ledgers)
+        return all(flushed) and lost == sum(stats.lost_in_all for stats in self._export_stats)
 
     def shutdown(self, timeout: float = PATIENCE) -> None:
         """Send what is waiting and stop; a second call does nothing.
@@ -139,8 +139,8 @@ class Telemetry:
         try:
             self._stop(deadline)
         finally:  # also when an interrupt ends the waiting
-            for ledger in self._ledgers:
-                ledger.close()
+            for stats in self._export_stats:
+                stats.close()
             self._done.set()
             atexit.unregister(self.shutdown)
 

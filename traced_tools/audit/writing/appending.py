@@ -13,7 +13,7 @@ from traced_tools.audit.records import Draft, timestamp
 from traced_tools.audit.store import Row, Store, Writing, is_refusal
 from traced_tools.audit.writing.chain import NOWHERE, Chain
 from traced_tools.audit.writing.checkpoints import Checkpoints
-from traced_tools.audit.writing.queue_entries import Entry
+from traced_tools.audit.writing.queue_entries import QueueEntry
 from traced_tools.audit.writing.record_builder import RecordMaker
 
 _LOOK_AROUND: Final = 10.0
@@ -24,7 +24,7 @@ _log = logging.getLogger("traced_tools.audit")
 
 
 @dataclass
-class Shortfall:
+class GapCounts:
     """Records that came later than what they precede, and records that never came."""
 
     late: int = 0
@@ -42,7 +42,7 @@ class Shortfall:
 
 
 @dataclass
-class Batch:
+class AppendBatch:
     """What becomes durable together.
 
     Attributes:
@@ -56,11 +56,11 @@ class Batch:
         late: how many of the entries came too late.
     """
 
-    entries: Sequence[Entry]
-    owed: Shortfall = field(default_factory=Shortfall)
+    entries: Sequence[QueueEntry]
+    owed: GapCounts = field(default_factory=GapCounts)
     final: bool = False
-    shortfall: Shortfall = field(default_factory=Shortfall)
-    refused: list[Entry] = field(default_factory=list)
+    shortfall: GapCounts = field(default_factory=GapCounts)
+    refused: list[QueueEntry] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     checkpoint: Row | None = None
     late: int = 0
@@ -83,8 +83,8 @@ class Appender:
         self._chain = Chain()
         self._writing: Writing | None = None
         self._at_work = threading.Lock()
-        self._in_doubt: Batch | None = None
-        self._shortfall = Shortfall()
+        self._in_doubt: AppendBatch | None = None
+        self._shortfall = GapCounts()
         self._careful = False
         self._alone = 0  # entries that are tried one at a time, to find what the store refuses
         self._left: dict[str, Any] | None = None  # the end of the chain before, until the new one has told of it
@@ -92,7 +92,7 @@ class Appender:
         self._uncovered_since: float | None = None
         self._looked_around: float | None = None
 
-    def prepare(self, entry: Entry) -> None:
+    def prepare(self, entry: QueueEntry) -> None:
         """Make a record's fields of a draft and forget the draft, which may be big; of some none can be made."""
         if entry.draft is None or self._maker is None:
             return
@@ -102,7 +102,7 @@ class Appender:
             entry.fields = None
         entry.draft = None
 
-    def missed(self, time: int, *, late: int = 0, lost: int = 0) -> None:
+    def add_missed(self, time: int, *, late: int = 0, lost: int = 0) -> None:
         """Have the next gap record tell of records."""
         self._shortfall.add(time, late=late, lost=lost)
 
@@ -115,7 +115,7 @@ class Appender:
             return None
         return max(0.0, self._uncovered_since + self._checkpoints.interval - time.monotonic())
 
-    def append(self, entries: Sequence[Entry], *, final: bool = False) -> Batch:
+    def append(self, entries: Sequence[QueueEntry], *, final: bool = False) -> AppendBatch:
         """Append what is made of entries, or of the first of them, in one transaction; return it when it is durable.
 
         After a commit of unknown fate, the batch that it was about is returned. Unless it turns out to be in the store,
@@ -142,15 +142,15 @@ class Appender:
                 self._disconnect()
                 raise
 
-    def _append(self, entries: Sequence[Entry], final: bool) -> Batch:
+    def _append(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         if self._writing is None and (arrived := self._connect()) is not None:
             return self._settled(arrived)
         batch = self._in_doubt or self._sealed(entries, final)
         if batch.rows and not self._is_taken(batch):
-            return Batch(batch.entries, refused=[*batch.entries])
+            return AppendBatch(batch.entries, refused=[*batch.entries])
         return self._settled(batch)
 
-    def _is_taken(self, batch: Batch) -> bool:
+    def _is_taken(self, batch: AppendBatch) -> bool:
         """Send a batch; return False when the store refuses it although it was made with care of one entry alone."""
         assert self._writing is not None
         self._in_doubt = batch
@@ -168,14 +168,14 @@ class Appender:
             return False
         return True
 
-    def _connect(self) -> Batch | None:
+    def _connect(self) -> AppendBatch | None:
         """Connect, find the end of the chain, and return the batch that is in doubt if it is there."""
         self._writing = self._store.writing()
         head = self._writing.head(self._chain.id)
         place = NOWHERE if head is None else head[:2]
-        if self._in_doubt is not None and place == self._chain.sealed:
+        if self._in_doubt is not None and place == self._chain.head:
             return self._in_doubt
-        if place != self._chain.stored:
+        if place != self._chain.committed:
             self._take_back()
             self._begin_anew()
         return None
@@ -185,47 +185,47 @@ class Appender:
         batch, self._in_doubt = self._in_doubt, None
         if batch is not None and batch.owed:
             self._shortfall.add(batch.owed.since, late=batch.owed.late, lost=batch.owed.lost)
-        self._chain.unseal()
+        self._chain.roll_back()
 
     def _begin_anew(self) -> None:
         _log.error(
             "the store of the audit trail no longer holds the end of chain %s: a new chain begins", self._chain.id
         )
-        sequence, digest = self._chain.stored
+        sequence, digest = self._chain.committed
         left = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
         self._left = left or self._left or {}
         self._chain, self._covered = Chain(), 0
 
-    def _settled(self, batch: Batch) -> Batch:
-        self._chain.settle()
+    def _settled(self, batch: AppendBatch) -> AppendBatch:
+        self._chain.mark_committed()
         self._in_doubt, self._careful = None, False
         self._alone = max(0, self._alone - len(batch.entries))
         self._left = None
         if batch.checkpoint is not None:
-            self._covered = self._chain.stored[0]
-        if self._chain.stored[0] == self._covered:
+            self._covered = self._chain.committed[0]
+        if self._chain.committed[0] == self._covered:
             self._uncovered_since = None
         elif self._uncovered_since is None:
             self._uncovered_since = time.monotonic()
         return batch
 
-    def _sealed(self, entries: Sequence[Entry], final: bool) -> Batch:
+    def _sealed(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         heads = self._heads() if final or self._wants_checkpoint(entries) else None  # first, since this may fail
-        batch = Batch(entries, self._shortfall, final, replace(self._shortfall))
+        batch = AppendBatch(entries, self._shortfall, final, replace(self._shortfall))
         if self._left is not None:
-            batch.rows.append(self._gap(Shortfall()))
+            batch.rows.append(self._gap(GapCounts()))
         self._seal(batch)
         if batch.shortfall:
             batch.rows.append(self._gap(batch.shortfall))
-        if heads is not None and self._chain.sealed != NOWHERE:
+        if heads is not None and self._chain.head != NOWHERE:
             self._add_checkpoint(batch, heads)
-        self._shortfall = Shortfall()  # last, since what comes before may fail
+        self._shortfall = GapCounts()  # last, since what comes before may fail
         return batch
 
-    def _seal(self, batch: Batch) -> None:
-        seal, careful, add = self._chain.seal, self._careful, batch.rows.append
+    def _seal(self, batch: AppendBatch) -> None:
+        seal, careful, add = self._chain.extend, self._careful, batch.rows.append
         for entry in batch.entries:
-            if entry.mark is not None:
+            if entry.control is not None:
                 continue
             try:
                 assert entry.fields is not None
@@ -236,14 +236,14 @@ class Appender:
                 batch.late += 1
                 batch.shortfall.add(entry.time, late=1)
 
-    def _wants_checkpoint(self, entries: Sequence[Entry]) -> bool:
-        uncovered = self._chain.stored[0] - self._covered + sum(entry.mark is None for entry in entries)
+    def _wants_checkpoint(self, entries: Sequence[QueueEntry]) -> bool:
+        uncovered = self._chain.committed[0] - self._covered + sum(entry.control is None for entry in entries)
         if uncovered >= self._checkpoints.every:
             return True
-        asked = any(entry.mark == "checkpoint" for entry in entries)
+        asked = any(entry.control == "checkpoint" for entry in entries)
         return uncovered > 0 and (asked or self._overdue() == 0.0)
 
-    def _gap(self, shortfall: Shortfall) -> Row:
+    def _gap(self, shortfall: GapCounts) -> Row:
         now = time.time_ns()
         told: dict[str, Any] = {
             "since": timestamp(shortfall.since or now),
@@ -251,16 +251,16 @@ class Appender:
             "late": shortfall.late,
             "lost": shortfall.lost,
         }
-        if self._left and self._chain.sealed == NOWHERE:
+        if self._left and self._chain.head == NOWHERE:
             told["abandoned"] = self._left
-        return self._chain.seal(now, self._fields(Draft("gap", now, fields=told)))
+        return self._chain.extend(now, self._fields(Draft("gap", now, fields=told)))
 
-    def _add_checkpoint(self, batch: Batch, heads: Mapping[str, Any]) -> None:
+    def _add_checkpoint(self, batch: AppendBatch, heads: Mapping[str, Any]) -> None:
         now = time.time_ns()
         assert self._maker is not None
         told = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
         fields = self._fields(Draft("checkpoint", now, fields=told))
-        batch.checkpoint = self._chain.seal(now, fields, sign=self._checkpoints.sign)
+        batch.checkpoint = self._chain.extend(now, fields, sign=self._checkpoints.sign)
         batch.rows.append(batch.checkpoint)
 
     def _fields(self, draft: Draft) -> dict[str, Any]:

@@ -34,9 +34,9 @@ class Chain:
 
     def __init__(self) -> None:
         self.id: Final = time_ordered_id()
-        self.stored = self.sealed = NOWHERE
+        self.committed = self.head = NOWHERE
 
-    def seal(
+    def extend(
         self, time: int, fields: dict[str, Any], *, careful: bool = False, sign: Callable[[bytes], str] | None = None
     ) -> Row:
         """Return a record with its place at the end of the chain.
@@ -47,7 +47,7 @@ class Chain:
             careful: whether to doubt every value, as after a store has refused one.
             sign: makes the signature of a checkpoint.
         """
-        sequence, previous = self.sealed
+        sequence, previous = self.head
         fields["chain_id"] = self.id
         fields["sequence"] = sequence + 1
         fields["previous"] = previous
@@ -62,16 +62,16 @@ class Chain:
             *(told("run_id"), told("iteration"), told("batch_index"), told("call_id"), told("tool"), told("agent")),
             *(told("conversation_id"), told("decision"), told("outcome"), hash_of(hashed), body),
         )
-        self.sealed = sequence + 1, row[-2]
+        self.head = sequence + 1, row[-2]
         return row
 
-    def unseal(self) -> None:
+    def roll_back(self) -> None:
         """Go back to what is stored."""
-        self.sealed = self.stored
+        self.head = self.committed
 
-    def settle(self) -> None:
+    def mark_committed(self) -> None:
         """Take what is sealed as stored."""
-        self.stored = self.sealed
+        self.committed = self.head
 
 
 def record_of(row: Row) -> AuditRecord:

@@ -94,7 +94,7 @@ class Checkpoints:
 
     def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
         """Return what a checkpoint at the end of `chain` says; of a `final` one that nothing follows it."""
-        records, head = chain.sealed
+        records, head = chain.head
         fields: dict[str, Any] = {"records": records, "head": head, "key_id": key_id, "heads": heads}
         if final:
             fields["final"] = True

@@ -73,7 +73,7 @@ _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RE
 _NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
 
 
-def tell(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
+def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
     """Count records that are durable now, and send them as log-based events. Never raises, never waits.
 
     To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from traced_tools.audit.records import Draft
 
-Mark = Literal["flush", "checkpoint", "end"]
+ControlKind = Literal["flush", "checkpoint", "end"]
 
 
-class Entry:
+class QueueEntry:
     """A draft that is on its way, or a mark that is reached when all before it is stored.
 
     Attributes:
@@ -28,11 +28,11 @@ class Entry:
         waiter: a locked lock, or an asyncio future; None when nobody waits.
     """
 
-    __slots__ = ("draft", "durable", "fields", "gave_up", "mark", "taken", "time", "waiter", "weight")
+    __slots__ = ("control", "draft", "durable", "fields", "gave_up", "taken", "time", "waiter", "weight")
 
-    def __init__(self, draft: Draft | None, mark: Mark | None = None) -> None:
+    def __init__(self, draft: Draft | None, control: ControlKind | None = None) -> None:
         self.draft = draft
-        self.mark = mark
+        self.control = control
         self.time = time_ns() if draft is None or not _is_time(draft.time) else draft.time
         self.fields: dict[str, Any] | None = None
         self.taken = False
@@ -60,7 +60,7 @@ def _is_time(time: object) -> bool:
     return isinstance(time, int) and 0 < time < 1 << 63
 
 
-class LoopLine:
+class LoopWaiters:
     """Those on one event loop who wait, each equally long: one timer serves them all.
 
     Args:
@@ -71,10 +71,10 @@ class LoopLine:
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
         self.loop = loop
         self._timeout = timeout
-        self._line: deque[tuple[float, Entry, asyncio.Future[None]]] = deque()
+        self._line: deque[tuple[float, QueueEntry, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def expect(self, entry: Entry) -> asyncio.Future[None]:
+    def expect(self, entry: QueueEntry) -> asyncio.Future[None]:
         """Return what is done when the record is durable, lost or too late."""
         future: asyncio.Future[None] = self.loop.create_future()
         entry.gave_up, entry.waiter = False, future
@@ -100,7 +100,7 @@ class LoopLine:
         self._timer = self.loop.call_at(self._line[0][0], self._sweep) if self._line else None
 
 
-def wake(entries: Iterable[Entry], durable: bool) -> None:
+def resolve_waiters(entries: Iterable[QueueEntry], durable: bool) -> None:
     """Tell those who wait what became of their records; each event loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for entry in entries:

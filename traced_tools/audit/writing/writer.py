@@ -18,10 +18,10 @@ from typing import Final
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.writing import forking
-from traced_tools.audit.writing.appending import Appender, Batch
+from traced_tools.audit.writing.appending import AppendBatch, Appender
 from traced_tools.audit.writing.chain import record_of
 from traced_tools.audit.writing.checkpoints import Checkpoints
-from traced_tools.audit.writing.queue_entries import Entry, LoopLine, wake
+from traced_tools.audit.writing.queue_entries import LoopWaiters, QueueEntry, resolve_waiters
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.background import BackgroundWorker, deadline_in, seconds_until
 
@@ -59,7 +59,7 @@ class Writer:
         name: str,
         appender: Appender,
         checkpoints: Checkpoints,
-        stored: Callable[[Batch], None],
+        stored: Callable[[AppendBatch], None],
         started: Callable[[Callable[[], float]], None],
         flush_mirror: Callable[[float], object],
     ) -> None:
@@ -71,12 +71,12 @@ class Writer:
         self._on_stored = stored
         self._on_started = started
         self._flush_mirror = flush_mirror
-        self._worker: BackgroundWorker[Entry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
+        self._worker: BackgroundWorker[QueueEntry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
         self._queue = self._worker.items
         self._losses: deque[int] = deque()
         self._weight = 0
         self._weighing = threading.RLock()  # a signal handler may come here while its thread is in here
-        self._pending: list[Entry] = []
+        self._pending: list[QueueEntry] = []
         self._failures = 0
         self._retry_at = 0.0
         self._deadline: float | None = None
@@ -96,11 +96,11 @@ class Writer:
 
     # In any thread.
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: QueueEntry) -> None:
         """Take an entry to be written, once; never waits and never raises."""
         if entry.taken:
             return
-        if self.closed or (entry.mark is None and self._is_full()):
+        if self.closed or (entry.control is None and self._is_full()):
             entry.taken = True
             self._refuse([entry])
             return
@@ -114,7 +114,7 @@ class Writer:
     def _is_full(self) -> bool:
         return len(self._queue) + len(self._pending) >= MOST_WAITING or self._weight >= _MOST_PIECES
 
-    def _weigh(self, entry: Entry) -> None:
+    def _weigh(self, entry: QueueEntry) -> None:
         entry.weight = _weight(entry.draft)
         if entry.weight:
             with self._weighing:
@@ -128,13 +128,13 @@ class Writer:
         self._logged_threadless = True
         self._refuse(self._drained())
 
-    def line(self, timeout: float) -> LoopLine:
+    def line(self, timeout: float) -> LoopWaiters:
         """Return the line of those who wait so many seconds on the event loop that runs here."""
         loop = asyncio.get_running_loop()
         if getattr(self._lines, "loop", None) is not loop:
             self._lines.loop, self._lines.by_timeout = loop, {}
-        lines: dict[float, LoopLine] = self._lines.by_timeout
-        return lines.get(timeout) or lines.setdefault(timeout, LoopLine(loop, timeout))
+        lines: dict[float, LoopWaiters] = self._lines.by_timeout
+        return lines.get(timeout) or lines.setdefault(timeout, LoopWaiters(loop, timeout))
 
     def lag(self) -> float:
         """Return the age in seconds of the oldest record that is not durable; 0 when none waits."""
@@ -158,9 +158,9 @@ class Writer:
             self._checkpoints.close(0)
         self._flush_mirror(seconds_until(deadline))
 
-    def _refuse(self, entries: Sequence[Entry]) -> None:
+    def _refuse(self, entries: Sequence[QueueEntry]) -> None:
         """Count records that will not be written, and tell those who wait for them."""
-        records = [entry for entry in entries if entry.mark is None]
+        records = [entry for entry in entries if entry.control is None]
         for entry in records:
             entry.draft = None
             self._losses.append(entry.time)
@@ -168,11 +168,11 @@ class Writer:
         if records and self.closed and not self._logged_closed:
             _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
             self._logged_closed = True
-        wake(entries, False)
+        resolve_waiters(entries, False)
 
-    def _drained(self) -> list[Entry]:
+    def _drained(self) -> list[QueueEntry]:
         """Return what waits in the queue, and take it out."""
-        found: list[Entry] = []
+        found: list[QueueEntry] = []
         with suppress(IndexError):
             while True:
                 found.append(self._queue.popleft())
@@ -204,12 +204,12 @@ class Writer:
         while self._queue and len(self._pending) < MOST_AT_ONCE:
             self._accept(self._queue.popleft())
 
-    def _accept(self, entry: Entry) -> None:
+    def _accept(self, entry: QueueEntry) -> None:
         self._pending.append(entry)
         self._appender.prepare(entry)
         self._lighten([entry])
 
-    def _lighten(self, entries: Sequence[Entry]) -> None:
+    def _lighten(self, entries: Sequence[QueueEntry]) -> None:
         """Make room for as much as drafts weighed that are forgotten."""
         for entry in entries:
             if entry.weight and entry.draft is None:
@@ -227,22 +227,22 @@ class Writer:
 
     def _write(self) -> None:
         while self._losses:
-            self._appender.missed(self._losses.popleft(), lost=1)
+            self._appender.add_missed(self._losses.popleft(), lost=1)
         final = self.closed and not self._pending
         self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
 
-    def _stored(self, batch: Batch) -> None:
+    def _stored(self, batch: AppendBatch) -> None:
         del self._pending[: len(batch.entries)]
         self._lighten(batch.entries)
         self._recovered(batch)
         if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
             self._checkpoints.publish(record_of(batch.checkpoint))
-        wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
+        resolve_waiters(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
         if batch.refused:
             self._refuse(batch.refused)
-        late = [entry.time for entry in batch.entries if entry.gave_up and entry.mark is None]
+        late = [entry.time for entry in batch.entries if entry.gave_up and entry.control is None]
         if len(late) > batch.late:  # they gave up while the batch was on its way
-            self._appender.missed(min(late), late=len(late) - batch.late)
+            self._appender.add_missed(min(late), late=len(late) - batch.late)
         self._on_stored(batch)
         self._ended = self._ended or batch.final
 
@@ -255,7 +255,7 @@ class Writer:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._ended = True
 
-    def _recovered(self, batch: Batch) -> None:
+    def _recovered(self, batch: AppendBatch) -> None:
         if self._failures > 1:
             _log.warning("the audit trail %s is written again", self._name)
         if batch.shortfall:
@@ -268,10 +268,10 @@ class Writer:
         self._ended = self.closed = True
         pending, self._pending = self._pending, []  # who closes may be here at the same time: each is told once
         left = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
-        records = sum(entry.mark is None for entry in left)
+        records = sum(entry.control is None for entry in left)
         if records:
             _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
-        wake(left, False)
+        resolve_waiters(left, False)
 
 
 def _weight(draft: Draft | None) -> int:
@@ -281,6 +281,6 @@ def _weight(draft: Draft | None) -> int:
     return sum(len(content.text) for content in draft.contents.values()) // _PIECE
 
 
-def _without(entries: Sequence[Entry], refused: Sequence[Entry]) -> list[Entry]:
+def _without(entries: Sequence[QueueEntry], refused: Sequence[QueueEntry]) -> list[QueueEntry]:
     left_out = {id(entry) for entry in refused}
     return [entry for entry in entries if id(entry) not in left_out]
