@@ -331,8 +331,8 @@ def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
     ("options", "problem"),
     [
         ({"content": "all"}, "content must be"),
-        ({"content": "redacted"}, "needs a redactor"),
-        ({"content": "full", "redactor": print}, "needs a redactor"),
+        ({"content": "redacted"}, "redactor= is required"),
+        ({"content": "full", "redactor": print}, "redactor= is required"),
         ({"signing_key": b"short"}, "Ed25519"),
         ({"signing_key": "missing.pem"}, "FileNotFoundError"),
         ({"signing_key": 5}, "bytes or a path"),

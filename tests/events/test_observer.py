@@ -112,7 +112,7 @@ def test_what_an_exporter_says_of_its_failure_is_logged_and_nothing_of_the_run(
         assert not observer.flush()
     assert lost_of(observer, "mine") == 12
     logged = "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
-    assert "mine: 12 events lost, 12 so far: the host answered HTTP 410, 1 time" in logged
+    assert "mine: lost 12 events (12 in total): the host answered HTTP 410, 1 time" in logged
     assert MARKER not in logged
 
 

@@ -86,7 +86,7 @@ ended = time.monotonic()
 """
     *lines, spent = in_a_process(PRELUDE + script).stdout.splitlines()
     assert PATIENCE <= float(spent) < 2 * PATIENCE  # and not three times that
-    expected = f"WARNING hanging: {EVENTS} events lost, {EVENTS} so far: time ran out when it was closed"
+    expected = f"WARNING hanging: lost {EVENTS} events ({EVENTS} in total): time ran out when it was closed"
     assert lines == [expected] * 3
 
 
@@ -96,7 +96,7 @@ def test_its_counts_reach_the_collector_with_what_configure_sets_up(first: str) 
     with collecting() as collector:
         script = "\n".join(begin if first == "configure" else reversed(begin)).format(url=collector.url)
         done = in_a_process(f"{PRELUDE}{script}\nask(observer)")
-    assert "failing: 5 events lost, 5 so far: no, 1 time; losses are counted" in done.stderr
+    assert "failing: lost 5 events (5 in total): no, 1 time; further losses are only counted" in done.stderr
     assert counted(collector, names.EXPORT_ITEMS.name)["printing",] == EVENTS
     assert counted(collector, names.EXPORT_DROPPED.name)["export_failed", "failing"] == EVENTS
 

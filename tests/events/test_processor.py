@@ -116,8 +116,8 @@ def test_an_exporter_that_hangs_keeps_nobody_and_what_has_no_room_is_lost(
     assert flush([sending], PATIENCE)
     assert [each.sequence for each in exporter.sent] == [0, 1, 2, 3, 4]  # the newest were lost
     assert accounts(sending) == (5, 5, 0)
-    assert caplog.messages[0].startswith("mine: 1 event lost, 1 so far: more came than could be sent; ")
-    assert caplog.messages[1:] == ["mine: works again; 5 events lost so far"]
+    assert caplog.messages[0].startswith("mine: lost 1 event (1 in total): more came than could be sent; ")
+    assert caplog.messages[1:] == ["mine: export recovered; lost 5 events in total"]
 
 
 def test_pieces_are_lost_before_anything_else_is(made: Any) -> None:
@@ -310,3 +310,15 @@ def test_whatever_happens_each_event_is_sent_lost_or_waits_and_none_twice(
     ids = [each.id for each in exporter.sent]
     assert len(set(ids)) == len(ids)
     assert sum(map(len, exporter.given_up)) == lost - sending.stats.lost["queue_full"]
+
+
+def test_a_flush_during_a_retry_sends_the_events_queued_before_it(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, exporter = HandClock(held=True), Exporter("mine", OSError())
+    sent_at_flush: list[Any] = []
+    monkeypatch.setattr(exporter, "flush", lambda: sent_at_flush.extend(exporter.sent))
+    sending = made(exporter, clock=clock)
+    sending.submit(event(1))
+    clock.wait_until_asleep()  # before the second attempt
+    sending.submit(event(2))
+    assert flush([sending], PATIENCE)
+    assert sent_at_flush == [event(1), event(2)]

@@ -62,7 +62,7 @@ def test_a_batch_is_given_up_when_it_has_failed_for_too_long(made: Any, caplog: 
     assert sending.stats.lost == {"queue_full": 0, "export_failed": 1, "shutdown": 0}
     assert accounts(sending) == (0, 1, 0)
     assert caplog.messages[0].startswith("mine: ")
-    assert f"exporting raised OSError, {exporter.tried} times; losses are counted" in caplog.messages[0]
+    assert f"exporting raised OSError, {exporter.tried} times; further losses are only counted" in caplog.messages[0]
     assert MARKER not in caplog.text
 
 
@@ -83,7 +83,7 @@ def test_what_is_not_worth_another_attempt_is_given_up_at_once(made: Any, caplog
     assert not flush([sending], PATIENCE)
     assert clock.pauses == []
     assert exporter.given_up == [[event()]]
-    assert "the host answered HTTP 410, 1 time; losses" in caplog.messages[0]
+    assert "the host answered HTTP 410, 1 time; further losses" in caplog.messages[0]
 
 
 def test_an_outage_is_said_once_and_so_is_its_end(made: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +94,7 @@ def test_an_outage_is_said_once_and_so_is_its_end(made: Any, caplog: pytest.LogC
         sending.submit(event(number))
         flush([sending], PATIENCE)
     assert len(caplog.messages) == 2
-    assert caplog.messages[1] == "mine: works again; 3 events lost so far"
+    assert caplog.messages[1] == "mine: export recovered; lost 3 events in total"
     assert accounts(sending) == (2, 3, 0)
 
 
@@ -157,7 +157,7 @@ def test_a_close_sends_what_waits_and_closes_the_exporter_once(made: Any, caplog
     assert caplog.messages == []
     sending.submit(event(6))
     assert sending.stats.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 1}
-    assert caplog.messages == ["mine: 1 event lost, 1 so far: it was closed"]
+    assert caplog.messages == ["mine: lost 1 event (1 in total): it was closed"]
 
 
 def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
@@ -175,7 +175,7 @@ def test_a_close_beside_an_exporter_that_hangs_counts_what_it_leaves(
     assert (sent, lost, waiting) == (0, 5, 0)
     assert stuck.stats.lost["shutdown"] == 5
     assert len(other.sent) == 5
-    assert caplog.messages == ["hanging: 5 events lost, 5 so far: time ran out when it was closed"]
+    assert caplog.messages == ["hanging: lost 5 events (5 in total): time ran out when it was closed"]
     hanging.release()
     assert stuck._worker.join(deadline_in(PATIENCE))
     assert accounts(stuck) == (0, 5, 0)

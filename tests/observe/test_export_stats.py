@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.otel.processes import in_a_process
 from traced_tools.observe.export_stats import ExportStats
 
-BEGIN = "losses are counted in traced_tools.export.dropped, and told here once until it works again"
+BEGIN = "further losses are only counted in traced_tools.export.dropped until export recovers"
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +29,11 @@ def test_an_outage_lasts_until_a_batch_is_sent_with_nothing_lost_before_it(caplo
         assert stats.try_enqueue() and not stats.try_enqueue()
         stats.begin_batch(1)
         stats.record_batch(1, 0, "")
-    assert caplog.messages == [f"otlp.traces: 1 span lost, 1 so far: more came than could be sent; {BEGIN}"]
+    assert caplog.messages == [f"otlp.traces: lost 1 span (1 in total): more came than could be sent; {BEGIN}"]
     assert stats.try_enqueue()
     stats.begin_batch(1)
     stats.record_batch(1, 0, "")
-    assert caplog.messages[1:] == ["otlp.traces: works again; 3 spans lost so far"]
+    assert caplog.messages[1:] == ["otlp.traces: export recovered; lost 3 spans in total"]
 
 
 def test_what_is_sent_after_the_end_was_counted_as_lost_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,7 +47,7 @@ def test_what_is_sent_after_the_end_was_counted_as_lost_at_the_end(caplog: pytes
     assert stats.lost == {"queue_full": 0, "export_failed": 0, "shutdown": 3}
     stats.close()
     assert caplog.messages == [
-        "otlp.traces: 3 spans lost, 3 so far: time ran out when it was closed",
+        "otlp.traces: lost 3 spans (3 in total): time ran out when it was closed",
     ]
 
 
@@ -62,14 +62,14 @@ def close_in_an_outage() -> ExportStats:
 
 def test_an_outage_that_lasts_until_the_end_is_summed_up_once(caplog: pytest.LogCaptureFixture) -> None:
     close_in_an_outage().close()
-    assert caplog.messages == [f"mine: 1 event lost, 1 so far: no; {BEGIN}", "mine: closed; 2 events lost in all"]
+    assert caplog.messages == [f"mine: lost 1 event (1 in total): no; {BEGIN}", "mine: closed; lost 2 events in total"]
 
 
 def test_what_comes_after_an_end_that_was_summed_up_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     stats = close_in_an_outage()
     assert not stats.try_enqueue() and not stats.try_enqueue()
     stats.close()
-    assert caplog.messages[2:] == ["mine: 1 event lost, 3 so far: it was closed"]
+    assert caplog.messages[2:] == ["mine: lost 1 event (3 in total): it was closed"]
 
 
 def test_an_end_says_nothing_when_all_losses_were_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +99,7 @@ stats.close()
 os._exit(0)
 """
     lines = in_a_process(script).stdout.splitlines()
-    assert lines[-3:] == ["the child", "the parent", "WARNING mine: closed; 2 events lost in all"]
+    assert lines[-3:] == ["the child", "the parent", "WARNING mine: closed; lost 2 events in total"]
 
 
 def test_metric_points_that_come_after_the_end_are_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,7 +108,7 @@ def test_metric_points_that_come_after_the_end_are_lost(caplog: pytest.LogCaptur
     assert not stats.begin_batch(7)
     assert not stats.begin_batch(7)
     assert stats.lost == {"export_failed": 0, "shutdown": 14}
-    assert caplog.messages == ["otlp.metrics: 7 metric points lost, 7 so far: it was closed"]
+    assert caplog.messages == ["otlp.metrics: lost 7 metric points (7 in total): it was closed"]
 
 
 STEPS = st.lists(st.sampled_from(["admit", "take", "sent", "lost", "part", "close"]), max_size=60)

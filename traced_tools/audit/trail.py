@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.run_telemetry import TelemetryOptions
 
 _LEFT_ALONE: Final = 30.0
-"""Seconds a trail that nobody holds any more has for the same."""
+"""Seconds in which a trail without references writes its pending records."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -128,7 +128,7 @@ class AuditTrail:
         on_fork(self._begin)
 
     def _begin(self) -> None:
-        """Begin a chain, as a forked child must: it has neither the thread nor the connection of its parent."""
+        """Begin a new chain, as a forked child must: it has neither its parent's thread nor its connection."""
         if self._finalizer is not None:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
@@ -138,9 +138,9 @@ class AuditTrail:
         self._finalizer.atexit = False
 
     def submit(self, draft: Draft) -> None:
-        """Have a record written soon; never waits and never raises, from any thread.
+        """Queue a record; never waits and never raises, from any thread.
 
-        What cannot be written any more, as the trail is closed or too much waits, is lost and counted.
+        If the trail is closed or too many records wait, the record is lost and counted.
         """
         self._writer.put(QueueEntry(draft))
 
@@ -158,7 +158,10 @@ class AuditTrail:
 
     @property
     def problem(self) -> str | None:
-        """Why the store cannot be written; None when it can, as far as is known, or has failed but once."""
+        """Why writes to the store are failing, or None.
+
+        Set after two consecutive failures and cleared by the next successful write.
+        """
         return self._writer.outage
 
     def checkpoint(self, timeout: float | None = None) -> None:
@@ -184,7 +187,7 @@ class AuditTrail:
             )
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all records taken so far are durable, blocking; return whether they were in time (seconds)."""
+        """Wait until all records so far are durable, and return whether they are after `timeout` seconds. Blocks."""
         return self._reached("flush", timeout)
 
     def _reached(self, control: ControlKind, timeout: float | None) -> bool:
@@ -208,9 +211,9 @@ class AuditTrail:
         attributes: Mapping[str, object] | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
-        """Return the recorded calls of which all that is given is true, newest first; see `AuditReader.calls`.
+        """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
-        What the trail has taken is written first, if it can be in time.
+        Pending records are written first, if that succeeds within the trail's timeout.
         """
         return self._reader().calls(
             tool=tool,
@@ -225,11 +228,11 @@ class AuditTrail:
         )
 
     def run(self, run_id: str) -> AuditedRun:
-        """Return a recorded run by its id; see `AuditReader.run`. What the trail has taken is written first."""
+        """Return a recorded run by its id; see `AuditReader.run`. Pending records are written first."""
         return self._reader().run(run_id)
 
     def verify(self, *, public_key: PublicKey | None = None, archived_before: datetime | None = None) -> Verification:
-        """Look at every record of the store, those of other trails too; see `traced_tools.audit.verify`.
+        """Check every record of the store, including those of other trails; see `traced_tools.audit.verify`.
 
         Args:
             public_key: the Ed25519 key that all checkpoints must be signed with.
@@ -252,7 +255,7 @@ class AuditTrail:
         run_id: str | None = None,
         iteration: int | None = None,
     ) -> bool:
-        """Return whether `text` is the content that was recorded of a call; see `traced_tools.audit.match`."""
+        """Return whether `text` is the recorded content of a call; see `traced_tools.audit.match`."""
         self.flush()
         return match(
             self._given, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
@@ -339,10 +342,10 @@ class AuditTrail:
 
 
 class Write(Step[None]):
-    """Have a record written and wait until it is durable.
+    """Write a record and wait until it is durable.
 
     Args:
-        trail: where to.
+        trail: the trail.
         draft: the record.
         timeout: seconds to wait.
 
@@ -358,14 +361,14 @@ class Write(Step[None]):
         self._timeout = timeout
 
     def run(self) -> None:
-        """Wait, blocking; again, when somebody did so before."""
+        """Wait, blocking; may be called again after a time-out."""
         self._entry.expect()
         self._trail._writer.put(self._entry)
         if not self._entry.wait(self._timeout):
             raise self._trail.unavailable(self._timeout)
 
     async def arun(self) -> None:
-        """Wait on asyncio; again, when somebody did so before."""
+        """Wait on asyncio; may be called again after a time-out."""
         writer = self._trail._writer
         durable = writer.line(self._timeout).expect(self._entry)
         writer.put(self._entry)
@@ -382,7 +385,7 @@ def _record_maker(
     redactor: Redactor | None,
     common: Mapping[str, Any],
 ) -> RecordMaker:
-    """Return what makes records; `files` are the store and its checkpoints, as far as they are files."""
+    """Return what makes records; `files` are the store and its checkpoints, or None for what is not a file."""
     maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
     warn_of_files(*(path for path in files if path is not None))
     return maker
@@ -407,7 +410,7 @@ def _check_content(content: ContentMode, redactor: Redactor | None) -> None:
     if redactor is not None and is_async(redactor):
         raise TypeError("redactor must be a plain function: drop `async`")
     if (content == "redacted") != (redactor is not None):
-        raise ConfigurationError("content='redacted' needs a redactor, and nothing else takes one")
+        raise ConfigurationError("redactor= is required with content='redacted' and not allowed otherwise")
 
 
 def _common(service: str | None, tags: Mapping[str, str] | None) -> dict[str, Any]:
@@ -431,5 +434,8 @@ def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store)
         return CheckpointFile(Path(checkpoints).absolute())
     if store.path is not None:
         return CheckpointFile(checkpoints_beside(store.path))
-    _log.warning("no checkpoints of the audit trail %s are kept outside of it: checkpoints=... tells where", store.name)
+    _log.warning(
+        "audit trail %s: checkpoints are stored only in the database; pass checkpoints= to keep copies outside it",
+        store.name,
+    )
     return None

@@ -31,7 +31,7 @@ GRACE = 1.0
 
 
 class Attemptable(Protocol):
-    """A step that runs a tool and can be given up."""
+    """A step that runs a tool and can be abandoned."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Hand the step to the driver."""
@@ -52,20 +52,20 @@ class Attemptable(Protocol):
 
 
 class AttemptContext(Protocol):
-    """What the tool knows of its attempt; see `ToolContext`."""
+    """The part of `ToolContext` that concerns the attempt."""
 
     deadline: float | None
     cancelled: bool
 
 
 class Attempt(Step[Any]):
-    """Perform a tool's step for so many seconds at most, from when the tool begins.
+    """Run a tool's step for at most `seconds` from when the tool begins.
 
     Args:
-        step: what runs the tool.
-        context: is told the deadline when the tool begins, and that it is cancelled when it is given up.
-        seconds: its time-out.
-        late: called, in whatever thread, when a tool that was timed out ends after all.
+        step: runs the tool.
+        context: gets the deadline when the tool begins, and `cancelled` when it is abandoned.
+        seconds: the time-out.
+        late: called, in any thread, if a tool that timed out finishes later.
 
     Raises:
         ToolTimeout: when the time is over.

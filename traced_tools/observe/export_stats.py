@@ -207,10 +207,10 @@ class ExportStats:
         if self._has_unlogged:
             return None
         items = self._items[:-1] if count == 1 else self._items
-        lost = f"{self.name}: {count} {items} lost, {self.lost_in_all} so far: {why}"
+        lost = f"{self.name}: lost {count} {items} ({self.lost_in_all} in total): {why}"
         if self._closed:
             return lost
-        return f"{lost}; losses are counted in {names.EXPORT_DROPPED.name}, and told here once until it works again"
+        return f"{lost}; further losses are only counted in {names.EXPORT_DROPPED.name} until export recovers"
 
     def _recover(self) -> str | None:
         recovered = self._in_outage and not self._lost_since_sent
@@ -218,10 +218,10 @@ class ExportStats:
         if not recovered:
             return None
         self._in_outage = self._has_unlogged = False
-        return f"{self.name}: works again; {self.lost_in_all} {self._items} lost so far"
+        return f"{self.name}: export recovered; lost {self.lost_in_all} {self._items} in total"
 
     def _sum_up(self) -> str | None:
-        return f"{self.name}: closed; {self.lost_in_all} {self._items} lost in all" if self._has_unlogged else None
+        return f"{self.name}: closed; lost {self.lost_in_all} {self._items} in total" if self._has_unlogged else None
 
 
 class ExportMetrics:

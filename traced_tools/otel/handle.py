@@ -32,7 +32,7 @@ ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 _LOG = logging.getLogger(__name__)
 
 PATIENCE = EXIT_TIMEOUT
-"""Seconds that a flush, a shutdown and the end of the process wait for collectors, all in all."""
+"""Default of the seconds that a flush and a shutdown wait for collectors, for all signals together."""
 
 
 class Provider(Protocol):
@@ -46,11 +46,11 @@ class Provider(Protocol):
 
 
 class Telemetry:
-    """What `configure` set up; leaving its `with` block, `shutdown` and the end of the process flush and stop it.
+    """What `configure` set up. The end of its `with` block, `shutdown` and the exit of the process flush and stop it.
 
     Args:
-        providers: what to flush and stop; none when others are in charge of it.
-        server: the Prometheus server, when there is one.
+        providers: the providers to flush and stop; empty if the application owns them.
+        server: the Prometheus server, if there is one.
         collector: the metrics for Prometheus, when they are collected.
         export_stats: know what was not sent.
     """
@@ -108,7 +108,7 @@ class Telemetry:
         return self._stopped and bool(self._providers)
 
     def force_flush(self, timeout: float = PATIENCE) -> bool:
-        """Send what is waiting, and return whether nothing was lost over it.
+        """Send what is queued, and return whether nothing was lost.
 
         Args:
             timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
@@ -203,24 +203,24 @@ def _do(tasks: Sequence[tuple[TaskWorker, Task]], deadline: float) -> list[bool]
 
 
 def _flush(provider: Provider, deadline: float) -> bool:
-    """Flush a provider and return whether it went well; what it raises when time has run out says no more than that."""
+    """Flush a provider, return whether that succeeded, and log what it raises unless the time is over."""
     try:
         return provider.force_flush(int(seconds_until(deadline) * 1000)) is not False
     except Exception as error:
         if time.monotonic() < deadline:
-            _tell(provider.force_flush, error)
+            _log_type(provider.force_flush, error)
         return False
 
 
 def _quietly(action: Callable[[], object]) -> bool:
-    """Do something, return whether it went well, and tell the log of what it raised."""
+    """Call a function, return whether it succeeded, and log the type of what it raises."""
     try:
         return action() is not False
     except Exception as error:
-        _tell(action, error)
+        _log_type(action, error)
         return False
 
 
-def _tell(action: Callable[..., object], error: Exception) -> None:
+def _log_type(action: Callable[..., object], error: Exception) -> None:
     """Log the type of an error; its text may quote content."""
     _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))

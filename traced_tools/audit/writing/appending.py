@@ -1,4 +1,4 @@
-"""Appending batches to a chain in a store, whatever happens to the connection meanwhile."""
+"""Appends batches to a chain in a store, and keeps the chain whole when connections fail."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _log = logging.getLogger("traced_tools.audit")
 
 @dataclass
 class GapCounts:
-    """Records that came later than what they precede, and records that never came."""
+    """Counts for a `gap` record: intents that were stored late, and records that are lost."""
 
     late: int = 0
     lost: int = 0
     since: int = 0
 
     def add(self, time: int, *, late: int = 0, lost: int = 0) -> None:
-        """Take note of records, the first of them made at `time`, in nanoseconds of Unix time."""
+        """Count records, the first of them made at `time`, in nanoseconds of Unix time."""
         self.since = min(self.since or time, time)
         self.late += late
         self.lost += lost
@@ -43,17 +43,17 @@ class GapCounts:
 
 @dataclass
 class AppendBatch:
-    """What becomes durable together.
+    """Rows that become durable in one transaction.
 
     Attributes:
-        entries: what it was made of, in order.
-        owed: what its `gap` record tells of but for the entries' own lateness.
-        final: whether the chain ends with it.
-        shortfall: all that its `gap` record tells of.
-        refused: those of the entries that no record can be made of.
-        rows: the records.
-        checkpoint: the row that is a checkpoint.
-        late: how many of the entries came too late.
+        entries: the entries that the rows are made of, in order.
+        owed: what the `gap` record counts, except late entries of this batch.
+        final: whether the chain ends with this batch.
+        shortfall: all that the `gap` record counts.
+        refused: entries that no record can be made of.
+        rows: the rows.
+        checkpoint: the row of the checkpoint, if there is one.
+        late: how many of the entries were late.
     """
 
     entries: Sequence[QueueEntry]
@@ -67,12 +67,12 @@ class AppendBatch:
 
 
 class Appender:
-    """Appends to one chain; for one thread, but for `pause` and `resume`.
+    """Appends to one chain. Only one thread may use it, except for `pause`, `resume` and `abandoned`.
 
     Args:
-        store: where to.
-        make_maker: returns what makes records of drafts; raises as long as it cannot be made.
-        checkpoints: when they are due and what they say.
+        store: the store.
+        make_maker: returns what makes records of drafts; raises while that is impossible, as without a key.
+        checkpoints: when checkpoints are due, and their fields.
     """
 
     def __init__(self, store: Store, make_maker: Callable[[], RecordMaker], checkpoints: Checkpoints) -> None:
@@ -86,14 +86,14 @@ class Appender:
         self._in_doubt: AppendBatch | None = None
         self._shortfall = GapCounts()
         self._careful = False
-        self._alone = 0  # entries that are tried one at a time, to find what the store refuses
-        self._left: dict[str, Any] | None = None  # the end of the chain before, until the new one has told of it
+        self._alone = 0  # how many entries are tried one at a time, to find the one that the store refuses
+        self._left: dict[str, Any] | None = None  # the end of the abandoned chain, for the next gap record
         self._covered = 0
         self._uncovered_since: float | None = None
         self._looked_around: float | None = None
 
     def prepare(self, entry: QueueEntry) -> None:
-        """Make a record's fields of a draft and forget the draft, which may be big; of some none can be made."""
+        """Make the record's fields of a draft and drop the draft, which may be big; an invalid draft has no fields."""
         if entry.draft is None or self._maker is None:
             return
         try:
@@ -103,11 +103,11 @@ class Appender:
         entry.draft = None
 
     def add_missed(self, time: int, *, late: int = 0, lost: int = 0) -> None:
-        """Have the next gap record tell of records."""
+        """Count records in the next `gap` record."""
         self._shortfall.add(time, late=late, lost=lost)
 
     def due(self) -> float | None:
-        """Return the seconds until there is something to write although nothing came; None for never."""
+        """Return the seconds until a gap or a checkpoint is due without new entries; None for never."""
         return 0.0 if self._shortfall else self._overdue()
 
     def _overdue(self) -> float | None:
@@ -116,15 +116,15 @@ class Appender:
         return max(0.0, self._uncovered_since + self._checkpoints.interval - time.monotonic())
 
     def append(self, entries: Sequence[QueueEntry], *, final: bool = False) -> AppendBatch:
-        """Append what is made of entries, or of the first of them, in one transaction; return it when it is durable.
+        """Append the records of entries, or of the first entry, in one transaction; return the durable batch.
 
-        After a commit of unknown fate, the batch that it was about is returned. Unless it turns out to be in the store,
-        it is sent again as it was: its first commit may still be under way in a session that was cut off, and of two
-        that have the same keys the store takes one.
+        After a commit with unknown outcome, the same batch is returned. Unless the store holds it, it is sent again
+        unchanged: the first commit may still be under way in a session that was cut off, and the store takes only one
+        of two rows with the same key.
 
         Args:
-            entries: what waits, in order.
-            final: whether the chain ends here, with a checkpoint that says so; then there are no entries.
+            entries: pending entries, in order.
+            final: whether the chain ends here, with a final checkpoint; then there are no entries.
 
         Raises:
             Exception: whatever the store raises; `entries` may be tried again.
@@ -151,7 +151,7 @@ class Appender:
         return self._settled(batch)
 
     def _is_taken(self, batch: AppendBatch) -> bool:
-        """Send a batch; return False when the store refuses it although it was made with care of one entry alone."""
+        """Send a batch; return False if the store refuses it although it was made carefully of a single entry."""
         assert self._writing is not None
         self._in_doubt = batch
         try:
@@ -169,7 +169,7 @@ class Appender:
         return True
 
     def _connect(self) -> AppendBatch | None:
-        """Connect, find the end of the chain, and return the batch that is in doubt if it is there."""
+        """Connect and find the end of the chain; return the batch with unknown outcome if the store holds it."""
         self._writing = self._store.writing()
         head = self._writing.head(self._chain.id)
         place = NOWHERE if head is None else head[:2]
@@ -181,7 +181,7 @@ class Appender:
         return None
 
     def _take_back(self) -> None:
-        """Have the records that are sealed and not stored made anew."""
+        """Roll the chain back, so that rows that are not stored are made again."""
         batch, self._in_doubt = self._in_doubt, None
         if batch is not None and batch.owed:
             self._shortfall.add(batch.owed.since, late=batch.owed.late, lost=batch.owed.lost)
@@ -268,7 +268,7 @@ class Appender:
         return self._maker.fields(draft, draft.time)
 
     def _heads(self) -> Mapping[str, Any]:
-        """Return where the other active chains end, now and then."""
+        """Return where the other active chains end; empty if that was read less than 10 seconds ago."""
         if self._looked_around is not None and time.monotonic() < self._looked_around + _LOOK_AROUND:
             return {}
         assert self._writing is not None
@@ -281,7 +281,7 @@ class Appender:
         }
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Disconnect from the store."""
         with self._at_work:
             self._disconnect()
 
@@ -293,7 +293,7 @@ class Appender:
     # Around a fork, in the thread that forks.
 
     def pause(self, timeout: float) -> bool:
-        """Keep the store at rest until `resume`, so that no child inherits it half used; return whether it is."""
+        """Keep the store at rest until `resume`, so that no child inherits a transaction; return whether it rests."""
         if not self._at_work.acquire(timeout=timeout):
             return False
         if self._store.path is not None:  # SQLite's own state would be wrong in the child, for this file at all
@@ -305,5 +305,5 @@ class Appender:
         self._at_work.release()
 
     def abandoned(self) -> object:
-        """Return what a forked child must never touch nor close, since it is its parent's."""
+        """Return the parent's connection, which a forked child must neither use nor close."""
         return self._writing

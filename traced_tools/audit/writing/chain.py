@@ -1,4 +1,4 @@
-"""The chain that one writer's records form: each holds the hash of the one before it."""
+"""The chain of one writer's records: each record holds the hash of the record before it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NOWHERE: Final[Place] = (0, GENESIS)
 
 
 class Chain:
-    """The end of a chain, as it is in the store and as it will be with the records that are sealed.
+    """The end of a chain: the committed one in the store, and the head with the rows that are still to be committed.
 
     Attributes:
-        id: tells chains apart; sorts by when they began.
-        stored: the last record known to be stored.
-        sealed: the last record that was sealed.
+        id: identifies the chain; ids sort by when their chains began.
+        committed: the place of the last record that is known to be stored.
+        head: the place of the last row.
     """
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Chain:
     def extend(
         self, time: int, fields: dict[str, Any], *, careful: bool = False, sign: Callable[[bytes], str] | None = None
     ) -> Row:
-        """Return a record with its place at the end of the chain.
+        """Return the row of a record that follows the head, and move the head to it.
 
         Args:
-            time: when it happened.
-            fields: what it says; takes up its place in the chain.
-            careful: whether to doubt every value, as after a store has refused one.
+            time: when it happened, in nanoseconds of Unix time.
+            fields: the record's fields; the place in the chain is added to them.
+            careful: whether to check every value, as after the store has refused one.
             sign: makes the signature of a checkpoint.
         """
         sequence, previous = self.head
@@ -66,11 +66,11 @@ class Chain:
         return row
 
     def roll_back(self) -> None:
-        """Go back to what is stored."""
+        """Move the head back to the last committed record."""
         self.head = self.committed
 
     def mark_committed(self) -> None:
-        """Take what is sealed as stored."""
+        """Take the head as committed."""
         self.committed = self.head
 
 
@@ -80,6 +80,6 @@ def record_of(row: Row) -> AuditRecord:
 
 
 def kind_of(row: Row) -> RecordKind:
-    """Return which record a row is."""
+    """Return the kind of a row's record."""
     kind: RecordKind = row[3]
     return kind

@@ -1,7 +1,7 @@
-"""The mirror: what a trail has stored is told to OpenTelemetry as well, for boards and alerts.
+"""The mirror: OpenTelemetry log records and metrics of what a trail has stored, for dashboards and alerts.
 
-The store is the evidence; the mirror may lag behind it, and loses rather than holds anything up. Log records leave in a
-thread of their own, so that a slow exporter of the application's never keeps a tool from its intent.
+The store is the evidence. The mirror may lag behind it, and drops records rather than delay anything. A background
+thread emits log records, so that a slow exporter of the application never delays an intent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 MOST_WAITING: Final = 20_000
-"""Records that wait for a slow exporter; what comes on top of them is not mirrored, and counted."""
+"""Records that may wait for a slow exporter; further records are not mirrored, and counted."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "intent": names.AUDIT_INTENT_EVENT,
@@ -68,20 +68,20 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,
 }
-"""The attribute that each field of a record is told as."""
+"""The attribute of each field of a record."""
 _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
 _NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
 
 
 def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
-    """Count records that are durable now, and send them as log-based events. Never raises, never waits.
+    """Count durable records, and queue them as log records. Never raises, never waits.
 
-    To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the
-    record's own JSON, without the texts of contents: what the record's hash covers.
+    Call it from any thread that holds no lock. A log record has the time and the trace of the audit record. Its body is
+    the audit record's JSON without the texts of contents, which is what the record's hash covers.
 
     Args:
-        rows: what was stored.
-        options: where to; None for the global providers.
+        rows: the rows that were stored.
+        options: the providers; None for the global providers.
     """
     try:
         _told(rows, RunTelemetry(options or TelemetryOptions(), agent=""))
@@ -90,10 +90,10 @@ def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None)
 
 
 def begin(options: TelemetryOptions | None = None) -> None:
-    """Have the thread there before it is needed, if anybody looks: Python 3.12 starts none while the interpreter ends.
+    """Start the thread before it is needed if a logger is configured: Python 3.12 starts none at interpreter shutdown.
 
     Args:
-        options: where records will be told to; None for the global providers.
+        options: the providers; None for the global providers.
     """
     if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
         _LINE.start()
@@ -105,27 +105,27 @@ def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None)
     Args:
         lag: a bound method that returns the age in seconds of the oldest one, 0 when none waits; its object is not
             kept alive by this.
-        options: where to; None for the global providers as they are now.
+        options: the providers; None for the global providers as they are now.
     """
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.watch(lag)
 
 
 def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None = None) -> None:
-    """Have it observed what a verification in this process found.
+    """Report the result of a verification in this process as metrics.
 
     Args:
-        store: tells stores apart; it is told to nobody.
-        ok: whether all was well.
+        store: identifies the store in this process; never exported.
+        ok: whether the verification found no problem.
         time: when it ended, in seconds of Unix time.
-        options: where to; None for the global providers as they are now.
+        options: the providers; None for the global providers as they are now.
     """
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.verified(store, ok, time)
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Wait until what was told so far has been handed to the exporters; return whether it was in time (seconds)."""
+    """Wait until all queued records are emitted, and return whether they are after `timeout` seconds."""
     return _LINE.flush(timeout)
 
 
@@ -257,7 +257,7 @@ def _without_text(value: Any) -> Any:
 
 
 def _context(fields: Mapping[str, Any]) -> Context:
-    """Return a context in the span of the call; sampled, since nobody is to leave records out by their traces."""
+    """Return a context with the span of the call, marked as sampled so that no sampler drops the record."""
     trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
     if trace_id is None or span_id is None:
         return _NO_TRACE

@@ -1,7 +1,7 @@
-"""The one thread that writes a trail: it takes all that waits, and stores it in one transaction.
+"""The background thread that writes a trail: it stores all pending entries in one transaction.
 
-Whoever hands over a draft never waits here; who wants to know when the record is durable waits for its entry. While the
-store fails, entries are kept in order and tried again.
+A caller that queues an entry never waits here. To learn when the record is durable, it waits for the entry. While the
+store fails, the writer keeps the entries in order and retries.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.flow.background import BackgroundWorker, deadline_in, seconds_until
 
 MOST_WAITING: Final = 65_536
-"""Records that may wait to be stored; what comes on top of them is lost, and counted."""
+"""Records that may wait to be stored; further records are lost and counted."""
 MOST_CHARACTERS: Final = 256 << 20
-"""As many characters, about, may the contents have that wait for the thread; what comes on top is lost, too."""
+"""Characters, roughly, of the contents that may wait for the thread; further records are lost and counted."""
 _PIECE: Final = 4096
 _MOST_PIECES: Final = MOST_CHARACTERS // _PIECE
 MOST_AT_ONCE: Final = 1024
 """Records of one transaction."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before further attempts; the last one again and again."""
+"""Seconds before further attempts; the last value repeats."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -44,14 +44,14 @@ class Writer:
     Args:
         name: the store's, for the log.
         appender: appends batches to the chain.
-        checkpoints: has the checkpoints that become durable kept outside the store.
-        stored: is called with each batch that has become durable; must not raise.
-        started: is called with `lag` when the thread starts; must not raise.
-        flush_mirror: waits so many seconds until what `stored` was called with has left; called at the end of a close.
+        checkpoints: keeps durable checkpoints outside the store as well.
+        stored: called with each durable batch; must not raise.
+        started: called with `lag` when the thread starts; must not raise.
+        flush_mirror: called at the end of a close with the seconds that are left; waits for what `stored` began.
 
     Attributes:
-        problem: why the store could not be written just now; None when it could.
-        closed: whether it takes no more records.
+        problem: why the last write to the store failed; None if it succeeded.
+        closed: whether the writer refuses new records.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Writer:
 
     @property
     def outage(self) -> str | None:
-        """The problem, when it is there to stay: one failure may be that of a connection that idled for too long."""
+        """The problem after two consecutive failures, because one may come from a connection that idled too long."""
         return self.problem if self._failures > 1 else None
 
     # In any thread.
 
     def put(self, entry: QueueEntry) -> None:
-        """Take an entry to be written, once; never waits and never raises."""
+        """Queue an entry, once; never waits and never raises."""
         if entry.taken:
             return
         if self.closed or (entry.control is None and self._is_full()):
@@ -129,7 +129,7 @@ class Writer:
         self._refuse(self._drained())
 
     def line(self, timeout: float) -> LoopWaiters:
-        """Return the line of those who wait so many seconds on the event loop that runs here."""
+        """Return the waiters with this timeout on the running event loop."""
         loop = asyncio.get_running_loop()
         if getattr(self._lines, "loop", None) is not loop:
             self._lines.loop, self._lines.by_timeout = loop, {}
@@ -142,7 +142,7 @@ class Writer:
         return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest.time) / 1e9)
 
     def begin_close(self, timeout: float) -> None:
-        """Have the thread end when all is written or `timeout` seconds are over; does not wait."""
+        """Request that pending records are written within `timeout` seconds, then the thread ends; never waits."""
         self._deadline = deadline_in(timeout)
         self.closed = True
         if self.started:
@@ -150,7 +150,7 @@ class Writer:
             self._notify()
 
     def end_close(self, deadline: float) -> None:
-        """Wait for the close until a time of `time.monotonic()`, then count what is not written as lost."""
+        """Wait for the close until a time of `time.monotonic()`; records that are not written by then are lost."""
         if not self.started or self._worker.is_current:
             return
         if not self._worker.join(deadline):
@@ -159,7 +159,7 @@ class Writer:
         self._flush_mirror(seconds_until(deadline))
 
     def _refuse(self, entries: Sequence[QueueEntry]) -> None:
-        """Count records that will not be written, and tell those who wait for them."""
+        """Count records that are not written, and wake their waiters."""
         records = [entry for entry in entries if entry.control is None]
         for entry in records:
             entry.draft = None
@@ -171,7 +171,7 @@ class Writer:
         resolve_waiters(entries, False)
 
     def _drained(self) -> list[QueueEntry]:
-        """Return what waits in the queue, and take it out."""
+        """Remove all entries from the queue and return them."""
         found: list[QueueEntry] = []
         with suppress(IndexError):
             while True:
@@ -188,7 +188,7 @@ class Writer:
                 try:
                     self._take()
                     self._write()
-                except Exception as error:  # whatever it is: without the thread all would be lost
+                except Exception as error:  # whatever it is, because without the thread all records would be lost
                     self._failed(error)
         finally:
             self._appender.close()
@@ -197,7 +197,7 @@ class Writer:
             forking.discard(self._appender)
 
     def _take(self) -> None:
-        """Take what waits; when nothing does, wait until something comes or has to be done."""
+        """Move entries from the queue to the pending ones; without any, wait for an entry or until something is due."""
         while (seconds := self._idle()) is None or seconds > 0:
             if self._worker.wait(1, seconds) and self._queue:
                 self._accept(self._queue.popleft())
@@ -210,7 +210,7 @@ class Writer:
         self._lighten([entry])
 
     def _lighten(self, entries: Sequence[QueueEntry]) -> None:
-        """Make room for as much as drafts weighed that are forgotten."""
+        """Subtract the weight of entries whose drafts are dropped."""
         for entry in entries:
             if entry.weight and entry.draft is None:
                 with self._weighing:
@@ -218,7 +218,7 @@ class Writer:
                 entry.weight = 0
 
     def _idle(self) -> float | None:
-        """Return the seconds until there is something to do whatever comes; None for never."""
+        """Return the seconds until something is due without new entries; None for never."""
         now = time.monotonic()
         if self._failures:
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
@@ -241,7 +241,7 @@ class Writer:
         if batch.refused:
             self._refuse(batch.refused)
         late = [entry.time for entry in batch.entries if entry.gave_up and entry.control is None]
-        if len(late) > batch.late:  # they gave up while the batch was on its way
+        if len(late) > batch.late:  # their callers stopped waiting during the transaction
             self._appender.add_missed(min(late), late=len(late) - batch.late)
         self._on_stored(batch)
         self._ended = self._ended or batch.final
@@ -264,13 +264,13 @@ class Writer:
         self._failures, self.problem = 0, None
 
     def _give_up(self) -> None:
-        """Let those go who still wait, and say what is lost."""
+        """Wake all waiters, and log how many records are lost."""
         self._ended = self.closed = True
-        pending, self._pending = self._pending, []  # who closes may be here at the same time: each is told once
+        pending, self._pending = self._pending, []  # the caller of a close and the thread may both be here
         left = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
         records = sum(entry.control is None for entry in left)
         if records:
-            _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
+            _log.error("the audit trail %s closed with %d records unwritten (%s)", self._name, records, self.problem)
         resolve_waiters(left, False)
 
 
