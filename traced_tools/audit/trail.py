@@ -132,7 +132,7 @@ class AuditTrail:
         if self._finalizer is not None:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
-        stored, started = partial(_tell, self._telemetry), partial(_watch, self._telemetry)
+        stored, started = partial(_mirror, self._telemetry), partial(_watch, self._telemetry)
         self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started, mirror.flush)
         self._finalizer = weakref.finalize(self, self._writer.begin_close, _LEFT_ALONE)
         self._finalizer.atexit = False
@@ -391,7 +391,7 @@ def _record_maker(
     return maker
 
 
-def _tell(telemetry: TelemetryOptions | None, batch: AppendBatch) -> None:
+def _mirror(telemetry: TelemetryOptions | None, batch: AppendBatch) -> None:
     mirror.mirror_records(batch.rows, telemetry)
 
 

@@ -245,21 +245,21 @@ class Appender:
 
     def _gap(self, shortfall: GapCounts) -> Row:
         now = time.time_ns()
-        told: dict[str, Any] = {
+        gap: dict[str, Any] = {
             "since": timestamp(shortfall.since or now),
             "until": timestamp(now),
             "late": shortfall.late,
             "lost": shortfall.lost,
         }
         if self._left and self._chain.head == NOWHERE:
-            told["abandoned"] = self._left
-        return self._chain.extend(now, self._fields(Draft("gap", now, fields=told)))
+            gap["abandoned"] = self._left
+        return self._chain.extend(now, self._fields(Draft("gap", now, fields=gap)))
 
     def _add_checkpoint(self, batch: AppendBatch, heads: Mapping[str, Any]) -> None:
         now = time.time_ns()
         assert self._maker is not None
-        told = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
-        fields = self._fields(Draft("checkpoint", now, fields=told))
+        own = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
+        fields = self._fields(Draft("checkpoint", now, fields=own))
         batch.checkpoint = self._chain.extend(now, fields, sign=self._checkpoints.sign)
         batch.rows.append(batch.checkpoint)
 

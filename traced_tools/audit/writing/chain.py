@@ -56,11 +56,11 @@ class Chain:
             fields["signature"] = sign(body_of(fields).encode())
         body = written(fields, careful)
         hashed = body_of(without_texts(fields)) if fields.get("schema_version") == ERASABLE_VERSION else body
-        told = fields.get
+        get = fields.get
         row = (
             *(self.id, sequence + 1, time, fields["kind"]),
-            *(told("run_id"), told("iteration"), told("batch_index"), told("call_id"), told("tool"), told("agent")),
-            *(told("conversation_id"), told("decision"), told("outcome"), hash_of(hashed), body),
+            *(get("run_id"), get("iteration"), get("batch_index"), get("call_id"), get("tool"), get("agent")),
+            *(get("conversation_id"), get("decision"), get("outcome"), hash_of(hashed), body),
         )
         self.head = sequence + 1, row[-2]
         return row

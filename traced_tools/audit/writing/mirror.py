@@ -84,7 +84,14 @@ def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None)
         options: the providers; None for the global providers.
     """
     try:
-        _told(rows, RunTelemetry(options or TelemetryOptions(), agent=""))
+        telemetry = RunTelemetry(options or TelemetryOptions(), agent="")
+        if telemetry.instruments is not None:
+            for kind, count in Counter(map(kind_of, rows)).items():
+                telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
+        if telemetry.logger is not None and (dropped := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
+            report_failure(Overflow(), "the mirror of the audit trail")
+            if telemetry.instruments is not None:
+                telemetry.instruments.telemetry_failures.add(dropped)
     except Exception as error:
         report_failure(error, "the mirror of the audit trail")
 
@@ -127,16 +134,6 @@ def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None
 def flush(timeout: float = 5.0) -> bool:
     """Wait until all queued records are emitted, and return whether they are after `timeout` seconds."""
     return _LINE.flush(timeout)
-
-
-def _told(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
-    if telemetry.instruments is not None:
-        for kind, count in Counter(map(kind_of, rows)).items():
-            telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
-    if telemetry.logger is not None and (left := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
-        report_failure(Overflow(), "the mirror of the audit trail")
-        if telemetry.instruments is not None:
-            telemetry.instruments.telemetry_failures.add(left)
 
 
 class CheckpointLosses:
@@ -235,15 +232,15 @@ def _emit(record: AuditRecord, telemetry: RunTelemetry) -> None:
 
 
 def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]) -> Attributes:
-    told: Attributes = {names.AUDIT_HASH: record.hash}
+    attributes: Attributes = {names.AUDIT_HASH: record.hash}
     for field, name in _ATTRIBUTES.items():
         value = fields.get(field)
         if value is not None and name in event.attributes:
-            told[name] = encodable(value) if isinstance(value, str) else value
+            attributes[name] = encodable(value) if isinstance(value, str) else value
     for field, name in _SIZES.items():
         if field in fields and name in event.attributes:
-            told[name] = fields[field]["size"]
-    return told
+            attributes[name] = fields[field]["size"]
+    return attributes
 
 
 def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:
