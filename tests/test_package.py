@@ -27,6 +27,7 @@ PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_t
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *(
+            "_background",
             "_canonical",
             "_checks",
             "_disk",
@@ -345,3 +346,8 @@ def _shared_defaults(module: Any) -> Iterator[str]:
 def test_no_default_is_shared_and_can_be_changed() -> None:
     modules = [importlib.import_module(f"traced_tools.{dotted(path)}".rstrip(".")) for path in MODULES]
     assert [f"{module.__name__}: {each}" for module in modules for each in _shared_defaults(module)] == []
+
+
+def test_one_module_registers_what_happens_at_forks() -> None:
+    callers = [dotted(path) for path in MODULES if "register_at_fork(" in path.read_text("utf-8")]
+    assert callers == ["_fork"]

@@ -29,7 +29,7 @@ from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import publishing
 from traced_tools.audit.writing.checkpoints import CheckpointFile, Signer
-from traced_tools.audit.writing.queue_entries import Entry
+from traced_tools.audit.writing.queue_entries import QueueEntry
 from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.testing import capture_telemetry
 
@@ -97,7 +97,7 @@ def test_nothing_follows_the_last_one_whatever_comes_meanwhile(path: Path, monke
     def late(self: Any, rows: Sequence[Row]) -> None:
         if rows[0][3] != "intent" or not came:
             came.append(len(rows))
-            trail._writer._queue.put(Entry(intent("late")))  # as by who looked just before it was closed
+            trail._writer._queue.append(QueueEntry(intent("late")))  # as by who looked just before it was closed
         real(self, rows)
 
     came: list[int] = []

@@ -402,7 +402,7 @@ def test_any_text_is_one_that_the_record_commits_to(text: str, mark: bool) -> No
     draft = Draft(
         "intent", 1, subject("call_1"), {"model": text}, {"reason": Content(text * (9000 if mark else 1), True)}
     )
-    row = chain.seal(1, maker.fields(draft, 1))
+    row = chain.extend(1, maker.fields(draft, 1))
     fields = parsed(row[-1])
     assert fields is not None
     assert fields["schema_version"] == 2

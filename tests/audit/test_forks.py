@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +15,10 @@ import pytest
 
 from tests.audit.trails import KEY, bodies, calls, intent, write
 from tests.support import PATIENCE
-from traced_tools.audit import trail as trail_module
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import forking
+from traced_tools.core import fork as _fork
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here"),
@@ -166,12 +165,13 @@ def test_the_end_of_a_child_of_multiprocessing_closes_open_trails(path: Path, ho
 
 def test_a_trail_leaves_nothing_behind_that_forks_must_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "register_at_fork", None)
+    before = set(_fork._in_child)
     trail = AuditTrail(path, key=KEY)
-    assert trail in trail_module._TRAILS
-    gone = weakref.ref(trail)
+    made = _fork._in_child.keys() - before
+    assert made
     del trail
     gc.collect()
-    assert gone() is None
+    assert not made & _fork._in_child.keys()
 
 
 def test_a_fork_does_not_wait_for_a_store_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

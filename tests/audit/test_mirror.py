@@ -30,7 +30,7 @@ from traced_tools.observe import names
 
 
 def tell(telemetry: Telemetry, *records: AuditRecord) -> None:
-    mirror.tell(rows_of(*records), telemetry.options)
+    mirror.mirror_records(rows_of(*records), telemetry.options)
     assert mirror.flush(PATIENCE)
 
 
@@ -148,8 +148,8 @@ def test_text_that_utf_8_cannot_hold_is_told_as_it_can_be(telemetry: Telemetry) 
 
 
 def test_where_nothing_is_set_up_nothing_is_told_and_nothing_is_raised() -> None:
-    mirror.tell(rows_of(*one_of_each()))
-    mirror.tell([], TelemetryOptions())
+    mirror.mirror_records(rows_of(*one_of_each()))
+    mirror.mirror_records([], TelemetryOptions())
     mirror.verified("store", True, 1.0)
     mirror.watch_lag(Waiting(1.0).lag)
     assert mirror.flush(PATIENCE)
@@ -199,17 +199,17 @@ def test_a_slow_exporter_holds_nobody_up_and_what_it_cannot_take_is_counted(
 ) -> None:
     processor, options = blocked
     monkeypatch.setattr(mirror, "MOST_WAITING", 3)
-    mirror.tell(rows_of(record()), options)
+    mirror.mirror_records(rows_of(record()), options)
     assert processor.begun.wait(PATIENCE)
-    mirror.tell(rows_of(record(), record()), options)
+    mirror.mirror_records(rows_of(record(), record()), options)
     assert not mirror.flush(0.0)
-    mirror.tell(rows_of(record(), record("decision")), options)
+    mirror.mirror_records(rows_of(record(), record("decision")), options)
     assert failures(telemetry) == 2
     processor.go_on.set()
     assert mirror.flush(PATIENCE)
     assert len(processor.threads) == 3
     assert threading.current_thread().name not in processor.threads
-    mirror.tell(rows_of(record()), options)
+    mirror.mirror_records(rows_of(record()), options)
     assert mirror.flush(PATIENCE)
     assert (len(processor.threads), failures(telemetry)) == (4, 2)
     counted = sum(point.total for point in telemetry.metric(names.AUDIT_RECORDS.name))
@@ -231,7 +231,9 @@ def test_an_exporter_that_raises_costs_its_record_alone_and_is_counted(
     provider = LoggerProvider(shutdown_on_exit=False)
     processor = Blocked(raises=True)
     provider.add_log_record_processor(processor)
-    mirror.tell(rows_of(record(), record("outcome")), TelemetryOptions(None, telemetry.meter_provider, provider))
+    mirror.mirror_records(
+        rows_of(record(), record("outcome")), TelemetryOptions(None, telemetry.meter_provider, provider)
+    )
     assert mirror.flush(PATIENCE)
     assert len(processor.threads) == 2
     assert failures(telemetry) == 2
@@ -250,7 +252,7 @@ def test_a_meter_that_raises_is_no_affair_of_the_trail(telemetry: Telemetry, mon
         raise RuntimeError(MARKER)
 
     monkeypatch.setattr(mirror, "RunTelemetry", broken)
-    mirror.tell(rows_of(record()), telemetry.options)
+    mirror.mirror_records(rows_of(record()), telemetry.options)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_what_waits_is_bounded_by_its_size_too(
     trail.close()
     assert calls(path) == ["first", *(f"big_{n}" for n in range(12)), *(f"later_{n}" for n in range(30))]
     assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 19
-    assert not trail._writer._weights
+    assert trail._writer._weight == 0
 
 
 def test_what_comes_after_the_end_is_told_also_when_something_was_lost_before(
@@ -126,7 +126,7 @@ def test_closing_gives_up_in_time_and_says_what_is_lost(
         trail.submit(intent(f"call_{number}"))
     assert outage.failed.wait(PATIENCE)
     in_time(lambda: trail.close(0.5))
-    assert "ends before 5 records were written (ConnectionError)" in caplog.text
+    assert "closed with 5 records unwritten (ConnectionError)" in caplog.text
     assert calls(path) == ["before"]
 
 
@@ -149,7 +149,7 @@ def test_what_is_lost_is_counted_once_when_the_thread_ends_while_somebody_closes
         in_time(lambda: trail.close(0.2))
     finally:
         logging.getLogger("traced_tools.audit").removeHandler(handler)
-    assert caplog.text.count("ends before 1 records were written") == 1
+    assert caplog.text.count("closed with 1 records unwritten") == 1
 
 
 def test_a_store_that_refuses_a_value_gets_one_it_can_take(

@@ -112,7 +112,7 @@ async def records_per_second_by_hand(store: str, tasks: int, each: int) -> float
 
     def commit(draft: Draft) -> None:
         with lock:
-            writing.append([chain.seal(draft.time, maker.fields(draft, draft.time))])
+            writing.append([chain.extend(draft.time, maker.fields(draft, draft.time))])
 
     async def one() -> None:
         for index in range(each):

@@ -16,7 +16,7 @@ from traced_tools.events import EventFeed
 
 PRELUDE = """
 import atexit, multiprocessing, warnings
-from traced_tools.core.fork import at_end, on_fork
+from traced_tools.core.fork import on_fork, register_exit_handler
 warnings.simplefilter("ignore")
 def say(text):
     os.write(1, f"{text}\\n".encode())
@@ -35,14 +35,14 @@ def test_closed_objects_leave_no_fork_handlers_behind(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "register_at_fork", lambda **action: registered.append(action))
     ObserverAdvisor([EventFeed()]).close(PATIENCE)  # counts of exporters of one name are kept for good
     gc.collect()
-    before = set(_fork._begins)
+    before = set(_fork._in_child)
     observer = ObserverAdvisor([EventFeed()])
-    made = _fork._begins.keys() - before
+    made = _fork._in_child.keys() - before
     assert made
     observer.close(PATIENCE)
     del observer
     gc.collect()
-    assert not made & _fork._begins.keys()
+    assert not made & _fork._in_child.keys()
     assert registered == []
 
 
@@ -64,7 +64,7 @@ if not os.fork():
     os._exit(0)
 os.wait()
 """
-    logged = "WARNING in a forked child One.begin raised SystemExit"
+    logged = "WARNING at a fork One.begin raised SystemExit"
     assert said(script) == ["first", "raises", logged, "last"]
 
 
@@ -72,10 +72,10 @@ def test_a_handler_registered_again_runs_before_handlers_registered_meanwhile() 
     script = """
 def end():
     say("ours")
-at_end(end)
+register_exit_handler(end)
 atexit.register(say, "telemetry")
-at_end(end)
-at_end(end)
+register_exit_handler(end)
+register_exit_handler(end)
 """
     assert said(script) == ["ours", "telemetry", "ours"]
 
@@ -84,8 +84,8 @@ def test_a_handler_registered_again_while_the_process_exits_still_runs() -> None
     script = """
 def end():
     say("ours")
-at_end(end)
-atexit.register(at_end, end)
+register_exit_handler(end)
+atexit.register(register_exit_handler, end)
 """
     assert "ours" in said(script)
 
@@ -95,10 +95,10 @@ def test_a_multiprocessing_child_runs_exit_handlers_after_its_own_children_are_d
     script = """
 def end():
     say(multiprocessing.current_process().name)
-at_end(end)
+register_exit_handler(end)
 def work(depth):
-    at_end(end)
-    at_end(end)
+    register_exit_handler(end)
+    register_exit_handler(end)
     if depth:
         begin(depth - 1)
 def begin(depth):
@@ -111,3 +111,17 @@ os._exit(0)
     ended = said(script)
     assert {*ended} == {"0", "1"}
     assert ended[-1] == "1"  # before that as well since Python 3.13, where such a child minds `atexit`
+
+
+@forks
+def test_functions_are_called_before_a_fork_in_the_parent_and_in_the_child() -> None:
+    script = """
+on_fork(lambda: say("child"), before=lambda: say("before"), in_parent=lambda: say("parent"))
+child = os.fork()
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    first, *others = said(script)
+    assert first == "before"
+    assert sorted(others) == ["child", "parent"]

@@ -19,6 +19,7 @@ def made() -> Iterator[Any]:
 
     def make(exporter: Exporter, **settings: Any) -> EventProcessor:
         found = EventProcessor(exporter, **{"clock": HandClock(), **settings})
+        found._worker.start()  # else the first event would start it, and be sent before a test goes on
         processors.append((found, exporter))
         return found
 

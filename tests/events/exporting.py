@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.support import PATIENCE
 from traced_tools.events import Event, EventExporter, TextDelta, ToolStarted
-from traced_tools.events.processor import Clock, EventProcessor
+from traced_tools.events.processor import EventProcessor
+from traced_tools.flow.background import Clock
 
 
 def event(sequence: int = 1, run_id: str = "r") -> Event:
@@ -121,4 +122,4 @@ class HandClock(Clock):
 
 def accounts(sending: EventProcessor) -> tuple[int, int, int]:
     """How many events were sent, are lost, and wait."""
-    return sending.ledger.sent, sending.ledger.lost_in_all, sending.ledger.waiting
+    return sending.stats.sent, sending.stats.lost_in_all, sending.stats.waiting

@@ -18,8 +18,9 @@ from tests.support import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
+from traced_tools.flow.background import deadline_in
 from traced_tools.observe import names
-from traced_tools.observe.export_stats import Ledger, totals_of_events
+from traced_tools.observe.export_stats import ExportStats, totals_of_events
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -96,7 +97,7 @@ def test_a_run_ends_while_an_exporter_hangs_and_other_exporters_receive_its_even
 
 
 def lost_of(observer: ObserverAdvisor, name: str) -> int:
-    (found,) = [each.ledger for each in observer._processors if each.ledger.name == name]
+    (found,) = [each.stats for each in observer._processors if each.stats.name == name]
     return found.lost_in_all
 
 
@@ -109,7 +110,7 @@ def test_an_export_failure_is_logged_without_data_of_the_run(mode: str, caplog: 
         assert not observer.flush()
     assert lost_of(observer, "mine") == 12
     logged = "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
-    assert "mine: 12 events lost, 12 so far: the host answered HTTP 410, 1 time" in logged
+    assert "mine: lost 12 events (12 in total): the host answered HTTP 410, 1 time" in logged
     assert MARKER not in logged
 
 
@@ -183,10 +184,10 @@ def test_an_exporter_with_the_name_of_a_built_in_one_adds_to_its_metrics() -> No
     telemetry = Telemetry()
     from traced_tools.observe.run_telemetry import instruments_of
 
-    instruments, ledger = instruments_of(telemetry.meter_provider), Ledger("otlp.traces", "spans", 5)
+    instruments, stats = instruments_of(telemetry.meter_provider), ExportStats("otlp.traces", "spans", 5)
     assert instruments is not None
-    instruments.exports.show([ledger])
-    ledger.admit()
+    instruments.exports.show([stats])
+    stats.try_enqueue()
     with ObserverAdvisor([Exporter("otlp.traces")]) as observer:
         run(client(observer, telemetry=telemetry.options).prompt("?"), "call")
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("otlp.traces",): 12}
@@ -216,7 +217,7 @@ def test_the_events_of_a_garbage_collected_run_are_sent_with_the_next_flush() ->
         cycle: list[Any] = [stream]
         cycle.append(cycle)
         del stream, cycle
-        with observer._processors[0].ledger._lock:  # which a watcher may hold where the collector strikes
+        with observer._processors[0].stats._lock:  # which a watcher may hold where the collector strikes
             gc.collect()
         assert "run_finished" not in types(exporter.sent)
         assert observer.flush()
@@ -227,10 +228,10 @@ def test_an_unreferenced_observer_sends_its_pending_events_and_closes() -> None:
     exporter = Exporter(interval=60)
     observer = ObserverAdvisor([exporter])
     run(client(observer).prompt("?"), "call")
-    thread = observer._processors[0]._thread
+    worker = observer._processors[0]._worker
     del observer
     gc.collect()
-    thread.join(PATIENCE)
+    assert worker.join(deadline_in(PATIENCE))
     assert (len(exporter.sent), exporter.closed) == (12, 1)
 
 

@@ -86,7 +86,7 @@ ended = time.monotonic()
 """
     *lines, spent = in_a_process(PRELUDE + script).stdout.splitlines()
     assert PATIENCE <= float(spent) < 2 * PATIENCE  # and not three times that
-    expected = f"WARNING hanging: {EVENTS} events lost, {EVENTS} so far: time ran out when it was closed"
+    expected = f"WARNING hanging: lost {EVENTS} events ({EVENTS} in total): time ran out when it was closed"
     assert lines == [expected] * 3
 
 
@@ -96,7 +96,7 @@ def test_export_counts_of_events_reach_the_collector_of_configure(first: str) ->
     with collecting() as collector:
         script = "\n".join(begin if first == "configure" else reversed(begin)).format(url=collector.url)
         done = in_a_process(f"{PRELUDE}{script}\nask(observer)")
-    assert "failing: 5 events lost, 5 so far: no, 1 time; losses are counted" in done.stderr
+    assert "failing: lost 5 events (5 in total): no, 1 time; further losses are only counted" in done.stderr
     assert counted(collector, names.EXPORT_ITEMS.name)["printing",] == EVENTS
     assert counted(collector, names.EXPORT_DROPPED.name)["export_failed", "failing"] == EVENTS
 
@@ -195,7 +195,7 @@ assert begun.wait(5)
 processor = observer._processors[0]
 locked, forked = threading.Event(), threading.Event()
 def hold():
-    with processor.ledger._lock, processor.ledger.totals._lock:
+    with processor.stats._lock, processor.stats.totals._lock:
         locked.set()
         forked.wait()
 threading.Thread(target=hold).start()
@@ -204,10 +204,10 @@ child = os.fork()
 forked.set()
 if not child:
     signal.alarm(20)
-    assert processor.ledger.totals.queues
+    assert processor.stats.totals.queues
     ask(observer)
     observer.close()
-    os.write(1, str(processor.ledger.lost_in_all).encode() + bytes([10]))
+    os.write(1, str(processor.stats.lost_in_all).encode() + bytes([10]))
     sys.exit(0)
 print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 observer.close(0.05)

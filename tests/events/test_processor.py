@@ -24,6 +24,8 @@ from traced_tools.events.processor import (
     close,
     flush,
 )
+from traced_tools.flow import background as _background
+from traced_tools.flow.background import deadline_in
 
 
 @pytest.fixture(autouse=True)
@@ -109,13 +111,13 @@ def test_a_hanging_exporter_blocks_nothing_and_events_beyond_its_queue_are_lost(
     for number in range(1, 10):  # one is under way, four wait
         in_time(lambda number=number: sending.submit(event(number)))  # type: ignore[misc]
     assert accounts(sending) == (0, 5, 4)
-    assert sending.ledger.lost == {"queue_full": 5, "export_failed": 0, "shutdown": 0}
+    assert sending.stats.lost == {"queue_full": 5, "export_failed": 0, "shutdown": 0}
     exporter.release()
     assert flush([sending], PATIENCE)
     assert [each.sequence for each in exporter.sent] == [0, 1, 2, 3, 4]  # the newest were lost
     assert accounts(sending) == (5, 5, 0)
-    assert caplog.messages[0].startswith("mine: 1 event lost, 1 so far: more came than could be sent; ")
-    assert caplog.messages[1:] == ["mine: works again; 5 events lost so far"]
+    assert caplog.messages[0].startswith("mine: lost 1 event (1 in total): more came than could be sent; ")
+    assert caplog.messages[1:] == ["mine: export recovered; lost 5 events in total"]
 
 
 def test_deltas_are_dropped_before_other_events(made: Any) -> None:
@@ -143,7 +145,7 @@ def test_a_flush_ends_a_pause_and_says_whether_all_went_well(made: Any) -> None:
     clock.wait_until_asleep()
     assert exporter.tried == 2
     clock.pass_time(LONGEST_PAUSE)
-    assert begun(processor.deadline_in(PATIENCE))
+    assert begun(deadline_in(PATIENCE))
     assert exporter.sent == [event()]
     assert flush([sending], PATIENCE)
 
@@ -158,10 +160,10 @@ def test_a_flush_waits_for_all_also_when_one_went_wrong(made: Any) -> None:
     found: list[bool] = []
     flushing = threading.Thread(target=lambda: found.append(flush(sending, PATIENCE)))
     flushing.start()
-    while sending[1]._orders.empty():  # it has begun with both
+    while not sending[1]._commands:  # it has begun with both
         pass
     refusing.release()
-    while not sending[0].ledger.lost_in_all:
+    while not sending[0].stats.lost_in_all:
         pass
     other.release()
     flushing.join(PATIENCE)
@@ -198,7 +200,7 @@ def test_a_close_without_time_counts_pending_events_as_lost(made: Any, timeout: 
     assert exporter.begun.wait(PATIENCE)
     assert not flush([sending], timeout)
     close([sending], timeout)
-    assert sending.ledger.lost["shutdown"] == 1
+    assert sending.stats.lost["shutdown"] == 1
 
 
 def test_an_exporter_may_ask_for_a_flush_or_a_close_itself(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +213,7 @@ def test_an_exporter_may_ask_for_a_flush_or_a_close_itself(made: Any, monkeypatc
 
     monkeypatch.setattr(exporter, "export", export)
     sending.submit(event())
-    in_time(lambda: sending._thread.join(PATIENCE))
+    in_time(lambda: sending._worker.join(deadline_in(PATIENCE)))
     assert found == [False]
     assert exporter.closed == 1
 
@@ -220,10 +222,10 @@ def test_an_unreferenced_processor_closes_itself(made: Any) -> None:
     exporter = Exporter()
     sending = made(exporter)
     sending.submit(event())
-    processor.let_go([sending])
-    sending._thread.join(PATIENCE)
+    processor.close_in_background([sending])
+    assert sending._worker.join(deadline_in(PATIENCE))
     assert (exporter.closed, accounts(sending)) == (1, (1, 0, 0))
-    assert sending not in processor._OPEN
+    assert sending not in _background._open
 
 
 @contextmanager
@@ -238,7 +240,7 @@ def on_signal(act: Callable[[], object]) -> Iterator[None]:
 def test_a_signal_handler_may_submit_and_flush_where_its_thread_does(made: Any) -> None:
     exporter = Exporter()
     sending = made(exporter)
-    with on_signal(lambda: sending.submit(event(1))), sending.ledger._lock:  # as in the middle of a submit
+    with on_signal(lambda: sending.submit(event(1))), sending.stats._lock:  # as in the middle of a submit
         signal.raise_signal(signal.SIGUSR1)
     with on_signal(lambda: flush([sending], PATIENCE)):
         signal.raise_signal(signal.SIGUSR1)
@@ -251,9 +253,9 @@ def test_a_signal_handler_may_close_where_its_thread_submits_or_closes(made: Any
     exporter.hold()
     sending.submit(event(1))
     assert exporter.begun.wait(PATIENCE)
-    with on_signal(lambda: close([sending], 0.01)), sending.ledger._lock:
+    with on_signal(lambda: close([sending], 0.01)), sending.stats._lock:
         signal.raise_signal(signal.SIGUSR1)
-        assert sending.ledger.lost["shutdown"] == 1
+        assert sending.stats.lost["shutdown"] == 1
     close([sending], 0.01)
     assert accounts(sending) == (0, 1, 0)
 
@@ -305,4 +307,16 @@ def test_each_event_is_sent_lost_or_pending_and_never_counted_twice(steps: list[
     assert len(exporter.sent) == sent
     ids = [each.id for each in exporter.sent]
     assert len(set(ids)) == len(ids)
-    assert sum(map(len, exporter.given_up)) == lost - sending.ledger.lost["queue_full"]
+    assert sum(map(len, exporter.given_up)) == lost - sending.stats.lost["queue_full"]
+
+
+def test_a_flush_during_a_retry_sends_the_events_queued_before_it(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, exporter = HandClock(held=True), Exporter("mine", OSError())
+    sent_at_flush: list[Any] = []
+    monkeypatch.setattr(exporter, "flush", lambda: sent_at_flush.extend(exporter.sent))
+    sending = made(exporter, clock=clock)
+    sending.submit(event(1))
+    clock.wait_until_asleep()  # before the second attempt
+    sending.submit(event(2))
+    assert flush([sending], PATIENCE)
+    assert sent_at_flush == [event(1), event(2)]

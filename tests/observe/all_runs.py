@@ -47,12 +47,12 @@ from traced_tools.audit.writing import mirror
 from traced_tools.events import OtlpEventExporter, RunFinished, ToolStarted
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.observe import names
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.run_telemetry import instruments_of
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
-_EXPORTER = Ledger("otlp.traces", "spans", 1)
+_EXPORTER = ExportStats("otlp.traces", "spans", 1)
 
 
 class Prices:
@@ -242,7 +242,7 @@ def export_events(telemetry: Telemetry) -> None:
 
 def audit(telemetry: Telemetry) -> None:
     """Mirror a trail's records and verify its store. The trail's own telemetry is tested in `tests/audit`."""
-    mirror.tell(rows_of(*one_of_each()), telemetry.options)
+    mirror.mirror_records(rows_of(*one_of_each()), telemetry.options)
     mirror.watch_lag(WAITING.lag, telemetry.options)
     mirror.verified("audit.db", True, time.time(), telemetry.options)
     losses = mirror.CheckpointLosses(telemetry.options)

@@ -239,9 +239,9 @@ def test_garbage_collection_never_deadlocks_on_a_held_lock(telemetry: Telemetry)
 def test_a_collection_whose_end_is_missed_counts_as_ended_with_the_next_one() -> None:
     """A callback that is interrupted, such as by Ctrl-C, is not called again for the same collection."""
     _finalizing._follow_collector("start", {})
-    assert _finalizing.is_finalizing()
+    assert _finalizing.is_in_finalizer()
     gc.collect()
-    assert not _finalizing.is_finalizing()
+    assert not _finalizing.is_in_finalizer()
 
 
 def test_a_coroutine_that_the_collector_closes_itself_takes_no_lock(telemetry: Telemetry) -> None:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.run_telemetry import TelemetryOptions, instruments_of
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.otel.handle import Telemetry
@@ -25,13 +25,13 @@ class Pipelines:
 
     options: TelemetryOptions
     handle: Telemetry
-    spans: Ledger
-    metrics: Ledger
-    logs: Ledger
+    spans: ExportStats
+    metrics: ExportStats
+    logs: ExportStats
     reader: InMemoryMetricReader
 
     @property
-    def ledgers(self) -> tuple[Ledger, Ledger, Ledger]:
+    def export_stats(self) -> tuple[ExportStats, ExportStats, ExportStats]:
         return self.spans, self.metrics, self.logs
 
     def measured(self, name: str) -> dict[tuple[object, ...], object]:
@@ -47,21 +47,21 @@ class Pipelines:
 @contextmanager
 def pipelines(url: str) -> Iterator[Pipelines]:
     """Send to the collector at `url`, configured by the environment, until the end of the block."""
-    (spans, spans_ledger), (logs, logs_ledger) = trace_pipeline(url), log_pipeline(url)
-    metrics, metrics_ledger = metric_pipeline(url)
+    (spans, spans_stats), (logs, logs_stats) = trace_pipeline(url), log_pipeline(url)
+    metrics, metrics_stats = metric_pipeline(url)
     tracers = TracerProvider(ALWAYS_ON, shutdown_on_exit=False)
     tracers.add_span_processor(spans)
     loggers = LoggerProvider(shutdown_on_exit=False)
     loggers.add_log_record_processor(logs)
     reader = InMemoryMetricReader()
     meters = MeterProvider([metrics, reader], shutdown_on_exit=False)
-    ledgers = [spans_ledger, metrics_ledger, logs_ledger]
+    export_stats = [spans_stats, metrics_stats, logs_stats]
     instruments = instruments_of(meters)
     assert instruments is not None
-    instruments.exports.show(ledgers)
-    handle = Telemetry([tracers, loggers, meters], ledgers=ledgers)
+    instruments.exports.show(export_stats)
+    handle = Telemetry([tracers, loggers, meters], export_stats=export_stats)
     options = TelemetryOptions(tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
     try:
-        yield Pipelines(options, handle, spans_ledger, metrics_ledger, logs_ledger, reader)
+        yield Pipelines(options, handle, spans_stats, metrics_stats, logs_stats, reader)
     finally:
         handle.shutdown(0.5)

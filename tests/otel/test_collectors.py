@@ -95,12 +95,12 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
         assert ask(mode, sending) == "It is three."
     spent = seconds(lambda: sending.handle.force_flush(3))
     assert spent < 3
-    assert [ledger.sent for ledger in sending.ledgers] == [0, 0, 0]
+    assert [stats.sent for stats in sending.export_stats] == [0, 0, 0]
     dropped = sending.measured(names.EXPORT_DROPPED.name)
-    for ledger in sending.ledgers:
-        assert ledger.lost["export_failed"] > 0
-        assert ledger.waiting == 0
-        assert dropped[ledger.name, "export_failed"] == ledger.lost["export_failed"]
+    for stats in sending.export_stats:
+        assert stats.lost["export_failed"] > 0
+        assert stats.waiting == 0
+        assert dropped[stats.name, "export_failed"] == stats.lost["export_failed"]
     ask("call", sending)
     assert not sending.handle.force_flush(3)
     assert seconds(lambda: sending.handle.shutdown(1)) < PATIENCE
@@ -108,8 +108,8 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
     lines = sorted(record.getMessage() for record in told)
     outages, ends = ([line for line in lines if (": closed; " in line) is ended] for ended in (False, True))
     assert [line.split(":")[0] for line in outages] == ["otlp.logs", "otlp.metrics", "otlp.traces"]
-    for line, ledger in zip(ends, sorted(sending.ledgers, key=lambda each: each.name), strict=True):
-        assert line.startswith(f"{ledger.name}: closed; {ledger.lost_in_all} ")
+    for line, stats in zip(ends, sorted(sending.export_stats, key=lambda each: each.name), strict=True):
+        assert line.startswith(f"{stats.name}: closed; lost {stats.lost_in_all} ")
     assert [record.getMessage() for record in caplog.records if record not in told] == []
     assert MARKER not in caplog.text
     assert not [
@@ -163,11 +163,11 @@ def test_items_that_a_collector_rejects_are_counted_as_lost_and_the_rest_as_sent
     with collecting(reject(2)) as collector, pipelines(collector.url) as sending:
         ask("call", sending)
         assert not sending.handle.force_flush()
-        assert [ledger.lost["export_failed"] for ledger in sending.ledgers] == [2, 2, 2]
+        assert [stats.lost["export_failed"] for stats in sending.export_stats] == [2, 2, 2]
         assert sending.spans.sent == len(collector.spans()) - 2
     assert caplog.messages[0].endswith(
-        "the collector rejected a part of them; losses are counted in traced_tools.export.dropped, and told here once "
-        "until it works again"
+        "the collector rejected a part of them; further losses are only counted in traced_tools.export.dropped "
+        "until export recovers"
     )
     assert MARKER not in caplog.text
 
@@ -198,12 +198,12 @@ def test_the_end_of_an_outage_and_the_next_outage_are_logged(caplog: pytest.LogC
         flush(2)
     lines = [message for message in caplog.messages if message.startswith("otlp.traces")]
     assert [line.split(":")[1].strip() for line in lines] == [
-        f"{lost // 2} spans lost, {lost // 2} so far",
-        "works again; 26 spans lost so far",
-        f"{lost // 2} spans lost, {lost // 2 * 3} so far",
-        f"closed; {lost * 2} spans lost in all",
+        f"lost {lost // 2} spans ({lost // 2} in total)",
+        "export recovered; lost 26 spans in total",
+        f"lost {lost // 2} spans ({lost // 2 * 3} in total)",
+        f"closed; lost {lost * 2} spans in total",
     ]
-    assert [line.split(": ")[2].split(";")[0] for line in lines if " so far: " in line] == [
+    assert [line.split(": ")[2].split(";")[0] for line in lines if " in total): " in line] == [
         "the collector answered HTTP 500",
         "the collector answered HTTP 404",
     ]
@@ -266,13 +266,13 @@ def test_a_full_queue_drops_new_items_and_logs_once(
         assert sending.measured(names.EXPORT_QUEUE_SIZE.name)["otlp.traces",] == 10
         assert sending.measured(names.EXPORT_DROPPED.name)["otlp.traces", "queue_full"] == 15
         assert len(caplog.messages) == 1
-        assert caplog.messages[0].startswith("otlp.traces: 1 span lost, 1 so far: more came than could be sent;")
+        assert caplog.messages[0].startswith("otlp.traces: lost 1 span (1 in total): more came than could be sent;")
         assert seconds(lambda: sending.handle.shutdown(0.1)) < PATIENCE
         assert sending.spans.lost == {"queue_full": 15, "export_failed": 0, "shutdown": 20}
         tracer.start_span("late").end()
         assert sending.spans.lost["shutdown"] == 21
         assert [text for text in caplog.messages[1:] if "otlp.traces" in text] == [
-            "otlp.traces: 20 spans lost, 35 so far: time ran out when it was closed"
+            "otlp.traces: lost 20 spans (35 in total): time ran out when it was closed"
         ]
 
 

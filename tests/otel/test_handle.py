@@ -61,7 +61,7 @@ def test_an_interrupted_shutdown_counts_unsent_items_as_lost(monkeypatch: pytest
 
     with collecting(hang) as collector, pipelines(collector.url) as sending:
         ask(sending)
-        monkeypatch.setattr(handle, "_went_well", interrupt)
+        monkeypatch.setattr(handle, "_do", interrupt)
         with pytest.raises(KeyboardInterrupt):
             sending.handle.shutdown(1)
         assert sending.spans.lost["shutdown"] > 0

@@ -59,12 +59,13 @@ class ObserverAdvisor(Advisor):
         self.order = order
         self.watches_deltas = deltas
         self._processors = [EventProcessor(each, capacity=queue_size) for each in chosen]
-        weakref.finalize(self, processor.let_go, self._processors).atexit = False  # which has a way of its own
+        finalizer = weakref.finalize(self, processor.close_in_background, self._processors)
+        finalizer.atexit = False  # open processors are closed at exit in any case
 
     def on_event(self, event: Event) -> None:
         """Queue an event; never waits, and never raises for an exporter's sake."""
         if isinstance(event, RunStarted):
-            show_exports_here([each.ledger for each in self._processors])
+            show_exports_here([each.stats for each in self._processors])
         told = event.told()
         for each in self._processors:
             each.submit(told)
@@ -94,7 +95,7 @@ class ObserverAdvisor(Advisor):
         self.close()
 
     def __repr__(self) -> str:
-        names = ", ".join(each.ledger.name for each in self._processors)
+        names = ", ".join(each.stats.name for each in self._processors)
         return f"<ObserverAdvisor {self.name!r}: {names or 'no exporters'}>"
 
 

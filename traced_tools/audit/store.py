@@ -1,7 +1,7 @@
-"""Where records are kept: an SQLite file beside the application, or PostgreSQL.
+"""The store of records: an SQLite file beside the application, or a PostgreSQL database.
 
-One connection writes, in the writer's thread. It never runs a statement outside of one that is a whole transaction, so
-that what `append` returned from is durable, and what it raised from is all there or not at all.
+One connection writes, in the writer's thread. It appends in whole transactions: if `append` returns, its rows are
+durable; if it raises, the store has all of them or none.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Heads = Mapping[str, tuple[int, str, int]]
 """The last sequence number, hash and time of chains."""
 
 _BUSY: Final = 1.0
-"""Seconds SQLite waits for another writer before it is tried again from the beginning."""
+"""Seconds that SQLite waits for another writer before the whole attempt is repeated."""
 _MOST_HEADS: Final = 32
 _LEFT_BEHIND: Final = ("-wal", "-journal")
 """Files beside an embedded store that hold a part of it, if they hold anything."""
 _COLUMNS: Final = [column.name for column in RECORDS.columns]
 _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
-"""What keeps a server that has gone silent from holding the writer for minutes."""
+"""Connection options that keep an unresponsive server from blocking the writer for minutes."""
 _REMEDIES: Final = {
     "OperationalError": "no connection; does the server run there, and are role, password and database right?",
     "UndefinedTable": "the table audit_records is missing; run the SQL that `traced-tools audit sql` prints",
@@ -54,18 +54,18 @@ _OF_SQLITE: Final = {
 
 _SAME_KEY: Final = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
 _SIGNS: Final = {"password authentication failed": "the server refuses the password"}
-"""What tells errors apart that have one class; of their texts nothing else is told."""
+"""Parts of texts that distinguish errors of one class; no other text of an error is reported."""
 
 
 class Store:
-    """A store by its path or URL; nothing is opened or made before it is asked for.
+    """A store by its path or URL; nothing is opened or created before the first connection.
 
     Args:
         store: a path, or an SQLAlchemy URL: `sqlite:///audit.db`, `postgresql+psycopg://host/database`.
 
     Attributes:
-        path: the file of an embedded store; None for a server's.
-        name: what to call it in messages, without a password and without the query part, which may hold one, too.
+        path: the file of an embedded store; None for a server.
+        name: the name for messages, without the password and the query part, which may hold a password too.
 
     Raises:
         ConfigurationError: for a URL that cannot be used.
@@ -81,11 +81,11 @@ class Store:
         self.name: Final = str(self.path) if embedded else url.set(query={}).render_as_string(hide_password=True)
 
     def writing(self) -> Writing:
-        """Return a connection to write with, for one thread; makes an embedded store that is missing."""
+        """Return a connection for writing, for one thread; creates an embedded store that is missing."""
         return _Sqlite(self._engine(), self.path) if self.path is not None else _Postgresql(self._engine())
 
     def connect_changing(self) -> Connection:
-        """Return a connection that may change records, as far as the file or the server lets it; for erasures alone."""
+        """Return a connection that may change records if the file or the server permits it; for erasures only."""
         return self._engine().connect()
 
     @property
@@ -161,7 +161,7 @@ class Writing(ABC):
         return {chain_id: head for chain_id, head in heads.items() if head is not None}
 
     def close(self) -> None:
-        """Let go of the connection; never raises."""
+        """Close the connection; never raises."""
         with suppress(Exception):
             self._connection.close()
 

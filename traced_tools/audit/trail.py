@@ -25,14 +25,16 @@ from traced_tools.audit.verifying.attestations import PublicKey
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import mirror
-from traced_tools.audit.writing.appending import Appender, Batch
+from traced_tools.audit.writing.appending import AppendBatch, Appender
 from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
 from traced_tools.audit.writing.publishing import Publish, Publisher
-from traced_tools.audit.writing.queue_entries import Entry, Mark
+from traced_tools.audit.writing.queue_entries import ControlKind, QueueEntry
 from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor, searchable
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
+from traced_tools.core.fork import on_fork
 from traced_tools.errors import AuditUnavailable, ConfigurationError
+from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import is_async
 from traced_tools.observe.scope import report_failure
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from traced_tools.observe.run_telemetry import TelemetryOptions
 
 _LEFT_ALONE: Final = 30.0
-"""Seconds a trail that nobody holds any more has for the same."""
+"""Seconds in which a trail without references writes its pending records."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -123,24 +125,24 @@ class AuditTrail:
         self._telemetry = telemetry
         self._finalizer: weakref.finalize[Any, AuditTrail] | None = None
         self._begin()
-        _TRAILS.add(self)
+        on_fork(self._begin)
 
     def _begin(self) -> None:
-        """Begin a chain, as a forked child must: it has neither the thread nor the connection of its parent."""
+        """Begin a new chain, as a forked child must: it has neither its parent's thread nor its connection."""
         if self._finalizer is not None:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
-        stored, started = partial(_tell, self._telemetry), partial(_watch, self._telemetry)
-        self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started)
-        self._finalizer = weakref.finalize(self, self._writer.end, _LEFT_ALONE)
+        stored, started = partial(_mirror, self._telemetry), partial(_watch, self._telemetry)
+        self._writer = Writer(self.store.name, appender, self._checkpoints, stored, started, mirror.flush)
+        self._finalizer = weakref.finalize(self, self._writer.begin_close, _LEFT_ALONE)
         self._finalizer.atexit = False
 
     def submit(self, draft: Draft) -> None:
-        """Have a record written soon; never waits and never raises, from any thread.
+        """Queue a record; never waits and never raises, from any thread.
 
-        What cannot be written any more, as the trail is closed or too much waits, is lost and counted.
+        If the trail is closed or too many records wait, the record is lost and counted.
         """
-        self._writer.put(Entry(draft))
+        self._writer.put(QueueEntry(draft))
 
     def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
         """Return a step that has a record written and waits until it is durable.
@@ -156,7 +158,10 @@ class AuditTrail:
 
     @property
     def problem(self) -> str | None:
-        """Why the store cannot be written; None when it can, as far as is known, or has failed but once."""
+        """Why writes to the store are failing, or None.
+
+        Set after two consecutive failures and cleared by the next successful write.
+        """
         return self._writer.outage
 
     def checkpoint(self, timeout: float | None = None) -> None:
@@ -182,13 +187,13 @@ class AuditTrail:
             )
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all records taken so far are durable, blocking; return whether they were in time (seconds)."""
+        """Wait until all records so far are durable, and return whether they are after `timeout` seconds. Blocks."""
         return self._reached("flush", timeout)
 
-    def _reached(self, mark: Mark, timeout: float | None) -> bool:
+    def _reached(self, control: ControlKind, timeout: float | None) -> bool:
         if not self._writer.started:
             return True
-        entry = Entry(None, mark)
+        entry = QueueEntry(None, control)
         entry.expect()
         self._writer.put(entry)
         return entry.wait(self._timeout if timeout is None else timeout)
@@ -206,9 +211,9 @@ class AuditTrail:
         attributes: Mapping[str, object] | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
-        """Return the recorded calls of which all that is given is true, newest first; see `AuditReader.calls`.
+        """Return the calls that match every given filter, newest first; see `AuditReader.calls`.
 
-        What the trail has taken is written first, if it can be in time.
+        Pending records are written first, if that succeeds within the trail's timeout.
         """
         return self._reader().calls(
             tool=tool,
@@ -223,11 +228,11 @@ class AuditTrail:
         )
 
     def run(self, run_id: str) -> AuditedRun:
-        """Return a recorded run by its id; see `AuditReader.run`. What the trail has taken is written first."""
+        """Return a recorded run by its id; see `AuditReader.run`. Pending records are written first."""
         return self._reader().run(run_id)
 
     def verify(self, *, public_key: PublicKey | None = None, archived_before: datetime | None = None) -> Verification:
-        """Look at every record of the store, those of other trails too; see `traced_tools.audit.verify`.
+        """Check every record of the store, including those of other trails; see `traced_tools.audit.verify`.
 
         Args:
             public_key: the Ed25519 key that all checkpoints must be signed with.
@@ -250,7 +255,7 @@ class AuditTrail:
         run_id: str | None = None,
         iteration: int | None = None,
     ) -> bool:
-        """Return whether `text` is the content that was recorded of a call; see `traced_tools.audit.match`."""
+        """Return whether `text` is the recorded content of a call; see `traced_tools.audit.match`."""
         self.flush()
         return match(
             self._given, call_id, text, content=content, run_id=run_id, iteration=iteration, key=self._secret()
@@ -316,10 +321,7 @@ class AuditTrail:
         Records and lines that are still pending after `timeout` seconds are lost, and the log says how many. Records
         submitted later are lost too.
         """
-        deadline = time.monotonic() + timeout
-        self._writer.close(timeout)
-        if self._writer.started:
-            mirror.flush(max(0.0, deadline - time.monotonic()))
+        close_all([self._writer], timeout)
 
     def unavailable(self, timeout: float | None = None) -> AuditUnavailable:
         """Return the error that says why a record is not durable."""
@@ -340,10 +342,10 @@ class AuditTrail:
 
 
 class Write(Step[None]):
-    """Have a record written and wait until it is durable.
+    """Write a record and wait until it is durable.
 
     Args:
-        trail: where to.
+        trail: the trail.
         draft: the record.
         timeout: seconds to wait.
 
@@ -355,18 +357,18 @@ class Write(Step[None]):
 
     def __init__(self, trail: AuditTrail, draft: Draft, timeout: float) -> None:
         self._trail = trail
-        self._entry = Entry(draft)
+        self._entry = QueueEntry(draft)
         self._timeout = timeout
 
     def run(self) -> None:
-        """Wait, blocking; again, when somebody did so before."""
+        """Wait, blocking; may be called again after a time-out."""
         self._entry.expect()
         self._trail._writer.put(self._entry)
         if not self._entry.wait(self._timeout):
             raise self._trail.unavailable(self._timeout)
 
     async def arun(self) -> None:
-        """Wait on asyncio; again, when somebody did so before."""
+        """Wait on asyncio; may be called again after a time-out."""
         writer = self._trail._writer
         durable = writer.line(self._timeout).expect(self._entry)
         writer.put(self._entry)
@@ -383,14 +385,14 @@ def _record_maker(
     redactor: Redactor | None,
     common: Mapping[str, Any],
 ) -> RecordMaker:
-    """Return what makes records; `files` are the store and its checkpoints, as far as they are files."""
+    """Return what makes records; `files` are the store and its checkpoints, or None for what is not a file."""
     maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
     warn_of_files(*(path for path in files if path is not None))
     return maker
 
 
-def _tell(telemetry: TelemetryOptions | None, batch: Batch) -> None:
-    mirror.tell(batch.rows, telemetry)
+def _mirror(telemetry: TelemetryOptions | None, batch: AppendBatch) -> None:
+    mirror.mirror_records(batch.rows, telemetry)
 
 
 def _watch(telemetry: TelemetryOptions | None, lag: Callable[[], float]) -> None:
@@ -408,7 +410,7 @@ def _check_content(content: ContentMode, redactor: Redactor | None) -> None:
     if redactor is not None and is_async(redactor):
         raise TypeError("redactor must be a plain function: drop `async`")
     if (content == "redacted") != (redactor is not None):
-        raise ConfigurationError("content='redacted' needs a redactor, and nothing else takes one")
+        raise ConfigurationError("redactor= is required with content='redacted' and not allowed otherwise")
 
 
 def _common(service: str | None, tags: Mapping[str, str] | None) -> dict[str, Any]:
@@ -432,15 +434,8 @@ def _publish(checkpoints: str | os.PathLike[str] | Publish | None, store: Store)
         return CheckpointFile(Path(checkpoints).absolute())
     if store.path is not None:
         return CheckpointFile(checkpoints_beside(store.path))
-    _log.warning("no checkpoints of the audit trail %s are kept outside of it: checkpoints=... tells where", store.name)
+    _log.warning(
+        "audit trail %s: checkpoints are stored only in the database; pass checkpoints= to keep copies outside it",
+        store.name,
+    )
     return None
-
-
-def _begin_all() -> None:
-    for trail in tuple(_TRAILS):
-        trail._begin()
-
-
-_TRAILS: Final[weakref.WeakSet[AuditTrail]] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):  # after what `forking` does there, which the writer imports
-    os.register_at_fork(after_in_child=_begin_all)

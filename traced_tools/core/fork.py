@@ -1,6 +1,7 @@
-"""What a forked child must begin anew: it has none of its parent's threads, and may inherit a lock that is held.
+"""What a process does around a fork and at its exit.
 
-And what is done at the end of a process, which is another one for such a child.
+A forked child has none of its parent's threads, may inherit a lock that another thread holds, and ends without what
+`atexit` registered if `multiprocessing` started it.
 """
 
 from __future__ import annotations
@@ -13,65 +14,87 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
-from typing import Any, Final, cast
+from typing import Any, Final
+
+Action = Callable[[], None]
 
 _LOG = logging.getLogger(__name__)
 _LATE: Final = -10
-"""Has it done in a child of `multiprocessing` when its queues and its own children are done, which may still record."""
-_begins: Final[dict[int, tuple[weakref.ref[Any], Callable[[Any], None]]]] = {}
-"""Objects and their methods, in order; each entry goes with its object."""
-_ends: Final[set[Callable[[], None]]] = set()
-_ends_of_child: Final[set[Callable[[], None]]] = set()
-"""What `multiprocessing` was told of in this process."""
+"""Exit priority in a child of `multiprocessing`: after its queues and its own children, which may still record."""
+_in_child: Final[dict[int, Callable[[], Action | None]]] = {}
+"""In order of registration: what returns an action, or None if the action's object is gone."""
+_before: Final[list[Action]] = []
+_in_parent: Final[list[Action]] = []
+_exit_handlers: Final[set[Action]] = set()
+_finalized: Final[set[Action]] = set()
+"""Exit handlers that `multiprocessing` has in this process."""
 
 
-def on_fork(action: Callable[[], None]) -> None:
-    """Have a bound method called in forked children, in the order of these calls, for as long as its object lives."""
-    method = cast(MethodType, action)
-    weak = weakref.ref(method.__self__, _forget)
-    _begins[id(weak)] = weak, method.__func__
+def on_fork(action: Action, *, before: Action | None = None, in_parent: Action | None = None) -> None:
+    """Call `action` in each forked child, in order of registration.
 
-
-def _forget(gone: weakref.ref[Any], begins: dict[int, Any] = _begins) -> None:  # which outlives the module's names
-    begins.pop(id(gone), None)
-
-
-def at_end(action: Callable[[], None]) -> None:
-    """Have a function called when the process ends, before what is registered so far, such as its telemetry.
-
-    To be asked for when the module is imported, and again when there is something to do: what is registered while the
-    process ends is not called. It may be called more than once.
+    Args:
+        action: a function, or a bound method, which is called for as long as its object lives and does not keep it.
+        before: a function that the forking thread calls before the fork.
+        in_parent: a function that the forking thread calls in the parent after the fork.
     """
-    if action not in _ends:
-        _ends.add(action)
+    if isinstance(action, MethodType):
+        weak = weakref.ref(action.__self__, _forget)  # `WeakMethod` fails when the interpreter has cleared its module
+        _in_child[id(weak)] = partial(_bound, weak, action.__func__)
+    else:
+        _in_child[id(action)] = lambda: action
+    _before.extend([before] if before else [])
+    _in_parent.extend([in_parent] if in_parent else [])
+
+
+def _bound(weak: weakref.ref[Any], function: Callable[[Any], None]) -> Action | None:
+    owner = weak()
+    return None if owner is None else MethodType(function, owner)
+
+
+def _forget(gone: object, actions: dict[int, Any] = _in_child) -> None:  # a default outlives the module's names
+    actions.pop(id(gone), None)
+
+
+def register_exit_handler(action: Action) -> None:
+    """Call a function at the exit of the process, before what is registered so far, such as the shutdown of telemetry.
+
+    Register it when its module is imported, and again when there is something to do, because what is registered while
+    the process exits is not called. The function may be called more than once.
+    """
+    if action not in _exit_handlers:
+        _exit_handlers.add(action)
         atexit.register(partial(action))  # which `unregister` leaves where it is
     atexit.unregister(action)
     atexit.register(action)
-    _at_end_of_child(action)
+    _register_with_multiprocessing(action)
 
 
-def _at_end_of_child(action: Callable[[], None]) -> None:
-    """Tell `multiprocessing`, in a child of its own, where before Python 3.13 nobody does what `atexit` was told."""
+def _register_with_multiprocessing(action: Action) -> None:
+    """Register an exit handler in a child of `multiprocessing`, which calls none of `atexit` before Python 3.13."""
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
-    if util is None or process is None or process.parent_process() is None or action in _ends_of_child:
+    if util is None or process is None or process.parent_process() is None or action in _finalized:
         return
-    _ends_of_child.add(action)
+    _finalized.add(action)
     util.Finalize(None, action, exitpriority=_LATE)
 
 
-def _in_child() -> None:
-    _ends_of_child.clear()  # what its parent told it before, `multiprocessing` forgets in a child
-    for weak, action in [*_begins.values()]:
-        if (alive := weak()) is not None:
-            _quietly(partial(action, alive), action.__qualname__)
+def _call_in_child() -> None:
+    _finalized.clear()  # `multiprocessing` forgets in a child what its parent registered
+    _call_each([action for found in [*_in_child.values()] if (action := found()) is not None])
 
 
-def _quietly(action: Callable[[], None], name: str) -> None:
-    try:
-        action()
-    except BaseException as error:  # whatever it is, the others must begin anew as well
-        _LOG.warning("in a forked child %s raised %s", name, type(error).__name__)
+def _call_each(actions: list[Action]) -> None:
+    for action in actions:
+        try:
+            action()
+        except BaseException as error:  # the others are called nevertheless
+            _LOG.warning("at a fork %s raised %s", action.__qualname__, type(error).__name__)
 
 
-if hasattr(os, "register_at_fork"):  # after `threading` and `logging` have done so, which are imported above
-    os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):  # in a child after `threading` and `logging`, which are imported above
+    os.register_at_fork(
+        before=partial(_call_each, _before),
+        after_in_parent=partial(_call_each, _in_parent),
+        after_in_child=_call_in_child,
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from random import Random
 from typing import Final
 from uuid import UUID
+
+from traced_tools.core.fork import on_fork
 
 _VERSION_AND_VARIANT: Final = 0x7 << 76 | 0b10 << 62
 _RANDOM: Final = Random()
@@ -34,5 +35,4 @@ def time_of_id(text: object) -> int | None:
     return None if found is None or found.version != 7 else found.int >> 80
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_RANDOM.seed)
+on_fork(_RANDOM.seed)

@@ -17,14 +17,21 @@ from typing import Any, Protocol
 from traced_tools.errors import ToolTimeout
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import Call
-from traced_tools.flow.workers import cancelled_from_inside, ended, is_waited_for, run_async, settled, workers
+from traced_tools.flow.workers import (
+    cancelled_from_inside,
+    finished_future,
+    is_in_worker,
+    run_async,
+    wait_until_done,
+    workers,
+)
 
 GRACE = 1.0
 """Seconds a cancelled async tool has to clean up before the run goes on without it."""
 
 
 class Attemptable(Protocol):
-    """A step that runs a tool and can be given up."""
+    """A step that runs a tool and can be abandoned."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Hand the step to the driver."""
@@ -45,20 +52,20 @@ class Attemptable(Protocol):
 
 
 class AttemptContext(Protocol):
-    """What the tool knows of its attempt; see `ToolContext`."""
+    """The part of `ToolContext` that concerns the attempt."""
 
     deadline: float | None
     cancelled: bool
 
 
 class Attempt(Step[Any]):
-    """Perform a tool's step for so many seconds at most, from when the tool begins.
+    """Run a tool's step for at most `seconds` from when the tool begins.
 
     Args:
-        step: what runs the tool.
-        context: is told the deadline when the tool begins, and that it is cancelled when it is given up.
-        seconds: its time-out.
-        late: called, in whatever thread, when a tool that was timed out ends after all.
+        step: runs the tool.
+        context: gets the deadline when the tool begins, and `cancelled` when it is abandoned.
+        seconds: the time-out.
+        late: called, in any thread, if a tool that timed out finishes later.
 
     Raises:
         ToolTimeout: when the time is over.
@@ -92,10 +99,10 @@ class Attempt(Step[Any]):
         pool, begun = workers(), Future[None]()
         # a function may leave something to be awaited although it is not `async`: that belongs on the caller's loop
         function = self._step.begin if isinstance(self._step, Call) else self._step.run
-        future = pool.submit(partial(self._begin, function, begun), beyond=is_waited_for())
+        future = pool.submit(partial(self._begin, function, begun), beyond=is_in_worker())
         try:
-            await ended(begun)
-            await ended(future, self._left)
+            await wait_until_done(begun)
+            await wait_until_done(future, self._left)
         finally:
             given_up = pool.give_up(future)
         result = self._result(future, given_up)
@@ -118,7 +125,7 @@ class Attempt(Step[Any]):
         return future.result()
 
     async def _awaited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
-        task = asyncio.ensure_future(settled(begin))
+        task = asyncio.ensure_future(finished_future(begin))
         try:
             await asyncio.wait([task], timeout=self._left)
         except asyncio.CancelledError:

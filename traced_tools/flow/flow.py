@@ -47,7 +47,7 @@ from typing import Any, Generic, TypeVar
 
 from traced_tools.core.tracebacks import is_debugging, shorten_traceback
 from traced_tools.errors import Abandoned, NeedsEventLoop
-from traced_tools.flow.deferred import finalizing, is_finalizing
+from traced_tools.flow.deferred import in_finalizer, is_in_finalizer
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -60,7 +60,7 @@ class Step(Generic[T]):
     __slots__ = ()
 
     def __await__(self) -> Generator[Step[T], T, T]:
-        if isinstance(sys.exception(), GeneratorExit) and is_finalizing():
+        if isinstance(sys.exception(), GeneratorExit) and is_in_finalizer():
             raise GeneratorExit  # the garbage collector is closing the coroutine, which must not await anymore
         return (yield self)
 
@@ -195,7 +195,7 @@ class Execution(Generic[T]):
 
     def __del__(self) -> None:
         if not self.finished:
-            with finalizing():
+            with in_finalizer():
                 self.discard()
 
 

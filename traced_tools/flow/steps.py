@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from traced_tools.errors import Abandoned
 from traced_tools.flow.flow import Execution, Flow, Step, adrive, advance, drive, perform_step
 from traced_tools.flow.workers import (
-    awaiting_together,
+    cancel_group_on_error,
     cancelled_from_inside,
     in_thread,
     run_all,
@@ -138,7 +138,7 @@ class ParallelFlows(Step[list[T]]):
         waves = self.waves()
         if (only := _single_flow(waves)) is not None:
             return [drive(Execution(only))]
-        with awaiting_together(self.cancel):  # also around the creation: an execution copies the context
+        with cancel_group_on_error(self.cancel):  # also around the creation: an execution copies the context
             executions = [[Execution(flow) for flow in wave] for wave in waves]
             parallel = [[_ParallelFlow(each) for each in wave] for wave in executions]
             try:

@@ -1,4 +1,4 @@
-"""Where work runs that a driver cannot run itself: blocking calls beside others, and coroutines in a blocking run.
+"""A pool of threads for blocking calls that run side by side, and an event loop for coroutines of blocking runs.
 
 The threads are daemons. `concurrent.futures` joins its threads when the interpreter exits, so one stuck tool would keep
 Ctrl-C from ending the program.
@@ -7,7 +7,6 @@ Ctrl-C from ending the program.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import threading
 from collections import deque
@@ -18,9 +17,9 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from traced_tools.core.checks import expect_whole
+from traced_tools.core.fork import on_fork
 
 T = TypeVar("T")
 _IN_WORKER: ContextVar[bool] = ContextVar("traced_tools_in_worker", default=False)
@@ -33,21 +32,21 @@ class _Thread(threading.Thread):
 
 
 class WorkerPool:
-    """Daemon threads that take blocking work; started as needed, kept when idle.
+    """Daemon threads for blocking work; started as needed, kept when idle.
 
     Args:
-        size: the most threads there may be. A job that is waited for by what keeps a thread busy meanwhile may have one
-            more, and a job that was given up does not count.
+        size: the maximum of threads. A job that a busy worker waits for may have one more, and the thread of a job that
+            was given up does not count.
     """
 
     def __init__(self, size: int = 64) -> None:
         expect_whole("size", size, 1)
         self._size = size
-        _POOLS.add(self)
-        self.forget()
+        self._reset()
+        on_fork(self._reset)
 
-    def forget(self) -> None:
-        """Begin anew without threads or work, as a forked child must: it has none of its parent's threads."""
+    def _reset(self) -> None:
+        """Start without threads and jobs, as a forked child must: it has none of its parent's threads."""
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -55,11 +54,11 @@ class WorkerPool:
         self._given_up: set[Future[Any]] = set()
 
     def submit(self, function: Callable[[], T], *, beyond: bool = False) -> Future[T]:
-        """Have `function` run in a thread, in the caller's context, and return its future.
+        """Run `function` in a thread, in the caller's context, and return its future.
 
         Args:
-            function: what to run.
-            beyond: whether it gets a thread beyond the pool's size when all are busy.
+            function: the function.
+            beyond: whether to start a thread beyond the pool's size if all are busy.
         """
         future: Future[T] = Future()
         context = copy_context()
@@ -78,9 +77,9 @@ class WorkerPool:
         self._threads += 1
 
     def give_up(self, future: Future[Any]) -> bool:
-        """Wait for `future` no more, and return whether it was not done.
+        """Abandon a future, and return whether it was not done.
 
-        It never begins, or its thread leaves the pool and ends with it.
+        A job that has not begun never begins; otherwise its thread leaves the pool and ends with the job.
         """
         if future.cancel():
             return True
@@ -128,14 +127,14 @@ def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
 
 
 def cancelled_from_inside() -> CancelledError:
-    """Return the ordinary error that stands for a cancellation that nobody who waits has asked for."""
+    """Return an ordinary error for a cancellation that the waiting caller did not request."""
     return CancelledError("the function was cancelled from inside")
 
 
-async def ended(future: Future[Any], seconds: float | None = None) -> None:
+async def wait_until_done(future: Future[Any], seconds: float | None = None) -> None:
     """Wait on asyncio until `future` is done, or the time is over.
 
-    Unlike `asyncio.wrap_future` it copies no error into asyncio, which would log the text of one that nobody asks for.
+    Unlike `asyncio.wrap_future` this copies no exception into asyncio, which logs the text of an unretrieved one.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -152,10 +151,11 @@ async def ended(future: Future[Any], seconds: float | None = None) -> None:
     await asyncio.wait([done], timeout=seconds)
 
 
-async def settled(begin: Callable[[], Awaitable[T]]) -> Future[T]:
-    """Await what `begin` returns, and return how it ended.
+async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
+    """Await `begin()` and return a finished future with its result or exception.
 
-    A task that failed would log the text of its error when nobody asks; one that is cancelled at once begins nothing.
+    A failed task whose exception is never retrieved would log the exception's text. A task cancelled before it starts
+    never calls `begin`.
     """
     future: Future[T] = Future()
     try:
@@ -168,7 +168,7 @@ async def settled(begin: Callable[[], Awaitable[T]]) -> Future[T]:
 
 
 class _Together:
-    """What threads that work side by side await on the portal."""
+    """The portal futures of a group of threads that work side by side."""
 
     def __init__(self) -> None:
         self._futures: set[Future[Any]] = set()
@@ -189,8 +189,8 @@ _TOGETHER: ContextVar[_Together | None] = ContextVar("traced_tools_together", de
 
 
 @contextmanager
-def awaiting_together(cancel: Callable[[], None]) -> Iterator[None]:
-    """When an error leaves the block, call `cancel` and cancel what any thread awaits in the block on the portal."""
+def cancel_group_on_error(cancel: Callable[[], None]) -> Iterator[None]:
+    """If an error leaves the block, call `cancel` and cancel the portal futures of all threads in the block."""
     outer, together = _TOGETHER.get(), _Together()
     _TOGETHER.set(together)
     try:
@@ -230,7 +230,7 @@ class Canceller:
         self.task_is_cancelled = cancelled > self._cancelled_before
 
     def cancel(self) -> None:
-        """Cancel what is awaited in the block now, if anything is."""
+        """Cancel what the block awaits now, if anything."""
         if (inside := self._inside) is not None:
             with suppress(RuntimeError):  # the loop is closed
                 inside[0].call_soon_threadsafe(self._cancel, inside)
@@ -245,13 +245,17 @@ class Portal:
     """An event loop in a daemon thread, for the coroutines of blocking runs; opened on first use."""
 
     def __init__(self) -> None:
+        self._reset()
+        on_fork(self._reset)
+
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def run(self, begin: Callable[[], Awaitable[T]]) -> T:
-        """Await what `begin` returns on the portal's loop, in the caller's context, and wait for it."""
-        end = settled(begin)
+        """Await `begin()` on the portal's loop, in the caller's context, and block until it is done."""
+        end = finished_future(begin)
         if _ON_PORTAL.get():  # a coroutine of ours calls blocking code, which blocks the portal meanwhile
             return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
         context = copy_context()
@@ -281,21 +285,20 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
 
 
-_POOLS: WeakSet[WorkerPool] = WeakSet()
 _pool = WorkerPool()
 _portal = Portal()
 _CHOSEN: ContextVar[WorkerPool | None] = ContextVar("traced_tools_workers", default=None)
 
 
 def workers() -> WorkerPool:
-    """Return the pool in use here: one that was chosen, or the one all share."""
+    """Return the pool in use here: the one that `UsePool` chose, else the shared one."""
     return _CHOSEN.get() or _pool
 
 
-class Using:
-    """Let what is begun in the block use `pool`.
+class UsePool:
+    """Use `pool` for what begins in the block.
 
-    `contextlib.contextmanager` sets the traceback of an error that passes, which a frozen dataclass forbids.
+    `contextlib.contextmanager` sets the traceback of an error that leaves the block, which a frozen dataclass forbids.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -309,35 +312,24 @@ class Using:
         _CHOSEN.set(self._outer)
 
 
-def _forget_threads() -> None:
-    global _portal
-    _portal = Portal()
-    for pool in list(_POOLS):
-        pool.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
-
-
 def run_async(begin: Callable[[], Awaitable[T]]) -> T:
-    """Await what `begin` returns, such as an async function, on the portal's loop, from blocking code."""
+    """Await `begin()` on the portal's loop, from blocking code."""
     return _portal.run(begin)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Run blocking `function` in a worker thread, in the caller's context; given up when nobody waits any more."""
+    """Run blocking `function` in a worker thread, in the caller's context; abandon it if this call is cancelled."""
     pool = workers()
-    future = pool.submit(function, beyond=is_waited_for())
+    future = pool.submit(function, beyond=is_in_worker())
     try:
-        await ended(future)
+        await wait_until_done(future)
     finally:
         pool.give_up(future)
     return future.result()
 
 
-def is_waited_for() -> bool:
-    """Whether a worker may be waiting for what is done here, so that it must not wait for a worker."""
+def is_in_worker() -> bool:
+    """Whether a worker may be waiting for this code, which must then not wait for a free worker."""
     return _IN_WORKER.get() or isinstance(threading.current_thread(), _Thread)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from opentelemetry import trace
 
 from traced_tools.core.ids import time_ordered_id
-from traced_tools.flow.deferred import is_finalizing, put_off
+from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.content import Contents, RunContent
 from traced_tools.observe.event_types import (
@@ -184,8 +184,8 @@ class RunEvents:
             keep: what the event of a call keeps for those who watch and tells nobody else.
             span: the ids of the span it belongs to; None for the current one.
         """
-        if is_finalizing():  # a watcher's locks may be held by this very thread
-            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, failing=True, keep=keep))
+        if is_in_finalizer():  # a watcher's locks may be held by this very thread
+            defer(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, failing=True, keep=keep))
             return
         with self._lock:
             self._hand_over(kind, {**fields, **self._event(iteration, span)}, failing=failing, keep=keep)

@@ -1,7 +1,7 @@
-"""What became of the items of a pipeline: what waits, what was sent, what is lost and why; told once in the log.
+"""Counts of an export pipeline: items that wait, were sent or are lost, and why. The log has each outage once.
 
-An item (a span, a metric point, a log record, an event) is admitted to a queue, taken from it, and then sent or lost.
-Metric points have no queue: they are collected when they are sent.
+An item (a span, a metric point, a log record, an event) enters a queue, is taken from it in a batch, and is then sent
+or lost. Metric points have no queue: they are collected when they are sent.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Totals:
-    """What the metrics tell of an exporter: the sum over all ledgers that share it, also of those that are gone.
+class ExporterTotals:
+    """What the metrics report of an exporter: the sum over all stats of its name, including those that are gone.
 
     Args:
         name: the exporter's name.
@@ -34,7 +34,7 @@ class Totals:
         self.name = name
         self.sent = 0
         self.lost: Counter[DropReason] = Counter()
-        self._queues: WeakSet[Ledger] = WeakSet()
+        self._queues: WeakSet[ExportStats] = WeakSet()
         self._renew_lock()
         on_fork(self._renew_lock)
 
@@ -43,19 +43,19 @@ class Totals:
 
     @property
     def reasons(self) -> list[DropReason]:
-        """For which reasons items can be lost."""
+        """The reasons for which items can be lost."""
         return [reason for reason in DROP_REASONS if reason != "queue_full" or self.queues]
 
     @property
-    def queues(self) -> list[Ledger]:
-        """The ledgers with a queue."""
+    def queues(self) -> list[ExportStats]:
+        """The stats that have a queue."""
         with self._lock:
             return [*self._queues]
 
-    def join(self, ledger: Ledger) -> None:
-        """Have a ledger's queue count."""
+    def join(self, stats: ExportStats) -> None:
+        """Include the queue of other stats."""
         with self._lock:
-            self._queues.add(ledger)
+            self._queues.add(stats)
 
     def add_sent(self, count: int) -> None:
         """Count items that were sent."""
@@ -68,32 +68,34 @@ class Totals:
             self.lost[reason] += count
 
 
-_OF_EVENTS: dict[str, Totals] = {}
+_OF_EVENTS: dict[str, ExporterTotals] = {}
 
 
-def totals_of_events(name: str) -> Totals:
-    """Return what event exporters of one name share in this process; names are set in code, so there are few."""
-    return _OF_EVENTS.setdefault(name, Totals(name))
+def totals_of_events(name: str) -> ExporterTotals:
+    """Return the totals that event exporters of one name share; code sets the names, so there are few."""
+    return _OF_EVENTS.setdefault(name, ExporterTotals(name))
 
 
-class Ledger:
-    """The items of one exporter.
+class ExportStats:
+    """The counts of one exporter.
 
-    An outage begins in the log with the first loss, and ends with a batch that is sent whole when nothing has been lost
-    since the batch before it, or with a sum when the ledger is closed. In a forked child nothing waits: its queue
-    begins empty, and the counts go on.
+    The log has the first loss of an outage, and its end: a batch that is sent whole when nothing was lost since the
+    batch before it. If the stats are closed during an outage, the log has the sum. In a forked child the queue is
+    empty, and the counts go on.
 
     Args:
         name: the exporter's name, such as `otlp.traces`.
-        items: what it sends, in the plural.
-        capacity: how many items may wait; None when there is no queue.
-        totals: what the metrics tell; by default of this ledger alone.
+        items: what it sends, in the plural, for the log.
+        capacity: how many items may wait; None if there is no queue.
+        totals: what the metrics report; None for totals of these stats alone.
     """
 
-    def __init__(self, name: str, items: str, capacity: int | None = None, totals: Totals | None = None) -> None:
+    def __init__(
+        self, name: str, items: str, capacity: int | None = None, totals: ExporterTotals | None = None
+    ) -> None:
         self.name = name
         self.capacity = capacity
-        self.totals = totals or Totals(name)
+        self.totals = totals or ExporterTotals(name)
         self._items = items
         self._lost: Counter[DropReason] = Counter()
         self._sent = 0
@@ -110,7 +112,7 @@ class Ledger:
         self._under_way = 0
         self._in_outage = False
         self._lost_since_sent = 0
-        self._has_untold = False
+        self._has_unlogged = False
 
     @property
     def sent(self) -> int:
@@ -124,19 +126,19 @@ class Ledger:
 
     @property
     def lost(self) -> dict[DropReason, int]:
-        """How many items are lost, for each reason there can be."""
+        """How many items are lost, by reason."""
         return {reason: self._lost[reason] for reason in DROP_REASONS if reason != "queue_full" or self.capacity}
 
     @property
     def lost_in_all(self) -> int:
-        """How many items are lost."""
+        """How many items are lost for any reason."""
         return sum(self.lost.values())
 
-    def admit(self, leaving: int = 0) -> bool:
-        """Return whether an item may wait to be sent; one that may not is lost.
+    def try_enqueue(self, leaving: int = 0) -> bool:
+        """Count an item that enters the queue; return False if there is no room, and count the item as lost.
 
         Args:
-            leaving: how many places are kept for what counts more.
+            leaving: how many places are reserved for more important items.
         """
         with self._lock:
             if not self._closed and self._waiting < (self.capacity or 0) - leaving:
@@ -147,8 +149,8 @@ class Ledger:
         _warn(line)
         return False
 
-    def take(self, count: int) -> bool:
-        """Note that a batch is about to be sent; False when it is too late and the batch is lost."""
+    def begin_batch(self, count: int) -> bool:
+        """Take a batch from the queue; return False if the stats are closed, so that the batch is lost."""
         with self._lock:
             line = None
             if not self._closed:
@@ -160,13 +162,13 @@ class Ledger:
         _warn(line)
         return may_send
 
-    def settle(self, sent: int, lost: int, why: str) -> None:
-        """Note what became of a batch that was taken.
+    def record_batch(self, sent: int, lost: int, why: str) -> None:
+        """Record the result of a batch.
 
         Args:
             sent: how many items arrived.
-            lost: how many did not.
-            why: the reason as people read it, for the log.
+            lost: how many items did not arrive.
+            why: why they did not, for the log.
         """
         with self._lock:
             if self._closed:  # they were counted when it was
@@ -180,64 +182,61 @@ class Ledger:
         if recovered:
             _LOG.warning("%s", recovered)  # as loud as the outage was
 
-    def ask(self, problem: Callable[[], str | None]) -> None:
-        """Take note of who knows why a batch that is under way has not been sent yet."""
+    def set_problem_source(self, problem: Callable[[], str | None]) -> None:
+        """Set the function that returns why the batch under way has not been sent yet, or None."""
         self._problem = problem
 
     def close(self) -> None:
-        """Count what has not been sent as lost; nothing is sent any more."""
+        """Count all items that are not sent as lost, now and from now on."""
         problem = self._problem()
         why = "time ran out when it was closed" + (f"; {problem}" if problem else "")
         with self._lock:
             if self._closed:
                 return
-            self._closed, self._in_outage = True, False  # the end is told even in an outage
+            self._closed, self._in_outage = True, False  # so that the log has this loss even in an outage
             left, self._waiting, self._under_way = self._waiting + self._under_way, 0, 0
             line = self._lose(left, "shutdown", why) if left else self._sum_up()
         _warn(line)
 
     def _lose(self, count: int, reason: DropReason, why: str) -> str | None:
-        """Count a loss and return what is to be said of it, if anything."""
+        """Count a loss and return the line to log, if any."""
         self._lost[reason] += count
         self.totals.add_lost(count, reason)
         self._lost_since_sent += count
-        self._has_untold, self._in_outage = self._in_outage, True
-        if self._has_untold:
+        self._has_unlogged, self._in_outage = self._in_outage, True
+        if self._has_unlogged:
             return None
         items = self._items[:-1] if count == 1 else self._items
-        lost = f"{self.name}: {count} {items} lost, {self.lost_in_all} so far: {why}"
+        lost = f"{self.name}: lost {count} {items} ({self.lost_in_all} in total): {why}"
         if self._closed:
             return lost
-        return f"{lost}; losses are counted in {names.EXPORT_DROPPED.name}, and told here once until it works again"
+        return f"{lost}; further losses are only counted in {names.EXPORT_DROPPED.name} until export recovers"
 
     def _recover(self) -> str | None:
         recovered = self._in_outage and not self._lost_since_sent
         self._lost_since_sent = 0
         if not recovered:
             return None
-        self._in_outage = self._has_untold = False
-        return f"{self.name}: works again; {self.lost_in_all} {self._items} lost so far"
+        self._in_outage = self._has_unlogged = False
+        return f"{self.name}: export recovered; lost {self.lost_in_all} {self._items} in total"
 
     def _sum_up(self) -> str | None:
-        return f"{self.name}: closed; {self.lost_in_all} {self._items} lost in all" if self._has_untold else None
+        return f"{self.name}: closed; lost {self.lost_in_all} {self._items} in total" if self._has_unlogged else None
 
 
-class Exports:
-    """The metrics of exporting, which read the totals; made once per meter provider.
-
-    Exporters of one name have one series each: the sum.
-    """
+class ExportMetrics:
+    """The export metrics of a meter provider, which read the totals; exporters of one name share a series."""
 
     def __init__(self, meter: Meter) -> None:
-        self._shown: list[Totals] = []
+        self._shown: list[ExporterTotals] = []
         items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
         meter.create_observable_counter(items.name, [self._sent], items.unit, items.brief)
         meter.create_observable_counter(dropped.name, [self._lost], dropped.unit, dropped.brief)
         meter.create_observable_gauge(queue.name, [self._waiting], queue.unit, queue.brief)
 
-    def show(self, ledgers: Iterable[Ledger]) -> None:
-        """Tell of these from now on."""
-        for each in ledgers:
+    def show(self, export_stats: Iterable[ExportStats]) -> None:
+        """Include the totals of these stats from now on."""
+        for each in export_stats:
             if each.totals not in self._shown:
                 self._shown.append(each.totals)
 

@@ -17,9 +17,9 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from traced_tools.core.fork import on_fork
-from traced_tools.flow.deferred import catch_up_measurements
+from traced_tools.flow.deferred import run_deferred_measurements
 from traced_tools.observe import names
-from traced_tools.observe.export_stats import Exports
+from traced_tools.observe.export_stats import ExportMetrics
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.observe.scope import put
 
@@ -64,7 +64,7 @@ class Instruments:
         self.audit_checkpoints_failed = _counter(meter, names.AUDIT_CHECKPOINTS_FAILED)
         self.audit_checkpoints_lost = _counter(meter, names.AUDIT_CHECKPOINTS_LOST)
         self.audit = AuditGauges(meter)
-        self.exports = Exports(meter)
+        self.exports = ExportMetrics(meter)
 
 
 class ModelMetrics(Protocol):
@@ -197,7 +197,7 @@ class ActiveTracker:
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
         """Report the number of active runs or tool calls of each agent."""
-        catch_up_measurements()  # callbacks run first, so what is recorded here is part of the same collection
+        run_deferred_measurements()  # callbacks run first, so what is recorded here is part of the same collection
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
             return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]

@@ -6,7 +6,6 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,8 +19,9 @@ from opentelemetry import _logs, metrics, trace
 from traced_tools._version import __version__
 from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
+from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
-from traced_tools.flow.deferred import catch_up
+from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.metrics import Instruments
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
     from traced_tools.models.base import ChatModel
     from traced_tools.models.embedding import EmbeddingModel
-    from traced_tools.observe.export_stats import Ledger
+    from traced_tools.observe.export_stats import ExportStats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -164,7 +164,7 @@ class RunTelemetry:
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
         self._failed_steps: dict[int, tuple[BaseException, str]] = {}
-        catch_up()
+        run_deferred()
         self._chat_labels: dict[int, Attributes] = {}
         self._identity: Attributes = {}
 
@@ -251,11 +251,11 @@ def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
     return of_run or RunTelemetry(options or TelemetryOptions(), agent="")
 
 
-def show_exports_here(ledgers: Iterable[Ledger]) -> None:
-    """Have the metrics of the run this is called in tell of exporters, by their ledgers."""
+def show_exports_here(export_stats: Iterable[ExportStats]) -> None:
+    """Have the metrics of the run this is called in tell of exporters, by their export_stats."""
     of_run = _OF_RUN.get()
     if of_run is not None and of_run.instruments is not None:
-        of_run.instruments.exports.show(ledgers)
+        of_run.instruments.exports.show(export_stats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,5 +352,4 @@ def _forget_lock() -> None:
     _making = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+on_fork(_forget_lock)

@@ -19,7 +19,7 @@ from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_sp
 from opentelemetry.trace.status import StatusCode
 
 from traced_tools.errors import Abandoned
-from traced_tools.flow.deferred import is_finalizing, put_off
+from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.content import Contents, Makers
 from traced_tools.observe.log_events import emit
@@ -176,8 +176,8 @@ class Scope:
 
     def _count(self, instruments: Instruments) -> None:
         """Record the metrics; later, where the garbage collector is at work: this thread may hold the SDK's locks."""
-        if is_finalizing():
-            put_off(partial(self.run.guarded, self._record, instruments), is_measurement=True)
+        if is_in_finalizer():
+            defer(partial(self.run.guarded, self._record, instruments), is_measurement=True)
             return
         try:
             self._record(instruments)

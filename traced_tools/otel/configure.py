@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe.content import ContentCapture, as_capture, set_process_capture
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.run_telemetry import instruments_of, is_stand_in
 from traced_tools.observe.scope import error_type
 from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
@@ -140,7 +140,7 @@ class _Build:
     """The parts that were created so far; `undo` stops them if a later part fails."""
 
     undo: ExitStack
-    ledgers: list[Ledger] = field(default_factory=list)
+    export_stats: list[ExportStats] = field(default_factory=list)
     server: PrometheusServer | None = None
     collector: PrometheusCollector | None = None
 
@@ -224,9 +224,9 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
     if meters is not None:
         metrics.set_meter_provider(meters)
     if (instruments := instruments_of(metrics.get_meter_provider())) is not None:
-        instruments.exports.show(parts.ledgers)
+        instruments.exports.show(parts.export_stats)
     made: list[Provider | None] = [tracers, loggers, meters]
-    return Telemetry([each for each in made if each is not None], parts.server, parts.ledgers, parts.collector)
+    return Telemetry([each for each in made if each is not None], parts.server, parts.export_stats, parts.collector)
 
 
 def _tracer_provider(settings: _Settings, resource: Resource, parts: _Build) -> TracerProvider:
@@ -234,17 +234,17 @@ def _tracer_provider(settings: _Settings, resource: Resource, parts: _Build) -> 
     if settings.console:
         provider.add_span_processor(ConsoleProcessor())
     if TRACES.is_sent(settings.otlp):
-        pipeline, ledger = trace_pipeline(settings.otlp)
+        pipeline, stats = trace_pipeline(settings.otlp)
         parts.undo.callback(pipeline.shutdown)
-        parts.ledgers.append(ledger)
+        parts.export_stats.append(stats)
         provider.add_span_processor(pipeline)
     return provider
 
 
 def _logger_provider(settings: _Settings, resource: Resource, parts: _Build) -> LoggerProvider:
-    pipeline, ledger = log_pipeline(settings.otlp)
+    pipeline, stats = log_pipeline(settings.otlp)
     parts.undo.callback(pipeline.shutdown)
-    parts.ledgers.append(ledger)
+    parts.export_stats.append(stats)
     provider = LoggerProvider(resource, shutdown_on_exit=False)
     provider.add_log_record_processor(pipeline)
     return provider
@@ -253,9 +253,9 @@ def _logger_provider(settings: _Settings, resource: Resource, parts: _Build) -> 
 def _meter_provider(settings: _Settings, resource: Resource, parts: _Build) -> MeterProvider:
     readers: list[MetricReader] = []
     if METRICS.is_sent(settings.otlp):
-        pipeline, ledger = metric_pipeline(settings.otlp)
+        pipeline, stats = metric_pipeline(settings.otlp)
         parts.undo.callback(pipeline.shutdown)
-        parts.ledgers.append(ledger)
+        parts.export_stats.append(stats)
         readers.append(pipeline)
     scraped = PrometheusReader()
     if settings.is_scraped:

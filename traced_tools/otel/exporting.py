@@ -1,8 +1,8 @@
 """Pipelines that send spans, metrics and log records over OTLP and count every lost item.
 
-The SDK and its exporters do the batching, encoding and retries. A `Ledger` decides which items enter the queue, so that
-the SDK's own queue is never full, and counts the result of each batch. What the exporters log while they send is
-suppressed, because they repeat the collector's texts for each batch; the ledger logs once per outage.
+The SDK and its exporters do the batching, encoding and retries. `ExportStats` decides which items enter the queue, so
+that the SDK's own queue is never full, and counts the result of each batch. What the exporters log while they send is
+suppressed, because they repeat the collector's texts for each batch; the stats logs once per outage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from traced_tools.core.fork import on_fork
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.exporters import ExporterT, OtlpExporter, make_exporter
 from traced_tools.otel.otlp import LOGS, METRICS, TRACES
@@ -51,22 +51,22 @@ EXPORTER_LOGGERS: Final = (
 
 
 class Sender(Generic[ExporterT]):
-    """Sends batches through an OTLP exporter and records the results in a ledger.
+    """Sends batches through an OTLP exporter and records the results in a stats.
 
     A forked child creates its own exporter, because two processes cannot share a connection.
 
     Args:
         make: creates the exporter.
-        ledger: counts sent and lost items.
+        stats: counts sent and lost items.
     """
 
-    def __init__(self, make: Callable[[], OtlpExporter[ExporterT]], ledger: Ledger) -> None:
+    def __init__(self, make: Callable[[], OtlpExporter[ExporterT]], stats: ExportStats) -> None:
         self.otlp = make()
-        self._ledger = ledger
+        self._stats = stats
         self._make = make
         self._stopped = False
         self._inherited = False
-        ledger.ask(lambda: self.otlp.problem())
+        stats.set_problem_source(lambda: self.otlp.problem())
         on_fork(self._mark_inherited)
         for name in EXPORTER_LOGGERS:
             logging.getLogger(name).addFilter(_is_not_suppressed)
@@ -78,7 +78,7 @@ class Sender(Generic[ExporterT]):
             count: the number of items in the batch.
             export: passes the batch to the exporter and returns whether the exporter reports success.
         """
-        if not self._ledger.take(count):
+        if not self._stats.begin_batch(count):
             return False
         try:
             with _suppress_exporter_logs():
@@ -86,7 +86,7 @@ class Sender(Generic[ExporterT]):
                 lost, why = self.otlp.send(count, export)
         except Exception as error:  # its text may quote the collector's response
             lost, why = count, f"sending raised {error_type(error)}"
-        self._ledger.settle(count - lost, lost, why)
+        self._stats.record_batch(count - lost, lost, why)
         return not lost
 
     def stop(self) -> None:
@@ -170,28 +170,28 @@ class MetricSender(MetricExporter):
 
 
 class SpanPipeline(BatchSpanProcessor):
-    """A batch processor that queues only spans that its ledger admits."""
+    """A batch processor that queues only spans that its stats admits."""
 
-    def __init__(self, exporter: SpanExporter, ledger: Ledger) -> None:
-        super().__init__(exporter, max_queue_size=ledger.capacity)
-        self._ledger = ledger
+    def __init__(self, exporter: SpanExporter, stats: ExportStats) -> None:
+        super().__init__(exporter, max_queue_size=stats.capacity)
+        self._stats = stats
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a sampled span if the queue has room."""
-        if span.context and span.context.trace_flags.sampled and self._ledger.admit():
+        if span.context and span.context.trace_flags.sampled and self._stats.try_enqueue():
             super().on_end(span)
 
 
 class LogPipeline(BatchLogRecordProcessor):
-    """A batch processor that queues only log records that its ledger admits."""
+    """A batch processor that queues only log records that its stats admits."""
 
-    def __init__(self, exporter: LogRecordExporter, ledger: Ledger) -> None:
-        super().__init__(exporter, max_queue_size=ledger.capacity)
-        self._ledger = ledger
+    def __init__(self, exporter: LogRecordExporter, stats: ExportStats) -> None:
+        super().__init__(exporter, max_queue_size=stats.capacity)
+        self._stats = stats
 
     def on_emit(self, log_record: ReadWriteLogRecord) -> None:
         """Queue a log record if the queue has room."""
-        if self._ledger.admit():
+        if self._stats.try_enqueue():
             super().on_emit(log_record)
 
 
@@ -206,25 +206,25 @@ class MetricPipeline(PeriodicExportingMetricReader):
         self._export_lock = threading.Lock()  # the SDK keeps the parent's, which may be locked forever in the child
 
 
-def trace_pipeline(otlp: bool | str | None) -> tuple[SpanPipeline, Ledger]:
-    """Return a running pipeline for spans, and its ledger."""
-    ledger = Ledger("otlp.traces", "spans", read_queue_size("OTEL_BSP"))
-    sender: Sender[SpanExporter] = Sender(partial(make_exporter, TRACES, otlp), ledger)
-    return SpanPipeline(SpanSender(sender), ledger), ledger
+def trace_pipeline(otlp: bool | str | None) -> tuple[SpanPipeline, ExportStats]:
+    """Return a running pipeline for spans, and its stats."""
+    stats = ExportStats("otlp.traces", "spans", read_queue_size("OTEL_BSP"))
+    sender: Sender[SpanExporter] = Sender(partial(make_exporter, TRACES, otlp), stats)
+    return SpanPipeline(SpanSender(sender), stats), stats
 
 
-def log_pipeline(otlp: bool | str | None) -> tuple[LogPipeline, Ledger]:
-    """Return a running pipeline for log records, and its ledger."""
-    ledger = Ledger("otlp.logs", "log records", read_queue_size("OTEL_BLRP"))
-    sender: Sender[LogRecordExporter] = Sender(partial(make_exporter, LOGS, otlp), ledger)
-    return LogPipeline(LogSender(sender), ledger), ledger
+def log_pipeline(otlp: bool | str | None) -> tuple[LogPipeline, ExportStats]:
+    """Return a running pipeline for log records, and its stats."""
+    stats = ExportStats("otlp.logs", "log records", read_queue_size("OTEL_BLRP"))
+    sender: Sender[LogRecordExporter] = Sender(partial(make_exporter, LOGS, otlp), stats)
+    return LogPipeline(LogSender(sender), stats), stats
 
 
-def metric_pipeline(otlp: bool | str | None) -> tuple[MetricPipeline, Ledger]:
-    """Return a running pipeline for metrics, and its ledger."""
-    ledger = Ledger("otlp.metrics", "metric points")
-    sender: Sender[MetricExporter] = Sender(partial(make_exporter, METRICS, otlp), ledger)
-    return MetricPipeline(MetricSender(sender)), ledger
+def metric_pipeline(otlp: bool | str | None) -> tuple[MetricPipeline, ExportStats]:
+    """Return a running pipeline for metrics, and its stats."""
+    stats = ExportStats("otlp.metrics", "metric points")
+    sender: Sender[MetricExporter] = Sender(partial(make_exporter, METRICS, otlp), stats)
+    return MetricPipeline(MetricSender(sender)), stats
 
 
 _thread = threading.local()

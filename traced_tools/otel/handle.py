@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from queue import SimpleQueue
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -16,8 +15,9 @@ from prometheus_client import CollectorRegistry, make_asgi_app, make_wsgi_app
 
 from traced_tools.core.checks import expect
 from traced_tools.core.fork import on_fork
-from traced_tools.flow.deferred import catch_up
-from traced_tools.observe.export_stats import Ledger
+from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadline_in, seconds_until
+from traced_tools.flow.deferred import run_deferred
+from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.scope import error_type
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, make_registry
 
@@ -31,9 +31,8 @@ ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 _LOG = logging.getLogger(__name__)
 
-_LONGEST = 1_000_000.0
-PATIENCE = 5.0
-"""Seconds that a flush, a shutdown and the end of the process wait for collectors, all in all."""
+PATIENCE = EXIT_TIMEOUT
+"""Default of the seconds that a flush and a shutdown wait for collectors, for all signals together."""
 
 
 class Provider(Protocol):
@@ -47,26 +46,26 @@ class Provider(Protocol):
 
 
 class Telemetry:
-    """What `configure` set up; leaving its `with` block, `shutdown` and the end of the process flush and stop it.
+    """What `configure` set up. The end of its `with` block, `shutdown` and the exit of the process flush and stop it.
 
     Args:
-        providers: what to flush and stop; none when others are in charge of it.
-        server: the Prometheus server, when there is one.
+        providers: the providers to flush and stop; empty if the application owns them.
+        server: the Prometheus server, if there is one.
         collector: the metrics for Prometheus, when they are collected.
-        ledgers: know what was not sent.
+        export_stats: know what was not sent.
     """
 
     def __init__(
         self,
         providers: Sequence[Provider] = (),
         server: PrometheusServer | None = None,
-        ledgers: Sequence[Ledger] = (),
+        export_stats: Sequence[ExportStats] = (),
         collector: PrometheusCollector | None = None,
     ) -> None:
-        # The threads are there before they are needed: Python 3.12 starts none while the interpreter ends.
-        self._providers = [(provider, _Helper()) for provider in providers]
+        self._providers = [(provider, TaskWorker("traced_tools-telemetry")) for provider in providers]
+        self._start_threads()
         self._server = server
-        self._ledgers = ledgers
+        self._export_stats = export_stats
         self._address = None if server is None else server.address
         self._collector = collector
         self._stopper = 0
@@ -109,21 +108,19 @@ class Telemetry:
         return self._stopped and bool(self._providers)
 
     def force_flush(self, timeout: float = PATIENCE) -> bool:
-        """Send what is waiting, and return whether nothing was lost over it.
+        """Send what is queued, and return whether nothing was lost.
 
         Args:
             timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
         """
         deadline = _deadline(timeout)
-        catch_up()
-        lost = sum(ledger.lost_in_all for ledger in self._ledgers)
-        flushes = [
-            helper.do(_flush, provider, deadline, expires=deadline)
-            for provider, helper in self._providers
-            if not self._stopped
-        ]
-        flushed = [_went_well(flush, deadline) for flush in flushes]
-        return all(flushed) and lost == sum(ledger.lost_in_all for ledger in self._ledgers)
+        run_deferred()
+        lost = sum(stats.lost_in_all for stats in self._export_stats)
+        providers = [] if self._stopped else self._providers
+        flushed = _do(
+            [(worker, Task(partial(_flush, provider, deadline), deadline)) for provider, worker in providers], deadline
+        )
+        return all(flushed) and lost == sum(stats.lost_in_all for stats in self._export_stats)
 
     def shutdown(self, timeout: float = PATIENCE) -> None:
         """Send what is waiting and stop; a second call does nothing.
@@ -136,23 +133,22 @@ class Telemetry:
         with self._lock:
             is_first, self._stopped = not self._stopped, True
         if not is_first:  # wait for who came first, but not in a signal handler that interrupted it
-            self._done.wait(0 if self._stopper == threading.get_ident() else _seconds_until(deadline))
+            self._done.wait(0 if self._stopper == threading.get_ident() else seconds_until(deadline))
             return
         self._stopper = threading.get_ident()
         try:
             self._stop(deadline)
         finally:  # also when an interrupt ends the waiting
-            for ledger in self._ledgers:
-                ledger.close()
+            for stats in self._export_stats:
+                stats.close()
             self._done.set()
             atexit.unregister(self.shutdown)
 
     def _stop(self, deadline: float) -> None:
-        catch_up()
+        run_deferred()
         if self._server is not None:
             _quietly(self._server.stop)
-        for done in [helper.do(_quietly, provider.shutdown) for provider, helper in self._providers]:
-            _went_well(done, deadline)
+        _do([(worker, Task(partial(_quietly, provider.shutdown))) for provider, worker in self._providers], deadline)
 
     @property
     def inherited(self) -> bool:
@@ -178,8 +174,14 @@ class Telemetry:
     def __repr__(self) -> str:
         return f"<Telemetry prometheus={self._address} stopped={self._stopped}>"
 
+    def _start_threads(self) -> None:
+        """Start the threads before they are needed, because Python 3.12 starts none while the interpreter exits."""
+        for _, worker in self._providers:
+            worker.start()
+
     def _leave_to_parent(self) -> None:
         """In a forked child: close the socket, on which the parent goes on serving."""
+        self._start_threads()
         self._lock = threading.RLock()
         self._inherited = True
         if self._server is not None:
@@ -187,83 +189,38 @@ class Telemetry:
         self._server = self._address = None
 
 
-class _Task:
-    """Something to be done elsewhere."""
-
-    def __init__(self, action: Callable[[], bool], expires: float) -> None:
-        self.done = threading.Event()
-        self.went_well = False
-        self._action = action
-        self._expires = expires
-
-    def run(self) -> None:
-        """Do it, unless nobody waits for it any more."""
-        if time.monotonic() < self._expires:
-            self.went_well = self._action()
-        self.done.set()
-
-
-class _Helper:
-    """A thread, which keeps no process alive, that does what it is given, one after the other."""
-
-    def __init__(self) -> None:
-        self._begin()
-        on_fork(self._begin)
-
-    def do(self, action: Callable[..., bool], *arguments: object, expires: float = math.inf) -> _Task:
-        """Have something done, soon; by `expires`, on the clock of `time.monotonic()`, or not at all."""
-        task = _Task(lambda: action(*arguments), expires)
-        self._tasks.put(task)
-        return task
-
-    def _begin(self) -> None:
-        self._tasks: SimpleQueue[_Task] = SimpleQueue()
-        threading.Thread(target=self._work, args=(self._tasks,), name="traced_tools-telemetry", daemon=True).start()
-
-    @staticmethod
-    def _work(tasks: SimpleQueue[_Task]) -> None:
-        while True:
-            tasks.get().run()
-
-
 def _deadline(timeout: float) -> float:
     accepted = () if isinstance(timeout, bool) else (int, float)
     expect("timeout", timeout, accepted, "a number of seconds")
-    return time.monotonic() + (min(max(timeout, 0.0), _LONGEST) if timeout == timeout else 0.0)  # nan is no time at all
+    return deadline_in(timeout)
 
 
-def _went_well(task: _Task, deadline: float) -> bool:
-    """Wait for a task until the deadline, and return whether it was done and went well."""
-    return task.done.wait(_seconds_until(deadline)) and task.went_well
+def _do(tasks: Sequence[tuple[TaskWorker, Task]], deadline: float) -> list[bool]:
+    """Do tasks side by side, and return which of them succeeded by the deadline."""
+    for worker, task in tasks:
+        worker.submit(task)
+    return [task.wait(deadline) for _, task in tasks]
 
 
 def _flush(provider: Provider, deadline: float) -> bool:
-    """Flush a provider and return whether it went well; what it raises when time has run out says no more than that."""
+    """Flush a provider, return whether that succeeded, and log what it raises unless the time is over."""
     try:
-        return provider.force_flush(_milliseconds_until(deadline)) is not False
+        return provider.force_flush(int(seconds_until(deadline) * 1000)) is not False
     except Exception as error:
         if time.monotonic() < deadline:
-            _tell(provider.force_flush, error)
+            _log_type(provider.force_flush, error)
         return False
 
 
 def _quietly(action: Callable[[], object]) -> bool:
-    """Do something, return whether it went well, and tell the log of what it raised."""
+    """Call a function, return whether it succeeded, and log the type of what it raises."""
     try:
         return action() is not False
     except Exception as error:
-        _tell(action, error)
+        _log_type(action, error)
         return False
 
 
-def _tell(action: Callable[..., object], error: Exception) -> None:
+def _log_type(action: Callable[..., object], error: Exception) -> None:
     """Log the type of an error; its text may quote content."""
     _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))
-
-
-def _milliseconds_until(deadline: float) -> int:
-    return int(_seconds_until(deadline) * 1000)
-
-
-def _seconds_until(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())

@@ -46,7 +46,7 @@ from prometheus_client.utils import floatToGoString
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.errors import ConfigurationError
-from traced_tools.flow.deferred import catch_up
+from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.scope import error_type
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class PrometheusReader(MetricReader):
 
     def read(self) -> MetricsData | None:
         """Collect and return the metrics; None if there are none, or after a shutdown."""
-        catch_up()
+        run_deferred()
         with self._lock:
             self._data = None
             if not self._stopped:

@@ -30,7 +30,7 @@ from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
-from traced_tools.flow.workers import Using, WorkerPool
+from traced_tools.flow.workers import UsePool, WorkerPool
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.dispatch import Watchers
 from traced_tools.observe.run_telemetry import TelemetryOptions
@@ -299,7 +299,7 @@ class ToolCallingManager:
             step.approve(call_id, by=by)
         began = perf_counter_ns()
         try:
-            with nullcontext() if self._workers is None else Using(self._workers):
+            with nullcontext() if self._workers is None else UsePool(self._workers):
                 results = await self._admitted(step, run, tools, spent)
         finally:
             run.telemetry.clock.elsewhere += perf_counter_ns() - began

@@ -1,4 +1,4 @@
-"""Appending batches to a chain in a store, whatever happens to the connection meanwhile."""
+"""Appends batches to a chain in a store, and keeps the chain whole when connections fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traced_tools.audit.records import Draft, timestamp
 from traced_tools.audit.store import Row, Store, Writing, is_refusal
 from traced_tools.audit.writing.chain import NOWHERE, Chain
 from traced_tools.audit.writing.checkpoints import Checkpoints
-from traced_tools.audit.writing.queue_entries import Entry
+from traced_tools.audit.writing.queue_entries import QueueEntry
 from traced_tools.audit.writing.record_builder import RecordMaker
 
 _LOOK_AROUND: Final = 10.0
@@ -24,15 +24,15 @@ _log = logging.getLogger("traced_tools.audit")
 
 
 @dataclass
-class Shortfall:
-    """Records that came later than what they precede, and records that never came."""
+class GapCounts:
+    """Counts for a `gap` record: intents that were stored late, and records that are lost."""
 
     late: int = 0
     lost: int = 0
     since: int = 0
 
     def add(self, time: int, *, late: int = 0, lost: int = 0) -> None:
-        """Take note of records, the first of them made at `time`, in nanoseconds of Unix time."""
+        """Count records, the first of them made at `time`, in nanoseconds of Unix time."""
         self.since = min(self.since or time, time)
         self.late += late
         self.lost += lost
@@ -42,37 +42,37 @@ class Shortfall:
 
 
 @dataclass
-class Batch:
-    """What becomes durable together.
+class AppendBatch:
+    """Rows that become durable in one transaction.
 
     Attributes:
-        entries: what it was made of, in order.
-        owed: what its `gap` record tells of but for the entries' own lateness.
-        final: whether the chain ends with it.
-        shortfall: all that its `gap` record tells of.
-        refused: those of the entries that no record can be made of.
-        rows: the records.
-        checkpoint: the row that is a checkpoint.
-        late: how many of the entries came too late.
+        entries: the entries that the rows are made of, in order.
+        owed: what the `gap` record counts, except late entries of this batch.
+        final: whether the chain ends with this batch.
+        shortfall: all that the `gap` record counts.
+        refused: entries that no record can be made of.
+        rows: the rows.
+        checkpoint: the row of the checkpoint, if there is one.
+        late: how many of the entries were late.
     """
 
-    entries: Sequence[Entry]
-    owed: Shortfall = field(default_factory=Shortfall)
+    entries: Sequence[QueueEntry]
+    owed: GapCounts = field(default_factory=GapCounts)
     final: bool = False
-    shortfall: Shortfall = field(default_factory=Shortfall)
-    refused: list[Entry] = field(default_factory=list)
+    shortfall: GapCounts = field(default_factory=GapCounts)
+    refused: list[QueueEntry] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     checkpoint: Row | None = None
     late: int = 0
 
 
 class Appender:
-    """Appends to one chain; for one thread, but for `pause` and `resume`.
+    """Appends to one chain. Only one thread may use it, except for `pause`, `resume` and `abandoned`.
 
     Args:
-        store: where to.
-        make_maker: returns what makes records of drafts; raises as long as it cannot be made.
-        checkpoints: when they are due and what they say.
+        store: the store.
+        make_maker: returns what makes records of drafts; raises while that is impossible, as without a key.
+        checkpoints: when checkpoints are due, and their fields.
     """
 
     def __init__(self, store: Store, make_maker: Callable[[], RecordMaker], checkpoints: Checkpoints) -> None:
@@ -83,17 +83,17 @@ class Appender:
         self._chain = Chain()
         self._writing: Writing | None = None
         self._at_work = threading.Lock()
-        self._in_doubt: Batch | None = None
-        self._shortfall = Shortfall()
+        self._in_doubt: AppendBatch | None = None
+        self._shortfall = GapCounts()
         self._careful = False
-        self._alone = 0  # entries that are tried one at a time, to find what the store refuses
-        self._left: dict[str, Any] | None = None  # the end of the chain before, until the new one has told of it
+        self._alone = 0  # how many entries are tried one at a time, to find the one that the store refuses
+        self._left: dict[str, Any] | None = None  # the end of the abandoned chain, for the next gap record
         self._covered = 0
         self._uncovered_since: float | None = None
         self._looked_around: float | None = None
 
-    def prepare(self, entry: Entry) -> None:
-        """Make a record's fields of a draft and forget the draft, which may be big; of some none can be made."""
+    def prepare(self, entry: QueueEntry) -> None:
+        """Make the record's fields of a draft and drop the draft, which may be big; an invalid draft has no fields."""
         if entry.draft is None or self._maker is None:
             return
         try:
@@ -102,12 +102,12 @@ class Appender:
             entry.fields = None
         entry.draft = None
 
-    def missed(self, time: int, *, late: int = 0, lost: int = 0) -> None:
-        """Have the next gap record tell of records."""
+    def add_missed(self, time: int, *, late: int = 0, lost: int = 0) -> None:
+        """Count records in the next `gap` record."""
         self._shortfall.add(time, late=late, lost=lost)
 
     def due(self) -> float | None:
-        """Return the seconds until there is something to write although nothing came; None for never."""
+        """Return the seconds until a gap or a checkpoint is due without new entries; None for never."""
         return 0.0 if self._shortfall else self._overdue()
 
     def _overdue(self) -> float | None:
@@ -115,16 +115,16 @@ class Appender:
             return None
         return max(0.0, self._uncovered_since + self._checkpoints.interval - time.monotonic())
 
-    def append(self, entries: Sequence[Entry], *, final: bool = False) -> Batch:
-        """Append what is made of entries, or of the first of them, in one transaction; return it when it is durable.
+    def append(self, entries: Sequence[QueueEntry], *, final: bool = False) -> AppendBatch:
+        """Append the records of entries, or of the first entry, in one transaction; return the durable batch.
 
-        After a commit of unknown fate, the batch that it was about is returned. Unless it turns out to be in the store,
-        it is sent again as it was: its first commit may still be under way in a session that was cut off, and of two
-        that have the same keys the store takes one.
+        After a commit with unknown outcome, the same batch is returned. Unless the store holds it, it is sent again
+        unchanged: the first commit may still be under way in a session that was cut off, and the store takes only one
+        of two rows with the same key.
 
         Args:
-            entries: what waits, in order.
-            final: whether the chain ends here, with a checkpoint that says so; then there are no entries.
+            entries: pending entries, in order.
+            final: whether the chain ends here, with a final checkpoint; then there are no entries.
 
         Raises:
             Exception: whatever the store raises; `entries` may be tried again.
@@ -142,16 +142,16 @@ class Appender:
                 self._disconnect()
                 raise
 
-    def _append(self, entries: Sequence[Entry], final: bool) -> Batch:
+    def _append(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         if self._writing is None and (arrived := self._connect()) is not None:
             return self._settled(arrived)
         batch = self._in_doubt or self._sealed(entries, final)
         if batch.rows and not self._is_taken(batch):
-            return Batch(batch.entries, refused=[*batch.entries])
+            return AppendBatch(batch.entries, refused=[*batch.entries])
         return self._settled(batch)
 
-    def _is_taken(self, batch: Batch) -> bool:
-        """Send a batch; return False when the store refuses it although it was made with care of one entry alone."""
+    def _is_taken(self, batch: AppendBatch) -> bool:
+        """Send a batch; return False if the store refuses it although it was made carefully of a single entry."""
         assert self._writing is not None
         self._in_doubt = batch
         try:
@@ -168,64 +168,64 @@ class Appender:
             return False
         return True
 
-    def _connect(self) -> Batch | None:
-        """Connect, find the end of the chain, and return the batch that is in doubt if it is there."""
+    def _connect(self) -> AppendBatch | None:
+        """Connect and find the end of the chain; return the batch with unknown outcome if the store holds it."""
         self._writing = self._store.writing()
         head = self._writing.head(self._chain.id)
         place = NOWHERE if head is None else head[:2]
-        if self._in_doubt is not None and place == self._chain.sealed:
+        if self._in_doubt is not None and place == self._chain.head:
             return self._in_doubt
-        if place != self._chain.stored:
+        if place != self._chain.committed:
             self._take_back()
             self._begin_anew()
         return None
 
     def _take_back(self) -> None:
-        """Have the records that are sealed and not stored made anew."""
+        """Roll the chain back, so that rows that are not stored are made again."""
         batch, self._in_doubt = self._in_doubt, None
         if batch is not None and batch.owed:
             self._shortfall.add(batch.owed.since, late=batch.owed.late, lost=batch.owed.lost)
-        self._chain.unseal()
+        self._chain.roll_back()
 
     def _begin_anew(self) -> None:
         _log.error(
             "the store of the audit trail no longer holds the end of chain %s: a new chain begins", self._chain.id
         )
-        sequence, digest = self._chain.stored
+        sequence, digest = self._chain.committed
         left = {"chain_id": self._chain.id, "sequence": sequence, "hash": digest} if sequence else {}
         self._left = left or self._left or {}
         self._chain, self._covered = Chain(), 0
 
-    def _settled(self, batch: Batch) -> Batch:
-        self._chain.settle()
+    def _settled(self, batch: AppendBatch) -> AppendBatch:
+        self._chain.mark_committed()
         self._in_doubt, self._careful = None, False
         self._alone = max(0, self._alone - len(batch.entries))
         self._left = None
         if batch.checkpoint is not None:
-            self._covered = self._chain.stored[0]
-        if self._chain.stored[0] == self._covered:
+            self._covered = self._chain.committed[0]
+        if self._chain.committed[0] == self._covered:
             self._uncovered_since = None
         elif self._uncovered_since is None:
             self._uncovered_since = time.monotonic()
         return batch
 
-    def _sealed(self, entries: Sequence[Entry], final: bool) -> Batch:
+    def _sealed(self, entries: Sequence[QueueEntry], final: bool) -> AppendBatch:
         heads = self._heads() if final or self._wants_checkpoint(entries) else None  # first, since this may fail
-        batch = Batch(entries, self._shortfall, final, replace(self._shortfall))
+        batch = AppendBatch(entries, self._shortfall, final, replace(self._shortfall))
         if self._left is not None:
-            batch.rows.append(self._gap(Shortfall()))
+            batch.rows.append(self._gap(GapCounts()))
         self._seal(batch)
         if batch.shortfall:
             batch.rows.append(self._gap(batch.shortfall))
-        if heads is not None and self._chain.sealed != NOWHERE:
+        if heads is not None and self._chain.head != NOWHERE:
             self._add_checkpoint(batch, heads)
-        self._shortfall = Shortfall()  # last, since what comes before may fail
+        self._shortfall = GapCounts()  # last, since what comes before may fail
         return batch
 
-    def _seal(self, batch: Batch) -> None:
-        seal, careful, add = self._chain.seal, self._careful, batch.rows.append
+    def _seal(self, batch: AppendBatch) -> None:
+        seal, careful, add = self._chain.extend, self._careful, batch.rows.append
         for entry in batch.entries:
-            if entry.mark is not None:
+            if entry.control is not None:
                 continue
             try:
                 assert entry.fields is not None
@@ -236,31 +236,31 @@ class Appender:
                 batch.late += 1
                 batch.shortfall.add(entry.time, late=1)
 
-    def _wants_checkpoint(self, entries: Sequence[Entry]) -> bool:
-        uncovered = self._chain.stored[0] - self._covered + sum(entry.mark is None for entry in entries)
+    def _wants_checkpoint(self, entries: Sequence[QueueEntry]) -> bool:
+        uncovered = self._chain.committed[0] - self._covered + sum(entry.control is None for entry in entries)
         if uncovered >= self._checkpoints.every:
             return True
-        asked = any(entry.mark == "checkpoint" for entry in entries)
+        asked = any(entry.control == "checkpoint" for entry in entries)
         return uncovered > 0 and (asked or self._overdue() == 0.0)
 
-    def _gap(self, shortfall: Shortfall) -> Row:
+    def _gap(self, shortfall: GapCounts) -> Row:
         now = time.time_ns()
-        told: dict[str, Any] = {
+        gap: dict[str, Any] = {
             "since": timestamp(shortfall.since or now),
             "until": timestamp(now),
             "late": shortfall.late,
             "lost": shortfall.lost,
         }
-        if self._left and self._chain.sealed == NOWHERE:
-            told["abandoned"] = self._left
-        return self._chain.seal(now, self._fields(Draft("gap", now, fields=told)))
+        if self._left and self._chain.head == NOWHERE:
+            gap["abandoned"] = self._left
+        return self._chain.extend(now, self._fields(Draft("gap", now, fields=gap)))
 
-    def _add_checkpoint(self, batch: Batch, heads: Mapping[str, Any]) -> None:
+    def _add_checkpoint(self, batch: AppendBatch, heads: Mapping[str, Any]) -> None:
         now = time.time_ns()
         assert self._maker is not None
-        told = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
-        fields = self._fields(Draft("checkpoint", now, fields=told))
-        batch.checkpoint = self._chain.seal(now, fields, sign=self._checkpoints.sign)
+        own = self._checkpoints.fields(self._chain, self._maker.key.id, heads, final=batch.final)
+        fields = self._fields(Draft("checkpoint", now, fields=own))
+        batch.checkpoint = self._chain.extend(now, fields, sign=self._checkpoints.sign)
         batch.rows.append(batch.checkpoint)
 
     def _fields(self, draft: Draft) -> dict[str, Any]:
@@ -268,7 +268,7 @@ class Appender:
         return self._maker.fields(draft, draft.time)
 
     def _heads(self) -> Mapping[str, Any]:
-        """Return where the other active chains end, now and then."""
+        """Return where the other active chains end; empty if that was read less than 10 seconds ago."""
         if self._looked_around is not None and time.monotonic() < self._looked_around + _LOOK_AROUND:
             return {}
         assert self._writing is not None
@@ -281,7 +281,7 @@ class Appender:
         }
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Disconnect from the store."""
         with self._at_work:
             self._disconnect()
 
@@ -293,7 +293,7 @@ class Appender:
     # Around a fork, in the thread that forks.
 
     def pause(self, timeout: float) -> bool:
-        """Keep the store at rest until `resume`, so that no child inherits it half used; return whether it is."""
+        """Keep the store at rest until `resume`, so that no child inherits a transaction; return whether it rests."""
         if not self._at_work.acquire(timeout=timeout):
             return False
         if self._store.path is not None:  # SQLite's own state would be wrong in the child, for this file at all
@@ -305,5 +305,5 @@ class Appender:
         self._at_work.release()
 
     def abandoned(self) -> object:
-        """Return what a forked child must never touch nor close, since it is its parent's."""
+        """Return the parent's connection, which a forked child must neither use nor close."""
         return self._writing

@@ -1,4 +1,4 @@
-"""The chain that one writer's records form: each holds the hash of the one before it."""
+"""The chain of one writer's records: each record holds the hash of the record before it."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ NOWHERE: Final[Place] = (0, GENESIS)
 
 
 class Chain:
-    """The end of a chain, as it is in the store and as it will be with the records that are sealed.
+    """The end of a chain: the committed one in the store, and the head with the rows that are still to be committed.
 
     Attributes:
-        id: tells chains apart; sorts by when they began.
-        stored: the last record known to be stored.
-        sealed: the last record that was sealed.
+        id: identifies the chain; ids sort by when their chains began.
+        committed: the place of the last record that is known to be stored.
+        head: the place of the last row.
     """
 
     def __init__(self) -> None:
         self.id: Final = time_ordered_id()
-        self.stored = self.sealed = NOWHERE
+        self.committed = self.head = NOWHERE
 
-    def seal(
+    def extend(
         self, time: int, fields: dict[str, Any], *, careful: bool = False, sign: Callable[[bytes], str] | None = None
     ) -> Row:
-        """Return a record with its place at the end of the chain.
+        """Return the row of a record that follows the head, and move the head to it.
 
         Args:
-            time: when it happened.
-            fields: what it says; takes up its place in the chain.
-            careful: whether to doubt every value, as after a store has refused one.
+            time: when it happened, in nanoseconds of Unix time.
+            fields: the record's fields; the place in the chain is added to them.
+            careful: whether to check every value, as after the store has refused one.
             sign: makes the signature of a checkpoint.
         """
-        sequence, previous = self.sealed
+        sequence, previous = self.head
         fields["chain_id"] = self.id
         fields["sequence"] = sequence + 1
         fields["previous"] = previous
@@ -56,22 +56,22 @@ class Chain:
             fields["signature"] = sign(body_of(fields).encode())
         body = written(fields, careful)
         hashed = body_of(without_texts(fields)) if fields.get("schema_version") == ERASABLE_VERSION else body
-        told = fields.get
+        get = fields.get
         row = (
             *(self.id, sequence + 1, time, fields["kind"]),
-            *(told("run_id"), told("iteration"), told("batch_index"), told("call_id"), told("tool"), told("agent")),
-            *(told("conversation_id"), told("decision"), told("outcome"), hash_of(hashed), body),
+            *(get("run_id"), get("iteration"), get("batch_index"), get("call_id"), get("tool"), get("agent")),
+            *(get("conversation_id"), get("decision"), get("outcome"), hash_of(hashed), body),
         )
-        self.sealed = sequence + 1, row[-2]
+        self.head = sequence + 1, row[-2]
         return row
 
-    def unseal(self) -> None:
-        """Go back to what is stored."""
-        self.sealed = self.stored
+    def roll_back(self) -> None:
+        """Move the head back to the last committed record."""
+        self.head = self.committed
 
-    def settle(self) -> None:
-        """Take what is sealed as stored."""
-        self.stored = self.sealed
+    def mark_committed(self) -> None:
+        """Take the head as committed."""
+        self.committed = self.head
 
 
 def record_of(row: Row) -> AuditRecord:
@@ -80,6 +80,6 @@ def record_of(row: Row) -> AuditRecord:
 
 
 def kind_of(row: Row) -> RecordKind:
-    """Return which record a row is."""
+    """Return the kind of a row's record."""
     kind: RecordKind = row[3]
     return kind

@@ -1,4 +1,4 @@
-"""Checkpoints: records that say how far a chain has come, and the same outside the store, where a cut tail shows."""
+"""Checkpoints: records of a chain's length and head, with copies outside the store that reveal a cut tail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RAW_KEY: Final = 32
 
 
 def checkpoints_beside(store: Path) -> Path:
-    """Return where the checkpoints of an embedded store are kept outside of it."""
+    """Return the default file for checkpoints of an embedded store."""
     return store.with_name(f"{store.name}.checkpoints")
 
 
@@ -51,17 +51,17 @@ class Signer:
 
 
 class CheckpointFile:
-    """A file that checkpoints are appended to, a line of JSON each, fsynced.
+    """A file that checkpoints are appended to, one line of JSON each, fsynced.
 
     Args:
-        path: the file; made with mode 0600 when it is missing.
+        path: the file; created with mode 0600 if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path
 
     def __call__(self, line: Mapping[str, Any]) -> None:
-        """Append a line; a line that a crash cut off is ended first."""
+        """Append a line, after ending a last line that a crash cut off."""
         descriptor = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_RDWR, 0o600)
         try:
             is_new = not os.fstat(descriptor).st_size
@@ -76,13 +76,13 @@ class CheckpointFile:
 
 
 class Checkpoints:
-    """When a checkpoint is due, what it says, and where it goes besides the chain.
+    """When checkpoints are due, their fields, and their copies outside the store.
 
     Args:
-        every: records after which one is due.
-        interval: seconds after the first record that none covers.
-        signer: signs them; None for no signature.
-        outside: delivers the lines that are kept outside the store; None for no such lines.
+        every: records after which a checkpoint is due.
+        interval: seconds after the first uncovered record.
+        signer: signs checkpoints; None for no signature.
+        outside: delivers copies outside the store; None for no copies.
     """
 
     def __init__(self, every: int, interval: float, signer: Signer | None, outside: Publisher | None) -> None:
@@ -93,8 +93,8 @@ class Checkpoints:
         self._outside = outside
 
     def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
-        """Return what a checkpoint at the end of `chain` says; of a `final` one that nothing follows it."""
-        records, head = chain.sealed
+        """Return the fields of a checkpoint at the head of `chain`; after a `final` one the chain has no record."""
+        records, head = chain.head
         fields: dict[str, Any] = {"records": records, "head": head, "key_id": key_id, "heads": heads}
         if final:
             fields["final"] = True
@@ -103,12 +103,12 @@ class Checkpoints:
         return fields
 
     def publish(self, record: AuditRecord) -> None:
-        """Have the line of a stored checkpoint kept outside the store; never raises and does not wait for it."""
+        """Queue the copy of a stored checkpoint; never raises and never waits."""
         if self._outside is not None:
             self._outside.put(checkpoint_line(record.fields, record.hash, record.body))
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the lines of all checkpoints so far are outside the store; return whether they are in time."""
+        """Wait until the copies of all checkpoints so far are delivered; return whether they are in time."""
         return self._outside is None or self._outside.wait(timeout)
 
     @property
@@ -117,13 +117,13 @@ class Checkpoints:
         return None if self._outside is None else self._outside.problem
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the lines so far; those that are left are lost, logged and counted."""
+        """Wait at most `timeout` seconds for the copies so far; those that are left are lost, logged and counted."""
         if self._outside is not None:
             self._outside.close(timeout)
 
 
 def _beginning(descriptor: int) -> bytes:
-    """Return what must stand before a new line: an end for the last one, when it has none."""
+    """Return what must precede a new line: a line break if the last line has none."""
     size = os.fstat(descriptor).st_size
     if not size:
         return b""

@@ -1,61 +1,52 @@
-"""What happens to trails when the process forks, and when it ends.
+"""Keeps the stores of audit trails safe while the process forks.
 
 An SQLite connection must not be carried over a fork, not even to be closed there: SQLite keeps in memory which locks
-the process holds, and the child holds none of them. So writers are at rest while the process forks, without a
-connection to SQLite; the child leaves its parent's other connections alone, and never frees them.
+the process holds, and the child holds none of them. So all stores are at rest while the process forks, without a
+connection to SQLite. The child never uses nor frees its parent's other connections.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import time
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from traced_tools.audit.writing import mirror
-from traced_tools.core.fork import at_end
-
-if TYPE_CHECKING:
-    from traced_tools.audit.writing.writer import Writer
+from traced_tools.core.fork import on_fork
+from traced_tools.flow.background import deadline_in, seconds_until
 
 _PATIENCE: Final = 2.0
-"""Seconds a fork waits for the writers' transactions, all in all."""
-_AT_EXIT: Final = 5.0
-"""Seconds all open trails together have to write what waits when the process ends."""
-_running: Final[set[Writer]] = set()
-_paused: Final[list[Writer]] = []
+"""Seconds that a fork waits for transactions, for all of them together."""
 
 
-def add(writer: Writer) -> None:
-    """Take note of a writer whose thread starts."""
-    _running.add(writer)
-    at_end(_close_all)
+class Pausable(Protocol):
+    """Something that writes to a store."""
+
+    def pause(self, timeout: float) -> bool:
+        """Keep the store at rest until `resume`; return whether it is within `timeout` seconds."""
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+
+    def abandoned(self) -> object:
+        """Return what a forked child must neither use nor free; None if there is no such thing."""
 
 
-def discard(writer: Writer) -> None:
-    """Forget a writer whose thread has ended."""
-    _running.discard(writer)
+_writing: Final[set[Pausable]] = set()
+_paused: Final[list[Pausable]] = []
 
 
-def running() -> tuple[Writer, ...]:
-    """Return the writers whose threads run."""
-    return tuple(_running)
+def add(each: Pausable) -> None:
+    """Pause something at forks from now on."""
+    _writing.add(each)
 
 
-def _close_all() -> None:
-    writers = running()
-    for writer in writers:
-        writer.end(_AT_EXIT)
-    deadline = time.monotonic() + _AT_EXIT
-    for writer in writers:
-        writer.close(max(0.0, deadline - time.monotonic()))
-    if writers:
-        mirror.flush(max(0.0, deadline - time.monotonic()))
+def discard(each: Pausable) -> None:
+    """Pause something no more."""
+    _writing.discard(each)
 
 
 def _before() -> None:
-    deadline = time.monotonic() + _PATIENCE
-    _paused.extend(each for each in running() if each.pause(max(0.0, deadline - time.monotonic())))
+    deadline = deadline_in(_PATIENCE)
+    _paused.extend(each for each in tuple(_writing) if each.pause(seconds_until(deadline)))
 
 
 def _in_parent() -> None:
@@ -64,13 +55,11 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for each in running():
+    for each in tuple(_writing):
         if (connection := each.abandoned()) is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _paused.clear()
-    _running.clear()
+    _writing.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
-at_end(_close_all)
+on_fork(_in_child, before=_before, in_parent=_in_parent)

@@ -1,7 +1,7 @@
-"""The mirror: what a trail has stored is told to OpenTelemetry as well, for boards and alerts.
+"""The mirror: OpenTelemetry log records and metrics of what a trail has stored, for dashboards and alerts.
 
-The store is the evidence; the mirror may lag behind it, and loses rather than holds anything up. Log records leave in a
-thread of their own, so that a slow exporter of the application's never keeps a tool from its intent.
+The store is the evidence. The mirror may lag behind it, and drops records rather than delay anything. A background
+thread emits log records, so that a slow exporter of the application never delays an intent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,7 @@ from traced_tools.audit.records import body_of, without_text
 from traced_tools.audit.writing.chain import kind_of, record_of
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
-from traced_tools.flow.workers import WorkerPool
+from traced_tools.flow.background import Task, TaskWorker, deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import limit_cardinality
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 MOST_WAITING: Final = 20_000
-"""Records that wait for a slow exporter; what comes on top of them is not mirrored, and counted."""
+"""Records that may wait for a slow exporter; further records are not mirrored, and counted."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "intent": names.AUDIT_INTENT_EVENT,
@@ -69,35 +68,42 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "outcome": names.AUDIT_OUTCOME,
     "attempts": names.TOOL_ATTEMPTS,
 }
-"""The attribute that each field of a record is told as."""
+"""The attribute of each field of a record."""
 _SIZES: Final = {"arguments": names.TOOL_ARGUMENTS_SIZE, "result": names.TOOL_RESULT_SIZE}
 _NO_TRACE: Final = set_span_in_context(INVALID_SPAN, Context())  # an empty context would stand for the current one
 
 
-def tell(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
-    """Count records that are durable now, and send them as log-based events. Never raises, never waits.
+def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None) -> None:
+    """Count durable records, and queue them as log records. Never raises, never waits.
 
-    To be called without a lock held, from any thread. An event has the record's time and trace, and as its body the
-    record's own JSON, without the texts of contents: what the record's hash covers.
+    Call it from any thread that holds no lock. A log record has the time and the trace of the audit record. Its body is
+    the audit record's JSON without the texts of contents, which is what the record's hash covers.
 
     Args:
-        rows: what was stored.
-        options: where to; None for the global providers.
+        rows: the rows that were stored.
+        options: the providers; None for the global providers.
     """
     try:
-        _told(rows, RunTelemetry(options or TelemetryOptions(), agent=""))
+        telemetry = RunTelemetry(options or TelemetryOptions(), agent="")
+        if telemetry.instruments is not None:
+            for kind, count in Counter(map(kind_of, rows)).items():
+                telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
+        if telemetry.logger is not None and (dropped := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
+            report_failure(Overflow(), "the mirror of the audit trail")
+            if telemetry.instruments is not None:
+                telemetry.instruments.telemetry_failures.add(dropped)
     except Exception as error:
         report_failure(error, "the mirror of the audit trail")
 
 
 def begin(options: TelemetryOptions | None = None) -> None:
-    """Have the thread there before it is needed, if anybody looks: Python 3.12 starts none while the interpreter ends.
+    """Start the thread before it is needed if a logger is configured: Python 3.12 starts none at interpreter shutdown.
 
     Args:
-        options: where records will be told to; None for the global providers.
+        options: the providers; None for the global providers.
     """
     if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
-        _LINE.put(0, lambda: None)
+        _LINE.start()
 
 
 def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None) -> None:
@@ -106,38 +112,28 @@ def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None)
     Args:
         lag: a bound method that returns the age in seconds of the oldest one, 0 when none waits; its object is not
             kept alive by this.
-        options: where to; None for the global providers as they are now.
+        options: the providers; None for the global providers as they are now.
     """
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.watch(lag)
 
 
 def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None = None) -> None:
-    """Have it observed what a verification in this process found.
+    """Report the result of a verification in this process as metrics.
 
     Args:
-        store: tells stores apart; it is told to nobody.
-        ok: whether all was well.
+        store: identifies the store in this process; never exported.
+        ok: whether the verification found no problem.
         time: when it ended, in seconds of Unix time.
-        options: where to; None for the global providers as they are now.
+        options: the providers; None for the global providers as they are now.
     """
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.verified(store, ok, time)
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Wait until what was told so far has been handed to the exporters; return whether it was in time (seconds)."""
+    """Wait until all queued records are emitted, and return whether they are after `timeout` seconds."""
     return _LINE.flush(timeout)
-
-
-def _told(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
-    if telemetry.instruments is not None:
-        for kind, count in Counter(map(kind_of, rows)).items():
-            telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
-    if telemetry.logger is not None and (left := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
-        report_failure(Overflow(), "the mirror of the audit trail")
-        if telemetry.instruments is not None:
-            telemetry.instruments.telemetry_failures.add(left)
 
 
 class CheckpointLosses:
@@ -173,42 +169,43 @@ class Overflow(Exception):
 
 
 class _Line:
-    """Work in one thread, one after the other, so much of it and no more."""
+    """Work for one background thread; `MOST_WAITING` bounds the sum of its sizes."""
 
     def __init__(self) -> None:
-        self._begin()
-        on_fork(self._begin)
+        self._worker = TaskWorker("traced_tools-audit-mirror")
+        self.start: Final = self._worker.start
+        self._reset()
+        on_fork(self._reset)
 
-    def _begin(self) -> None:
-        self._thread = WorkerPool(1)
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._waiting = 0
 
     def put(self, size: int, work: Callable[[], object]) -> int:
-        """Have `work` done later; return its size when it is not done, as too much waits already, else 0."""
+        """Queue work, and return 0; return its size if too much waits already or there is no thread for it."""
         with self._lock:
             if self._waiting and self._waiting + size > MOST_WAITING:
                 return size
-            try:
-                self._thread.submit(partial(self._do, size, work))
-            except RuntimeError:  # there can be no more threads: the process ends, or has too many
+            if not self._worker.submit(Task(partial(self._do, size, work))):
                 return size
             self._waiting += size
         return 0
 
-    def _do(self, size: int, work: Callable[[], object]) -> None:
+    def _do(self, size: int, work: Callable[[], object]) -> bool:
         try:
             work()
         finally:
             with self._lock:
                 self._waiting -= size
+        return True
 
     def flush(self, timeout: float) -> bool:
-        with self._lock:
-            if not self._waiting:  # nor may there be a thread to ask, and none to be had while the process ends
-                return True
-            last = self._thread.submit(lambda: None)
-        return not wait([last], timeout).not_done
+        """Wait until all queued work is done, and return whether it is within `timeout` seconds."""
+        if not self._waiting:  # there may be no thread, and none to be had while the interpreter exits
+            return True
+        last = Task(lambda: True)
+        self._worker.submit(last)
+        return last.wait(deadline_in(timeout))
 
 
 _LINE: Final = _Line()
@@ -235,15 +232,15 @@ def _emit(record: AuditRecord, telemetry: RunTelemetry) -> None:
 
 
 def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]) -> Attributes:
-    told: Attributes = {names.AUDIT_HASH: record.hash}
+    attributes: Attributes = {names.AUDIT_HASH: record.hash}
     for field, name in _ATTRIBUTES.items():
         value = fields.get(field)
         if value is not None and name in event.attributes:
-            told[name] = encodable(value) if isinstance(value, str) else value
+            attributes[name] = encodable(value) if isinstance(value, str) else value
     for field, name in _SIZES.items():
         if field in fields and name in event.attributes:
-            told[name] = fields[field]["size"]
-    return told
+            attributes[name] = fields[field]["size"]
+    return attributes
 
 
 def _body(record: AuditRecord, fields: Mapping[str, Any]) -> str:
@@ -257,7 +254,7 @@ def _without_text(value: Any) -> Any:
 
 
 def _context(fields: Mapping[str, Any]) -> Context:
-    """Return a context in the span of the call; sampled, since nobody is to leave records out by their traces."""
+    """Return a context with the span of the call, marked as sampled so that no sampler drops the record."""
     trace_id, span_id = fields.get("trace_id"), fields.get("span_id")
     if trace_id is None or span_id is None:
         return _NO_TRACE

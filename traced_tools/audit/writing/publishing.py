@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Protocol
 
 from traced_tools.core.fork import on_fork
+from traced_tools.flow.background import LONGEST_WAIT, BackgroundWorker
 
 Line = Mapping[str, Any]
 Publish = Callable[[Line], object]
@@ -17,8 +18,6 @@ MOST_WAITING: Final = 1000
 """Maximum of pending lines. A new line replaces the oldest, because it also covers all earlier records."""
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before further attempts; the last value repeats."""
-_LONGEST: Final = 1_000_000.0
-"""Seconds; a longer wait would overflow."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -48,20 +47,19 @@ class Publisher:
         self._publish = publish
         self._name = name
         self._losses = losses
-        self._begin()
-        on_fork(self._begin)
+        self._worker: BackgroundWorker[tuple[int, Line]] = BackgroundWorker("traced_tools-audit-checkpoints", self._run)
+        self._lines = self._worker.items
+        self._reset()
+        on_fork(self._reset)
 
-    def _begin(self) -> None:
-        """Start without lines, as a forked child must: the lines are its parent's, and so is the thread."""
+    def _reset(self) -> None:
+        """Start without lines, as a forked child must: the lines are its parent's."""
         self._changed = threading.Condition()
-        self._lines: deque[tuple[int, Line]] = deque()
         self._under_way = False
-        self._put = self._kept = 0
+        self._put = self._delivered = 0
         self._failures = 0
-        self._at_once = False
         self._overflowing = False
         self._closed = False
-        self._thread: threading.Thread | None = None
         self.problem: str | None = None
         """The class of the error that the last attempt failed with; None if it succeeded."""
 
@@ -76,18 +74,8 @@ class Publisher:
                 self._lines.popleft()
                 self._overflow()
             self._lines.append((self._put, line))
-            self._changed.notify_all()
-            start = self._thread is None
-        if start:
-            self._start()
-
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="traced_tools-audit-checkpoints", daemon=True)
-        try:
-            thread.start()
-            self._thread = thread
-        except RuntimeError:  # Python 3.12 starts no thread while the interpreter ends
-            while self._lines and self._is_kept(*self._lines[0]):
+        if not self._worker.notify():
+            while self._lines and self._deliver(*self._lines[0]):
                 self._lines.popleft()
 
     def wait(self, timeout: float) -> bool:
@@ -97,10 +85,10 @@ class Publisher:
         """
         with self._changed:
             wanted = self._put
-            self._at_once = self._failures > 0
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._kept >= wanted or self._closed, min(timeout, _LONGEST))
-            return self._kept >= wanted
+            if self._failures:
+                self._worker.wake()
+            self._changed.wait_for(lambda: self._delivered >= wanted or self._closed, min(timeout, LONGEST_WAIT))
+            return self._delivered >= wanted
 
     def close(self, timeout: float) -> None:
         """Wait at most `timeout` seconds for the lines put so far, then give up those that are left.
@@ -116,6 +104,8 @@ class Publisher:
             self._changed.notify_all()
             if left:
                 self._give_up(left)
+        if self._worker.started:
+            self._worker.wake()
 
     def _overflow(self) -> None:
         if not self._overflowing:
@@ -134,19 +124,18 @@ class Publisher:
     # In the thread.
 
     def _run(self) -> None:
-        while (waiting := self._next()) is not None:
-            while not self._is_kept(*waiting) and not self._is_over():
-                pass
+        while not self._closed:
+            self._worker.wait()
+            if (waiting := self._next()) is not None:
+                while not self._closed and not self._deliver(*waiting):
+                    self._worker.wait(math.inf, _PAUSES[min(self._failures, len(_PAUSES)) - 1])
 
     def _next(self) -> tuple[int, Line] | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._lines or self._closed)
-            if self._closed:
-                return None
-            self._under_way = True
-            return self._lines.popleft()
+            self._under_way = bool(self._lines)
+            return self._lines.popleft() if self._lines else None
 
-    def _is_kept(self, number: int, line: Line) -> bool:
+    def _deliver(self, number: int, line: Line) -> bool:
         """Try to deliver a line, and return whether that succeeded."""
         try:
             _expect_done(self._publish(line))
@@ -157,7 +146,7 @@ class Publisher:
             if self._failures:
                 _log.warning("%s: checkpoints are kept outside the store again", self._about())
             self._failures, self.problem, self._overflowing = 0, None, False
-            self._kept, self._under_way = number, False
+            self._delivered, self._under_way = number, False
             self._changed.notify_all()
         return True
 
@@ -168,14 +157,6 @@ class Publisher:
             text = "%s: a checkpoint cannot be kept outside the store (%s); trying again"
             _log.error(text, self._about(), self.problem)
         self._losses.failed(error)
-
-    def _is_over(self) -> bool:
-        """Wait until it is time for the next attempt; return True if there will be none."""
-        with self._changed:
-            seconds = _PAUSES[min(self._failures, len(_PAUSES)) - 1]
-            self._changed.wait_for(lambda: self._closed or self._at_once, seconds)
-            self._at_once = False
-            return self._closed
 
 
 def _expect_done(returned: object) -> None:

@@ -1,4 +1,4 @@
-"""Drafts on their way into the store, and those who wait for one of them."""
+"""Entries of the writer's queue, and the callers that wait for them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from typing import Any, Literal
 
 from traced_tools.audit.records import Draft
 
-Mark = Literal["flush", "checkpoint", "end"]
+ControlKind = Literal["flush", "checkpoint"]
 
 
-class Entry:
-    """A draft that is on its way, or a mark that is reached when all before it is stored.
+class QueueEntry:
+    """A draft to be stored, or a control entry, which is durable when all entries before it are.
 
     Attributes:
+        draft: what to record; None for a control entry, and once `fields` are made of it.
+        control: what a control entry asks for; None for a draft.
         time: when it happened, in nanoseconds of Unix time.
-        fields: what the record says, once it is made of the draft; else None.
-        taken: whether a writer has it.
-        durable: True when it is stored, False when it never will be, None as long as nobody knows.
-        gave_up: whether the one who waited for it went on without.
-        weight: what the writer counts it as, while it has the draft.
-        waiter: a locked lock, or an asyncio future; None when nobody waits.
+        fields: the record's fields, once they are made of the draft; else None.
+        taken: whether a writer has the entry.
+        durable: True if it is stored, False if it never will be, None while that is open.
+        gave_up: whether the caller stopped waiting before the record was durable.
+        weight: how many pieces of text the writer counts for the draft.
+        waiter: a locked lock, or an asyncio future; None if no caller waits.
     """
 
-    __slots__ = ("draft", "durable", "fields", "gave_up", "mark", "taken", "time", "waiter", "weight")
+    __slots__ = ("control", "draft", "durable", "fields", "gave_up", "taken", "time", "waiter", "weight")
 
-    def __init__(self, draft: Draft | None, mark: Mark | None = None) -> None:
+    def __init__(self, draft: Draft | None, control: ControlKind | None = None) -> None:
         self.draft = draft
-        self.mark = mark
+        self.control = control
         self.time = time_ns() if draft is None or not _is_time(draft.time) else draft.time
         self.fields: dict[str, Any] | None = None
         self.taken = False
@@ -48,9 +50,9 @@ class Entry:
         self.waiter.acquire()
 
     def wait(self, timeout: float) -> bool:
-        """Wait so many seconds at most, blocking, and return whether the record is durable."""
+        """Wait at most `timeout` seconds, blocking, and return whether the record is durable."""
         assert self.waiter is not None and not isinstance(self.waiter, asyncio.Future)
-        if self.durable is None:  # else nobody will wake who waits from now on
+        if self.durable is None:  # else no thread releases the lock any more
             self.waiter.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
         self.gave_up = self.durable is None
         return self.durable is True
@@ -60,22 +62,22 @@ def _is_time(time: object) -> bool:
     return isinstance(time, int) and 0 < time < 1 << 63
 
 
-class LoopLine:
-    """Those on one event loop who wait, each equally long: one timer serves them all.
+class LoopWaiters:
+    """Waiters on one event loop that share a timeout, and so a single timer.
 
     Args:
-        loop: the event loop that runs.
-        timeout: seconds each of them waits.
+        loop: the running event loop.
+        timeout: seconds that each of them waits.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
         self.loop = loop
         self._timeout = timeout
-        self._line: deque[tuple[float, Entry, asyncio.Future[None]]] = deque()
+        self._line: deque[tuple[float, QueueEntry, asyncio.Future[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def expect(self, entry: Entry) -> asyncio.Future[None]:
-        """Return what is done when the record is durable, lost or too late."""
+    def expect(self, entry: QueueEntry) -> asyncio.Future[None]:
+        """Return a future that is done when the record is durable or lost, or the time is over."""
         future: asyncio.Future[None] = self.loop.create_future()
         entry.gave_up, entry.waiter = False, future
         deadline = self.loop.time() + self._timeout
@@ -100,11 +102,11 @@ class LoopLine:
         self._timer = self.loop.call_at(self._line[0][0], self._sweep) if self._line else None
 
 
-def wake(entries: Iterable[Entry], durable: bool) -> None:
-    """Tell those who wait what became of their records; each event loop is woken once."""
+def resolve_waiters(entries: Iterable[QueueEntry], durable: bool) -> None:
+    """Set what became of entries, and wake their waiters; each event loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for entry in entries:
-        if entry.durable is not None:  # a trail that was closed while it hung tells them twice
+        if entry.durable is not None:  # a trail that was closed while its store hung comes here twice
             continue
         entry.durable = durable
         waiter = entry.waiter
@@ -113,12 +115,12 @@ def wake(entries: Iterable[Entry], durable: bool) -> None:
         if isinstance(waiter, asyncio.Future):
             by_loop.setdefault(waiter.get_loop(), []).append(waiter)
         else:
-            with suppress(RuntimeError):  # who gives up and the thread may do so at once
+            with suppress(RuntimeError):  # the caller of `close` and the thread may release it at the same time
                 waiter.release()
     for loop, futures in by_loop.items():
         try:
             loop.call_soon_threadsafe(_settle, futures)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: no task waits any more
             continue
 
 

@@ -1,45 +1,40 @@
-"""The one thread that writes a trail: it takes all that waits, and stores it in one transaction.
+"""The background thread that writes a trail: it stores all pending entries in one transaction.
 
-Whoever hands over a draft never waits here; who wants to know when the record is durable waits for its entry. While the
-store fails, entries are kept in order and tried again.
+A caller that queues an entry never waits here. To learn when the record is durable, it waits for the entry. While the
+store fails, the writer keeps the entries in order and retries.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from contextlib import suppress
 from typing import Final
 
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.writing import forking
-from traced_tools.audit.writing.appending import Appender, Batch
+from traced_tools.audit.writing.appending import AppendBatch, Appender
 from traced_tools.audit.writing.chain import record_of
 from traced_tools.audit.writing.checkpoints import Checkpoints
-from traced_tools.audit.writing.queue_entries import Entry, LoopLine, wake
+from traced_tools.audit.writing.queue_entries import LoopWaiters, QueueEntry, resolve_waiters
 from traced_tools.errors import ConfigurationError
-from traced_tools.flow.deferred import is_finalizing, put_off
+from traced_tools.flow.background import BackgroundWorker, deadline_in, seconds_until
 
 MOST_WAITING: Final = 65_536
-"""Records that may wait to be stored; what comes on top of them is lost, and counted."""
+"""Records that may wait to be stored; further records are lost and counted."""
 MOST_CHARACTERS: Final = 256 << 20
-"""As many characters, about, may the contents have that wait for the thread; what comes on top is lost, too."""
+"""Characters, roughly, of the contents that may wait for the thread; further records are lost and counted."""
 _PIECE: Final = 4096
 _MOST_PIECES: Final = MOST_CHARACTERS // _PIECE
 MOST_AT_ONCE: Final = 1024
 """Records of one transaction."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before further attempts; the last one again and again."""
-_LONGEST: Final = 1_000_000.0
-"""Seconds; what waits longer would overflow."""
-_TO_BEGIN: Final = 1.0
-"""Seconds after which a thread whose start was interrupted counts as one that never was."""
+"""Seconds before further attempts; the last value repeats."""
 _log = logging.getLogger("traced_tools.audit")
 
 
@@ -49,14 +44,14 @@ class Writer:
     Args:
         name: the store's, for the log.
         appender: appends batches to the chain.
-        checkpoints: has the checkpoints that become durable kept outside the store.
-        stored: is called with each batch that has become durable; must not raise.
-        started: is called with `lag` when the thread starts; must not raise.
+        checkpoints: keeps durable checkpoints outside the store as well.
+        stored: called with each durable batch; must not raise.
+        started: called with `lag` when the thread starts; must not raise.
+        flush_mirror: called at the end of a close with the seconds that are left; waits for what `stored` began.
 
     Attributes:
-        problem: why the store could not be written just now; None when it could.
-        closed: whether it takes no more records.
-        started: whether there is a thread, or soon will be, since there has been a record.
+        problem: why the last write to the store failed; None if it succeeded.
+        closed: whether the writer refuses new records.
     """
 
     def __init__(
@@ -64,231 +59,190 @@ class Writer:
         name: str,
         appender: Appender,
         checkpoints: Checkpoints,
-        stored: Callable[[Batch], None],
+        stored: Callable[[AppendBatch], None],
         started: Callable[[Callable[[], float]], None],
+        flush_mirror: Callable[[float], object],
     ) -> None:
         self.problem: str | None = None
+        self.closed = False
         self._name = name
         self._appender = appender
         self._checkpoints = checkpoints
         self._on_stored = stored
         self._on_started = started
-        self._queue: SimpleQueue[Entry] = SimpleQueue()  # whose `put` may be interrupted by itself
-        self._losses: SimpleQueue[int] = SimpleQueue()
-        self._weights: deque[None] = deque()  # a number that many may add to at once, and be interrupted
-        self._pending: list[Entry] = []
+        self._flush_mirror = flush_mirror
+        self._worker: BackgroundWorker[QueueEntry] = BackgroundWorker("traced_tools-audit", self._run, closing=self)
+        self._queue = self._worker.items
+        self._losses: deque[int] = deque()
+        self._weight = 0
+        self._weighing = threading.RLock()  # a signal handler may come here while its thread is in here
+        self._pending: list[QueueEntry] = []
         self._failures = 0
         self._retry_at = 0.0
         self._deadline: float | None = None
-        self.closed = False
-        self._ending = self._ended = False
-        self._told_closed = self._told_threadless = False
-        self.started = False
-        self._claims: dict[str, object] = {}
-        self._begun = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._logged_closed = self._logged_threadless = False
         self._lines = threading.local()
-        self.pause, self.resume, self.abandoned = appender.pause, appender.resume, appender.abandoned
+
+    @property
+    def started(self) -> bool:
+        """Whether there has been a record."""
+        return self._worker.started
 
     @property
     def outage(self) -> str | None:
-        """The problem, when it is there to stay: one failure may be that of a connection that idled for too long."""
+        """The problem after two consecutive failures, because one may come from a connection that idled too long."""
         return self.problem if self._failures > 1 else None
 
     # In any thread.
 
-    def put(self, entry: Entry) -> None:
-        """Take an entry to be written, once; never waits and never raises."""
+    def put(self, entry: QueueEntry) -> None:
+        """Queue an entry, once; never waits and never raises."""
         if entry.taken:
             return
-        if self.closed or (entry.mark is None and self._is_full()):
+        if self.closed or (entry.control is None and self._is_full()):
             entry.taken = True
             self._refuse([entry])
             return
-        entry.weight = _weight(entry.draft)
-        self._weights.extend([None] * entry.weight)
-        self.started = entry.taken = True  # and in the same breath, so that no signal comes between:
-        self._queue.put(entry)
-        if self._thread is None:
-            self.start()
-        elif self._ended:
+        self._weigh(entry)
+        entry.taken = True  # no signal handler runs between this line and the next
+        self._queue.append(entry)
+        self._notify()
+        if self._ended:
             self._refuse(self._drained())
 
     def _is_full(self) -> bool:
-        return self._queue.qsize() + len(self._pending) >= MOST_WAITING or len(self._weights) >= _MOST_PIECES
+        return len(self._queue) + len(self._pending) >= MOST_WAITING or self._weight >= _MOST_PIECES
 
-    def start(self) -> None:
-        """Start the thread, unless it runs; later, when a finalizer asks, which may have interrupted just that."""
-        if is_finalizing():
-            put_off(self.start)
+    def _weigh(self, entry: QueueEntry) -> None:
+        entry.weight = _weight(entry.draft)
+        if entry.weight:
+            with self._weighing:
+                self._weight += entry.weight
+
+    def _notify(self) -> None:
+        if self._worker.notify():
             return
-        thread = threading.Thread(target=self._run, name="traced_tools-audit", daemon=True)
-        handled = sys.exception()
-        try:
-            if self._claims.setdefault("thread", thread) is not thread:
-                return  # somebody does, or has: maybe who was interrupted by this call
-            forking.add(self)
-            thread.start()
-            self._thread = thread
-        except RuntimeError as error:
-            if (interrupt := error.__context__) is not handled and interrupt is not None:
-                self._interrupted(thread)  # within `start`, which then raises an error of its locks
-                raise interrupt from None
-            # there can be no more threads: the process ends, or has too many
-            self._claims.clear()
-            forking.discard(self)
-            if not self._told_threadless:
-                _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
-            self._told_threadless = True
-            self._refuse(self._drained())
-        except BaseException:  # such as Ctrl-C
-            self._interrupted(thread)
-            raise
+        if not self._logged_threadless:
+            _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
+        self._logged_threadless = True
+        self._refuse(self._drained())
 
-    def _interrupted(self, thread: threading.Thread) -> None:
-        """Have another thread started next time, unless the one that was being started runs nevertheless."""
-        if self._claims.get("thread") is thread and not self._begun.wait(_TO_BEGIN):
-            self._claims.clear()
-
-    def line(self, timeout: float) -> LoopLine:
-        """Return the line of those who wait so many seconds on the event loop that runs here."""
+    def line(self, timeout: float) -> LoopWaiters:
+        """Return the waiters with this timeout on the running event loop."""
         loop = asyncio.get_running_loop()
         if getattr(self._lines, "loop", None) is not loop:
             self._lines.loop, self._lines.by_timeout = loop, {}
-        lines: dict[float, LoopLine] = self._lines.by_timeout
-        return lines.get(timeout) or lines.setdefault(timeout, LoopLine(loop, timeout))
+        lines: dict[float, LoopWaiters] = self._lines.by_timeout
+        return lines.get(timeout) or lines.setdefault(timeout, LoopWaiters(loop, timeout))
 
     def lag(self) -> float:
         """Return the age in seconds of the oldest record that is not durable; 0 when none waits."""
         oldest = next(iter(self._pending), None)
         return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest.time) / 1e9)
 
-    def end(self, timeout: float) -> None:
-        """Have the thread end when all is written or so many seconds are over; does not wait."""
-        self._deadline = time.monotonic() + min(timeout, _LONGEST)
-        if not self.closed:
-            self.closed = True
-            self._queue.put(Entry(None, "end"))
-            if self.started and not self._claims:
-                self.start()  # which an interrupt has prevented
+    def begin_close(self, timeout: float) -> None:
+        """Request that pending records are written within `timeout` seconds, then the thread ends; never waits."""
+        self._deadline = deadline_in(timeout)
+        self.closed = True
+        if self.started:
+            self._worker.wake()
+            self._notify()
 
-    def close(self, timeout: float) -> None:
-        """Write what waits, for so many seconds at most, and end the thread."""
-        self.end(timeout)
-        deadline = time.monotonic() + min(timeout, _LONGEST)
-        if not self._claims or self._thread is threading.current_thread():
+    def end_close(self, deadline: float) -> None:
+        """Wait for the close until a time of `time.monotonic()`; records that are not written by then are lost."""
+        if not self.started or self._worker.is_current:
             return
-        if self._begun.wait(min(timeout, _LONGEST)) and self._thread is not None:
-            self._thread.join(max(0.0, deadline - time.monotonic()))
-        if self._thread is None or self._thread.is_alive():
+        if not self._worker.join(deadline):
             self._give_up()
             self._checkpoints.close(0)
+        self._flush_mirror(seconds_until(deadline))
 
-    def _refuse(self, entries: Sequence[Entry]) -> None:
-        """Count records that will not be written, and tell those who wait for them."""
-        records = [entry for entry in entries if entry.mark is None]
+    def _refuse(self, entries: Sequence[QueueEntry]) -> None:
+        """Count records that are not written, and wake their waiters."""
+        records = [entry for entry in entries if entry.control is None]
         for entry in records:
             entry.draft = None
-            self._losses.put(entry.time)
+            self._losses.append(entry.time)
         self._lighten(records)
-        if records and self.closed and not self._told_closed:
+        if records and self.closed and not self._logged_closed:
             _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
-            self._told_closed = True
-        wake(entries, False)
+            self._logged_closed = True
+        resolve_waiters(entries, False)
 
-    def _drained(self) -> list[Entry]:
-        """Return what waits in the queue, and take it out."""
-        found: list[Entry] = []
-        try:
+    def _drained(self) -> list[QueueEntry]:
+        """Remove all entries from the queue and return them."""
+        found: list[QueueEntry] = []
+        with suppress(IndexError):
             while True:
-                found.append(self._queue.get_nowait())
-        except Empty:
-            return found
+                found.append(self._queue.popleft())
+        return found
 
     # In the thread.
 
     def _run(self) -> None:
-        thread = threading.current_thread()
-        if self._claims.setdefault("thread", thread) is not thread:
-            return  # it begins so late after an interrupt that another has its place
-        self._thread = thread  # which whoever started it may have been kept from noting
-        self._begun.set()
+        forking.add(self._appender)
         self._on_started(self.lag)
         try:
             while not self._ended:
                 try:
                     self._take()
                     self._write()
-                except Exception as error:  # whatever it is: without the thread all would be lost
+                except Exception as error:  # whatever it is, because without the thread all records would be lost
                     self._failed(error)
         finally:
             self._appender.close()
             self._give_up()
-            self._checkpoints.close(self._seconds_left())
-            forking.discard(self)
-
-    def _seconds_left(self) -> float:
-        return 0.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            self._checkpoints.close(0.0 if self._deadline is None else seconds_until(self._deadline))
+            forking.discard(self._appender)
 
     def _take(self) -> None:
-        """Take what waits; when nothing does, wait until something comes or has to be done."""
+        """Move entries from the queue to the pending ones; without any, wait for an entry or until something is due."""
         while (seconds := self._idle()) is None or seconds > 0:
-            try:
-                self._accept(self._queue.get(timeout=None if seconds is None else min(seconds, _LONGEST)))
-            except Empty:
-                continue
-        try:
-            while len(self._pending) < MOST_AT_ONCE:
-                self._accept(self._queue.get_nowait())
-        except Empty:
-            pass
+            if self._worker.wait(1, seconds) and self._queue:
+                self._accept(self._queue.popleft())
+        while self._queue and len(self._pending) < MOST_AT_ONCE:
+            self._accept(self._queue.popleft())
 
-    def _accept(self, entry: Entry) -> None:
-        self._ending = self._ending or entry.mark == "end"
+    def _accept(self, entry: QueueEntry) -> None:
         self._pending.append(entry)
         self._appender.prepare(entry)
         self._lighten([entry])
 
-    def _lighten(self, entries: Sequence[Entry]) -> None:
-        """Make room for as much as drafts weighed that are forgotten."""
+    def _lighten(self, entries: Sequence[QueueEntry]) -> None:
+        """Subtract the weight of entries whose drafts are dropped."""
         for entry in entries:
-            if entry.draft is None:
-                for _ in range(entry.weight):
-                    self._weights.popleft()
+            if entry.weight and entry.draft is None:
+                with self._weighing:
+                    self._weight -= entry.weight
                 entry.weight = 0
 
     def _idle(self) -> float | None:
-        """Return the seconds until there is something to do whatever comes; None for never."""
+        """Return the seconds until something is due without new entries; None for never."""
         now = time.monotonic()
         if self._failures:
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
             return until - now
-        return 0.0 if self._pending or self._ending or not self._losses.empty() else self._appender.due()
+        return 0.0 if self._pending or self.closed or self._losses else self._appender.due()
 
     def _write(self) -> None:
-        self._note_losses()
-        final = self._ending and not self._pending
+        while self._losses:
+            self._appender.add_missed(self._losses.popleft(), lost=1)
+        final = self.closed and not self._pending
         self._stored(self._appender.append(self._pending[:MOST_AT_ONCE], final=final))
 
-    def _note_losses(self) -> None:
-        try:
-            while True:
-                self._appender.missed(self._losses.get_nowait(), lost=1)
-        except Empty:
-            pass
-
-    def _stored(self, batch: Batch) -> None:
+    def _stored(self, batch: AppendBatch) -> None:
         del self._pending[: len(batch.entries)]
         self._lighten(batch.entries)
         self._recovered(batch)
         if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
             self._checkpoints.publish(record_of(batch.checkpoint))
-        wake(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
+        resolve_waiters(batch.entries if not batch.refused else _without(batch.entries, batch.refused), True)
         if batch.refused:
             self._refuse(batch.refused)
-        late = [entry.time for entry in batch.entries if entry.gave_up and entry.mark is None]
-        if len(late) > batch.late:  # they gave up while the batch was on its way
-            self._appender.missed(min(late), late=len(late) - batch.late)
+        late = [entry.time for entry in batch.entries if entry.gave_up and entry.control is None]
+        if len(late) > batch.late:  # their callers stopped waiting during the transaction
+            self._appender.add_missed(min(late), late=len(late) - batch.late)
         self._on_stored(batch)
         self._ended = self._ended or batch.final
 
@@ -301,7 +255,7 @@ class Writer:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._ended = True
 
-    def _recovered(self, batch: Batch) -> None:
+    def _recovered(self, batch: AppendBatch) -> None:
         if self._failures > 1:
             _log.warning("the audit trail %s is written again", self._name)
         if batch.shortfall:
@@ -310,14 +264,14 @@ class Writer:
         self._failures, self.problem = 0, None
 
     def _give_up(self) -> None:
-        """Let those go who still wait, and say what is lost."""
+        """Wake all waiters, and log how many records are lost."""
         self._ended = self.closed = True
-        pending, self._pending = self._pending, []  # who closes may be here at the same time: each is told once
+        pending, self._pending = self._pending, []  # the caller of a close and the thread may both be here
         left = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
-        records = sum(entry.mark is None for entry in left)
+        records = sum(entry.control is None for entry in left)
         if records:
-            _log.error("the audit trail %s ends before %d records were written (%s)", self._name, records, self.problem)
-        wake(left, False)
+            _log.error("the audit trail %s closed with %d records unwritten (%s)", self._name, records, self.problem)
+        resolve_waiters(left, False)
 
 
 def _weight(draft: Draft | None) -> int:
@@ -327,6 +281,6 @@ def _weight(draft: Draft | None) -> int:
     return sum(len(content.text) for content in draft.contents.values()) // _PIECE
 
 
-def _without(entries: Sequence[Entry], refused: Sequence[Entry]) -> list[Entry]:
+def _without(entries: Sequence[QueueEntry], refused: Sequence[QueueEntry]) -> list[QueueEntry]:
     left_out = {id(entry) for entry in refused}
     return [entry for entry in entries if id(entry) not in left_out]

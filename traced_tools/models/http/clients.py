@@ -11,10 +11,10 @@ import threading
 from collections.abc import AsyncGenerator
 from functools import cache
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 import httpx
 
+from traced_tools.core.fork import on_fork
 from traced_tools.errors import ConfigurationError
 from traced_tools.models.http.options import HttpOptions
 
@@ -33,7 +33,7 @@ class Clients:
         self._client: httpx.Client | None = None
         self._async_clients: dict[asyncio.AbstractEventLoop, _LoopClient] = {}
         self._inherited: list[object] = []
-        _ALL.add(self)
+        on_fork(self.abandon_connections)
 
     def get_blocking(self) -> httpx.Client:
         """Return the client for blocking code; raises `ConfigurationError` if it cannot be created."""
@@ -97,17 +97,6 @@ _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 for _logger in map(logging.getLogger, ("hpack", "httpcore.socks")):  # at DEBUG they log API keys and passwords
     _logger.setLevel(max(_logger.level, logging.INFO))
-
-_ALL: WeakSet[Clients] = WeakSet()
-
-
-def _forget_connections() -> None:
-    for clients in list(_ALL):
-        clients.abandon_connections()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_connections)
 
 
 def _client_settings(options: HttpOptions) -> dict[str, Any]:
