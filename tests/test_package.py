@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping, MutableSequence, MutableSet
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +25,21 @@ ROOT = Path(traced_tools.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 PUBLIC = ("traced_tools", "traced_tools.audit", "traced_tools.events", "traced_tools.models", "traced_tools.testing")
 
-LAYERS: tuple[tuple[str, ...], ...] = (
-    (
-        *(
-            "_background",
-            "_canonical",
-            "_checks",
-            "_disk",
-            "_finalizing",
-            "_fork",
-            "_ids",
-            "_images",
-            "_lazy",
-            "_quick_init",
-            "_tracebacks",
-            "_version",
-            "errors",
-            "messages",
-            "options",
-        ),
-        *("telemetry.declared", "telemetry.names", "telemetry.words"),
-    ),
-    ("_attempt", "_flow", "_made_once", "_streams", "_steps", "_workers", "events", "telemetry"),
-    ("tools", "models", "memory"),
-    ("audit", "mcp"),
-    ("advisors",),
-    ("client", "running"),
-    ("testing", "cli"),
+ROOMS = (
+    *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools", "events", "otel"),
+    *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
+    *("advisors", "client", "testing", "cli"),
 )
-"""Lowest first (architecture, section 4); the private modules and `running` stand where what they serve does."""
+"""Each room imports from itself and from rooms before it, for types as well."""
+BESIDE = {
+    "_lazy": "core",
+    "_version": "core",
+    "errors": "core",
+    "running": "client",
+    "audit.erasing": "audit.trail",
+    "audit": "audit.trail",  # the package lists what all of its rooms offer
+}
+"""The room of a module that stands outside of its own."""
 
 
 def dotted(path: Path) -> str:
@@ -60,15 +47,12 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def layer(module: str) -> int:
-    """The layer of `traced_tools.<module>`: that of the longest name it begins with."""
-    found = [
-        (len(prefix), index)
-        for index, prefixes in enumerate(LAYERS)
-        for prefix in prefixes
-        if module == prefix or module.startswith(f"{prefix}.")
-    ]
-    assert found, f"traced_tools.{module} has no layer: add it to LAYERS"
+def room(module: str) -> int:
+    """The place in `ROOMS` of `traced_tools.<module>`: of the longest name that it begins with."""
+    if module in BESIDE:
+        return ROOMS.index(BESIDE[module])
+    found = [(len(name), place) for place, name in enumerate(ROOMS) if f"{module}.".startswith(f"{name}.")]
+    assert found, f"traced_tools.{module} is in no room: add it to ROOMS"
     return max(found)[1]
 
 
@@ -91,10 +75,10 @@ def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from running_nodes(child)
 
 
-def imports_of(path: Path) -> set[str]:
-    """The full dotted names of everything that a module imports, anywhere in it."""
+def imports_of(path: Path, *, types: bool = False) -> set[str]:
+    """The full dotted names of everything that a module imports, anywhere in it; with `types`, for types as well."""
     found = set()
-    for node in running_nodes(tree_of(path)):
+    for node in ast.walk(tree_of(path)) if types else running_nodes(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -104,14 +88,14 @@ def imports_of(path: Path) -> set[str]:
 
 
 def own_imports(path: Path) -> set[str]:
-    """The modules of the package that a module imports, without the package's name."""
+    """The modules of the package that a module imports, for types as well, without the package's name."""
     known = {dotted(each) for each in MODULES}
     found = set()
-    for name in imports_of(path):
+    for name in imports_of(path, types=True):
         if name.startswith("traced_tools."):
             inside = name.removeprefix("traced_tools.")
             found.add(inside if inside in known else inside.rpartition(".")[0])
-    return found - {""}
+    return found - {"", dotted(path)}
 
 
 # What is public.
@@ -179,15 +163,23 @@ def test_an_init_lists_names_and_nothing_else() -> None:
 # Which way imports point.
 
 
-def test_imports_point_one_way() -> None:
+def test_each_room_imports_from_rooms_before_it_for_types_as_well() -> None:
     upward = [
         f"{dotted(path)} imports {name}"
         for path in MODULES
         if dotted(path)
         for name in own_imports(path)
-        if layer(name) > layer(dotted(path))
+        if room(name) > room(dotted(path))
     ]
     assert upward == []
+
+
+def test_no_modules_import_each_other_in_a_ring() -> None:
+    unordered = TopologicalSorter({dotted(path): own_imports(path) for path in MODULES if dotted(path)})
+    try:
+        unordered.prepare()
+    except CycleError as error:
+        pytest.fail(f"these import each other, for types at least: {' -> '.join(error.args[1])}")
 
 
 def importing(*packages: str, outside: tuple[str, ...] = (), inside: tuple[str, ...] = ()) -> list[str]:
@@ -201,27 +193,13 @@ def importing(*packages: str, outside: tuple[str, ...] = (), inside: tuple[str, 
     ]
 
 
-SET_UP = ("telemetry.configure", "telemetry.prometheus", "telemetry.setup")
-
-
-def test_observing_imports_nothing_of_the_set_up_not_even_a_type() -> None:
-    wrong = [
-        f"{dotted(path)} imports {node.module}"
-        for path in MODULES
-        if dotted(path).startswith("telemetry.") and not dotted(path).startswith(SET_UP)
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom) and str(node.module).removeprefix("traced_tools.").startswith(SET_UP)
-    ]
-    assert wrong == []
-
-
 def test_models_and_tools_never_import_advisors() -> None:
     upper = [f"traced_tools.{each}" for each in ("advisors", "client", "running")]
     assert importing(*upper, inside=("models", "tools")) == []
 
 
-def test_only_the_set_up_imports_the_sdk_exporters_and_prometheus() -> None:
-    assert importing("opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client", outside=SET_UP) == []
+def test_only_otel_imports_the_sdk_its_exporters_and_prometheus_client() -> None:
+    assert importing("opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client", outside=("otel",)) == []
 
 
 def test_httpx_is_imported_where_http_is_spoken() -> None:
@@ -230,7 +208,7 @@ def test_httpx_is_imported_where_http_is_spoken() -> None:
 
 
 def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None:
-    assert importing("requests", "urllib3", outside=("telemetry.setup.session",)) == []
+    assert importing("requests", "urllib3", outside=("otel.session",)) == []
 
 
 def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:
@@ -238,12 +216,12 @@ def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() ->
     assert importing(*forbidden, inside=("advisors", "tools", "client", "running")) == []
 
 
-def test_nothing_under_the_set_up_touches_the_global_providers() -> None:
+def test_only_configure_sets_the_global_providers() -> None:
     setters = ("set_tracer_provider", "set_meter_provider", "set_logger_provider")
     called = [
         f"{dotted(path)} calls {ast.unparse(node.func)}"
         for path in MODULES
-        if dotted(path) != "telemetry.configure"
+        if dotted(path) != "otel.configure"
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(setters)
     ]
@@ -268,7 +246,7 @@ def test_no_module_but_the_table_spells_a_telemetry_name() -> None:
     modules = {f"traced_tools.{dotted(each)}" for each in MODULES}
     spelled = []
     for path in MODULES:
-        if dotted(path).startswith("telemetry.names"):
+        if dotted(path).startswith("observe.names"):
             continue
         documented = docstrings(tree_of(path))
         for node in ast.walk(tree_of(path)):
