@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES, Telemetry
+from tests.captured import Telemetry
+from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
 from traced_tools.flow import workers as _workers
 from traced_tools.observe import sanitize as bounds
 from traced_tools.tools import failure_log
@@ -30,7 +31,7 @@ def logged_failures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> str:
-    """Each of the four ways to run a request; use it with `support.run`."""
+    """Each of the four ways to run a request; use it with `modes.run`."""
     return str(request.param)
 
 
@@ -53,7 +54,6 @@ def own_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def telemetry() -> Iterator[Telemetry]:
-    """Spans and metrics in memory."""
-    telemetry = Telemetry()
-    yield telemetry
-    telemetry.close()
+    """Captured telemetry, and what OpenTelemetry logs."""
+    with Telemetry() as telemetry:
+        yield telemetry

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.audit.outages import no_thread
 from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import Row, _Sqlite

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, settled, write
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit import store
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify

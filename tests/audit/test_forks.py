@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.trails import KEY, bodies, calls, intent, write
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit import trail as trail_module
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify

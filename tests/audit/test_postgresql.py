@@ -15,7 +15,7 @@ import pytest
 from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
-from tests.support import MODES
+from tests.modes import MODES
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import ConfigurationError

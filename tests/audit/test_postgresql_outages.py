@@ -15,7 +15,8 @@ import pytest
 from tests.audit.postgresql import WRITER, Database
 from tests.audit.postgresql_trails import LONG, intents, settle, soon, stored, tools_that_run, write
 from tests.audit.proxy import proxied
-from tests.support import MODES, PATIENCE
+from tests.modes import MODES
+from tests.waiting import PATIENCE
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditUnavailable
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import everything
+from tests.markers import everything
 from tests.observe.closed_list import assert_consistent
 from tests.observe.exported import Search, Wiretap, found_in, holds_marker
 from tests.observe.secrets import CONTEXT, SECRET_CALLS, secret_spec

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.audit.trails import KEY, awrite, bodies, calls, intent, of_kind, write, write_each_way
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.writing import writer
 from traced_tools.audit.writing.queue_entries import Entry

@@ -13,7 +13,7 @@ import pytest
 
 from tests.audit.outages import Outage
 from tests.audit.trails import KEY, SECRET, awrite, bodies, calls, intent, of_kind, settle, write, write_each_way
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify

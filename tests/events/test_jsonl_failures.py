@@ -18,7 +18,7 @@ import pytest
 
 from tests.events.files import exported, ids, ids_in, put_away
 from tests.events.made import batch, started
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.events import ExportFailed, JsonLinesExporter
 from traced_tools.events.exporters.event_file import json_of
 

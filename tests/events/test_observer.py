@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.captured import Telemetry, total
 from tests.events.exporting import Exporter
-from tests.events.watching import add, check_sequence, types
-from tests.helpers import MARKER, MODES, Telemetry, run
-from tests.support import PATIENCE, in_time
+from tests.events.watching import check_sequence, types
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.sample_tools import add
+from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
@@ -35,14 +38,14 @@ def client(observer: ObserverAdvisor, **settings: Any) -> ChatClient:
 
 
 def measured(telemetry: Telemetry, metric: str) -> dict[tuple[str, ...], float]:
-    return {tuple(map(str, point.labels.values())): point.total for point in telemetry.metric(metric)}
+    return {tuple(map(str, point.attributes.values())): total(point) for point in telemetry.metric(metric)}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_events_of_a_run_reach_each_exporter(mode: str) -> None:
     exporters = Exporter("one"), Exporter("two", interval=60.0)
     with ObserverAdvisor(exporters) as observer:
-        run(client(observer).prompt("?"), mode)
+        run(mode, client(observer).prompt("?"))
         assert observer.flush()
         for exporter in exporters:
             check_sequence(exporter.sent)
@@ -56,7 +59,7 @@ def test_the_events_of_a_run_reach_each_exporter(mode: str) -> None:
 def test_outside_the_loop_it_is_told_of_the_start_and_the_end(mode: str) -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter], order=100) as observer:
-        run(client(observer).prompt("?"), mode)
+        run(mode, client(observer).prompt("?"))
     assert types(exporter.sent) == ["run_started", "run_finished"]
 
 
@@ -65,7 +68,7 @@ def test_outside_the_loop_it_is_told_of_the_start_and_the_end(mode: str) -> None
 def test_pieces_are_sent_where_they_are_asked_for_and_without_their_text(mode: str, deltas: bool) -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter], deltas=deltas) as observer:
-        run(client(observer).prompt(MARKER), mode)
+        run(mode, client(observer).prompt(MARKER))
     assert types(exporter.sent).count("text_delta") == (2 if deltas else 0)
     assert types(exporter.sent).count("tool_arguments_delta") == (1 if deltas else 0)
     assert not [event for event in exporter.sent if MARKER in event.model_dump_json()]
@@ -74,7 +77,7 @@ def test_pieces_are_sent_where_they_are_asked_for_and_without_their_text(mode: s
 def test_what_events_keep_for_advisors_reaches_no_exporter() -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter]) as observer:
-        run(client(observer).prompt("?"), "call")
+        run("call", client(observer).prompt("?"))
     (intended,) = [event for event in exporter.sent if isinstance(event, ToolIntended)]
     assert intended.kept is None
 
@@ -85,7 +88,7 @@ def test_a_run_ends_beside_an_exporter_that_hangs_and_others_are_served(mode: st
     hanging.hold()
     observer = ObserverAdvisor([hanging, other], queue_size=4)
     try:
-        response = in_time(lambda: run(client(observer).prompt("?"), mode))
+        response = in_time(lambda: run(mode, client(observer).prompt("?")))
         assert response.content == MARKER
         assert not observer.flush(0.05)
         assert len(other.sent) == 12 - lost_of(observer, "other")
@@ -107,7 +110,7 @@ def test_what_an_exporter_says_of_its_failure_is_logged_and_nothing_of_the_run(
     caplog.set_level(logging.DEBUG)
     exporter = Exporter("mine", ExportFailed("the host answered HTTP 410", retryable=False), interval=60)
     with ObserverAdvisor([exporter]) as observer:
-        assert run(client(observer).prompt(MARKER), mode).stop_reason == "answered"
+        assert run(mode, client(observer).prompt(MARKER)).stop_reason == "answered"
         assert not observer.flush()
     assert lost_of(observer, "mine") == 12
     logged = "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
@@ -139,7 +142,7 @@ def test_two_observers_share_nothing() -> None:
     one, two = Exporter("same"), Exporter("same")
     first, second = ObserverAdvisor([one]), ObserverAdvisor([two])
     first.close()
-    run(client(second).prompt("?"), "call")
+    run("call", client(second).prompt("?"))
     second.close()
     assert (len(one.sent), len(two.sent)) == (0, 12)
 
@@ -153,8 +156,8 @@ def test_what_becomes_of_events_is_measured_where_the_runs_are(mode: str) -> Non
     failing = Exporter("failing", ExportFailed("no", retryable=False), interval=60)
     waiting = Exporter("waiting", interval=60)
     with ObserverAdvisor([failing, waiting]) as observer:
-        run(client(observer, telemetry=telemetry.options).prompt("?"), mode)
-        run(ChatClient(ScriptedChatModel(["x"]), telemetry=elsewhere.options).prompt("?"), mode)
+        run(mode, client(observer, telemetry=telemetry.options).prompt("?"))
+        run(mode, ChatClient(ScriptedChatModel(["x"]), telemetry=elsewhere.options).prompt("?"))
         assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name)["waiting",] == 12
         observer.flush()
         assert measured(telemetry, names.EXPORT_ITEMS.name) == {("failing",): 0, ("waiting",): 12}
@@ -169,12 +172,12 @@ def test_exporters_of_one_name_are_measured_as_their_sum_also_when_one_is_gone()
     telemetry = Telemetry()
     for _ in range(2):
         observer = ObserverAdvisor([Exporter("same")])
-        run(client(observer, telemetry=telemetry.options).prompt("?"), "call")
+        run("call", client(observer, telemetry=telemetry.options).prompt("?"))
         observer.close()
     del observer
     gc.collect()
     another = ObserverAdvisor([Exporter("same", interval=60)])
-    run(client(another, telemetry=telemetry.options).prompt("?"), "call")
+    run("call", client(another, telemetry=telemetry.options).prompt("?"))
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("same",): 24}
     assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name) == {("same",): 12}
     another.close()
@@ -190,7 +193,7 @@ def test_an_exporter_named_as_one_of_the_packages_own_is_added_to_it() -> None:
     instruments.exports.show([ledger])
     ledger.admit()
     with ObserverAdvisor([Exporter("otlp.traces")]) as observer:
-        run(client(observer, telemetry=telemetry.options).prompt("?"), "call")
+        run("call", client(observer, telemetry=telemetry.options).prompt("?"))
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("otlp.traces",): 12}
     assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name) == {("otlp.traces",): 1}
 
@@ -228,7 +231,7 @@ def test_a_run_that_the_garbage_collector_ends_is_sent_with_the_next_flush() -> 
 def test_an_observer_that_nobody_has_any_more_sends_what_waits_and_closes() -> None:
     exporter = Exporter(interval=60)
     observer = ObserverAdvisor([exporter])
-    run(client(observer).prompt("?"), "call")
+    run("call", client(observer).prompt("?"))
     thread = observer._processors[0]._thread
     del observer
     gc.collect()
@@ -283,7 +286,7 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], error: type[Excep
 
 def test_no_exporters_will_do() -> None:
     with ObserverAdvisor([]) as observer:
-        assert run(client(observer).prompt("?"), "call").content == MARKER
+        assert run("call", client(observer).prompt("?")).content == MARKER
         assert observer.flush()
 
 

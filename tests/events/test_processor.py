@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.events.exporting import Exporter, HandClock, accounts, delta, event
-from tests.helpers import relaxed
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.events import ExportFailed, processor
 from traced_tools.events.processor import (
     LONGEST_PAUSE,
@@ -282,7 +281,6 @@ def test_many_threads_lose_nothing_and_each_run_keeps_its_order(made: Any) -> No
 STEPS = st.lists(st.sampled_from(["submit", "submit", "delta", "fails", "refuses", "flush"]), max_size=40)
 
 
-@relaxed
 @given(STEPS, st.integers(1, 6), st.integers(1, 4))
 def test_whatever_happens_each_event_is_sent_lost_or_waits_and_none_twice(
     steps: list[str], capacity: int, most: int

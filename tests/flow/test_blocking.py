@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import PATIENCE, Telemetry, in_time, patiently, run
+from tests.captured import Telemetry
+from tests.modes import run
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.judges.instrumented import told_by
-from tests.support import MODES
+from tests.modes import MODES
 from traced_tools.observe import names
 
 RUN = ["outer", "invoke_agent assistant"]

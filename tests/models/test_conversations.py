@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools import (
     AssistantMessage,
     ImagePart,
@@ -189,7 +188,6 @@ RULES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("name", RULES)
-@relaxed
 @given(conversation=conversations)
 def test_a_conversation_is_sent_by_the_rules_of_the_api(name: str, conversation: tuple[Any, ...]) -> None:
     RULES[name](encoded(name, *conversation))
@@ -220,7 +218,6 @@ def test_a_seal_goes_back_to_whoever_set_it_and_to_nobody_else(name: str, by: st
 
 
 @pytest.mark.parametrize("name", CODECS)
-@relaxed
 @given(conversation=conversations)
 def test_what_was_sealed_elsewhere_is_never_sent(name: str, conversation: tuple[Any, ...]) -> None:
     elsewhere = [

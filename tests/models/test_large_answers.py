@@ -16,7 +16,8 @@ import pytest
 
 from tests.models import recorded
 from tests.models.samples import SAMPLES, Sample
-from tests.support import BLOCKING_MODES, MODES, in_time, run
+from tests.modes import BLOCKING_MODES, MODES, run
+from tests.waiting import in_time
 from traced_tools import ChatClient, InvalidResponse, ModelError, ModelTimeout, ToolCall
 from traced_tools.models import ChatChunk, OllamaEmbeddingModel, OpenAIChatModel, OpenAIEmbeddingModel, folding, wire
 from traced_tools.models.anthropic import chat as anthropic_chat

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, Telemetry, everything
-from tests.models import loops
+from tests import modes
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
 from tests.models.samples import CLOSING, NAME, REASONING, SAMPLES, TEXT, Answer, Sample
-from tests.support import MODES
+from tests.modes import MODES
 from traced_tools import ChatClient, ChatOptions, ModelError
 from traced_tools.models import OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.testing import Fault, ReplayServer, Reply
@@ -81,7 +82,7 @@ def test_no_content_and_no_key_leaves_by_any_ending(
         spec = client.prompt(f"Where? {MARKER}", options=ChatOptions(extra={"metadata": {"note": MARKER}}))
         with telemetry.tracer_provider.get_tracer("application").start_as_current_span("outer"):
             try:
-                response = loops.run(mode, spec, model)
+                response = modes.run(mode, spec, model)
                 shown += [repr(response), repr(response.chat_response), repr(response.messages)]
                 assert response.tool_results[0].name == NAME
             except ModelError as error:
@@ -91,7 +92,7 @@ def test_no_content_and_no_key_leaves_by_any_ending(
     assert MARKER in sent, "the marker was never there"
     spans = [span.to_json() for span in telemetry.spans]
     assert len(spans) > 2
-    for text in (*spans, everything(telemetry.points()), caplog.text, *shown):
+    for text in (*spans, everything(telemetry.metrics), caplog.text, *shown):
         assert MARKER not in text
 
 
@@ -111,5 +112,5 @@ def test_no_text_and_no_key_of_an_embedding_leaves(kind: Any, status: int, caplo
             shown.append(repr(model))
         assert MARKER in server.requests[0].body.decode()
     assert [span.name for span in telemetry.spans] == ["embeddings m"]
-    for text in (telemetry.spans[0].to_json(), everything(telemetry.points()), caplog.text, *shown):
+    for text in (telemetry.spans[0].to_json(), everything(telemetry.metrics), caplog.text, *shown):
         assert MARKER not in text

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry, series_key
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent
-from tests.observe.runs import USAGE, add, adds
+from tests.observe.runs import USAGE, adds
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -72,9 +75,9 @@ def run_often(telemetry: Telemetry, count: int) -> None:
 def test_the_number_of_series_does_not_grow_with_the_number_of_runs() -> None:
     telemetry = Telemetry(sampler=ALWAYS_OFF)
     run_often(telemetry, WARM_UP)
-    series = {point.key for point in telemetry.points()}
+    series = {series_key(point) for point in telemetry.metrics}
     run_often(telemetry, RUNS)
-    assert {point.key for point in telemetry.points()} == series
+    assert {series_key(point) for point in telemetry.metrics} == series
     (runs,) = telemetry.metric(names.INVOKE_AGENT_DURATION.name)
     assert runs.count == RUNS + WARM_UP
     assert_consistent(telemetry)
@@ -83,8 +86,8 @@ def test_the_number_of_series_does_not_grow_with_the_number_of_runs() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_label_of_a_tool_is_a_registered_name_or_stands_for_all_others(telemetry: Telemetry, mode: str) -> None:
     model = ScriptedChatModel([*[[ToolCall(next(INVENTED)) for _ in range(10)] for _ in range(10)], "x"])
-    run(ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"), mode)
-    labels = {point.labels[names.TOOL_NAME] for point in telemetry.points() if names.TOOL_NAME in point.labels}
+    run(mode, ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"))
+    labels = {point.attributes[names.TOOL_NAME] for point in telemetry.metrics if names.TOOL_NAME in point.attributes}
     assert labels == {names.UNKNOWN_TOOL}
 
 
@@ -99,7 +102,7 @@ def test_the_kinds_of_error_a_tool_may_show_are_bounded() -> None:
     client = ChatClient(model, tools=[inventive_too], telemetry=telemetry.options)
     for _ in range(100):
         client.prompt("?").call()
-    found = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
+    found = {point.attributes[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
     assert len(found) == names.MOST_WORDS_OF_A_LABEL + 1
     assert names.OTHER in found
 
@@ -111,8 +114,8 @@ def test_the_models_that_a_server_says_have_answered_are_bounded(mode: str) -> N
     answers = [ChatResponse(AssistantMessage("x"), usage=USAGE, model=f"answer-{number}") for number in range(100)]
     client = ChatClient(Named(answers, model), telemetry=telemetry.options)
     for _ in answers:
-        run(client.prompt("?"), mode)
-    shown = {point.labels[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
+        run(mode, client.prompt("?"))
+    shown = {point.attributes[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
     assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
     assert names.OTHER in shown
     on_spans = {(span.attributes or {})[names.RESPONSE_MODEL] for span in telemetry.named(f"chat {model}")}
@@ -134,13 +137,13 @@ def test_the_kinds_of_error_that_models_and_advisors_may_show_are_bounded(mode: 
     )
     for kind in kinds:
         with pytest.raises(kind):
-            run(client.prompt("?"), mode)
+            run(mode, client.prompt("?"))
     for metric in (names.INVOKE_AGENT_DURATION, names.ADVISOR_DURATION, names.OPERATION_DURATION):
-        for labels in (point.labels for point in telemetry.metric(metric.name)):
+        for labels in (point.attributes for point in telemetry.metric(metric.name)):
             assert len(labels.get(names.ERROR_TYPE, "")) < 100
-    shown = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
+    shown = {point.attributes[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
     assert len(shown) == names.MOST_WORDS_OF_A_LABEL + 1
-    series = [point.key for point in telemetry.points() if names.ERROR_TYPE in point.labels]
+    series = [series_key(point) for point in telemetry.metrics if names.ERROR_TYPE in point.attributes]
     assert len(series) <= 6 * (names.MOST_WORDS_OF_A_LABEL + 1)
 
 
@@ -151,7 +154,7 @@ def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.Monk
     for number in range(200):
         ChatClient(model, name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
     for metric in (names.INVOKE_AGENT_DURATION, names.OPERATION_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
-        shown = {point.labels[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
+        shown = {point.attributes[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
         assert len(shown) == names.MOST_AGENTS + 1
         assert names.OTHER in shown
     assert (telemetry.one("invoke_agent agent-199").attributes or {})[names.AGENT_NAME] == "agent-199"
@@ -161,7 +164,7 @@ def test_the_agents_that_a_process_may_show_are_bounded(monkeypatch: pytest.Monk
 def test_an_agents_name_that_is_no_line_of_text_is_no_label(name: str) -> None:
     telemetry = Telemetry()
     ChatClient(ScriptedChatModel(["x"]), name=name, telemetry=telemetry.options).prompt("?").call()
-    assert {point.labels[names.AGENT_NAME] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)} == {
+    assert {point.attributes[names.AGENT_NAME] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)} == {
         names.OTHER
     }
 
@@ -176,7 +179,7 @@ def test_what_is_too_long_for_a_name_or_an_id_is_not_taken_for_one(field: str) -
     attributes = telemetry.one("chat m").attributes or {}
     assert attributes[names.RESPONSE_ID if field == "id" else names.RESPONSE_MODEL] == names.OTHER
     assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
-    assert MARKER not in everything([point.labels for point in telemetry.points()])
+    assert MARKER not in everything([point.attributes for point in telemetry.metrics])
 
 
 def test_a_cancelled_run_is_told_as_such_however_many_errors_came_before() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Telemetry
+from tests.captured import Telemetry
 from tests.observe.all_runs import RUNS, Prices, runs_of_everything
 from tests.observe.closed_list import assert_consistent, event_type, span_type, word_of
 from traced_tools.core.enums import CAPTURE_MODES, DETAILS, HOOKS
@@ -48,7 +48,7 @@ def told() -> Telemetry:
 @pytest.mark.parametrize("detail", DETAILS)
 def test_what_is_exported_is_in_the_table_whatever_the_options(convention: str, capture: str, detail: str) -> None:
     exported = emitted(convention, capture=capture, detail=detail)
-    assert exported.spans and exported.points() and exported.events
+    assert exported.spans and exported.metrics and exported.events
 
 
 @pytest.mark.parametrize("alone", RUNS, ids=lambda each: each.__name__)
@@ -67,7 +67,7 @@ def test_every_span_of_the_table_is_emitted(plain: Telemetry) -> None:
 
 
 def test_every_metric_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    assert {point.name for point in (*plain.points(), *told.points())} == set(names.METRICS)
+    assert {point.name for point in (*plain.metrics, *told.metrics)} == set(names.METRICS)
 
 
 def test_every_event_of_the_table_is_emitted(plain: Telemetry, told: Telemetry) -> None:
@@ -93,7 +93,7 @@ def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, to
 
 
 def test_every_label_of_a_metric_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    found = carried_by((point.name, point.labels) for point in (*plain.points(), *told.points()))
+    found = carried_by((point.name, point.attributes) for point in (*plain.metrics, *told.metrics))
     assert missing_of(found, names.METRICS.values(), "attributes") == {}
 
 
@@ -120,7 +120,7 @@ def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_f
 def test_the_metrics_of_a_convention_are_those_of_the_table_and_no_others(plain: Telemetry, told: Telemetry) -> None:
     for convention, telemetry in (("stable", plain), ("latest", told)):
         wanted = {each.name for each in names.METRICS.values() if each.only in (None, convention)}
-        assert {point.name for point in telemetry.points()} == wanted
+        assert {point.name for point in telemetry.metrics} == wanted
 
 
 def test_the_attributes_of_a_convention_are_emitted_by_it_alone(plain: Telemetry, told: Telemetry) -> None:
@@ -143,8 +143,7 @@ def test_the_names_of_spans_and_events_are_the_same_by_both_conventions(plain: T
 def test_every_metric_has_the_instrument_unit_and_buckets_of_the_table(
     plain: Telemetry, told: Telemetry, convention: str
 ) -> None:
-    data = (plain if convention == "stable" else told).reader.get_metrics_data()
-    assert data is not None
+    data = (plain if convention == "stable" else told).metrics_data()
     for resource in data.resource_metrics:
         for scope in resource.scope_metrics:
             assert scope.scope.name == names.SCOPE

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Telemetry
+from tests.captured import Telemetry, total
+from tests.modes import ASYNC_MODES, BLOCKING_MODES, arun, run
 from tests.observe.cutting import CUT, CutAt, CutRun, Silence
-from tests.support import ASYNC_MODES, BLOCKING_MODES, PATIENCE, arun, in_time, run
+from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ContentCapture
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
@@ -230,4 +231,4 @@ def test_a_run_whose_end_is_interrupted_is_not_under_way_any_more() -> None:
     telemetry = Telemetry(capture=ContentCapture("SPAN_ONLY", redact=interrupt))
     with pytest.raises(KeyboardInterrupt):
         ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
-    assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
+    assert [total(point) for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]

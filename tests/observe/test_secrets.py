@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.closed_list import APPLICATION, assert_consistent
 from tests.observe.exported import Wiretap, holds_marker
-from tests.observe.runs import add
 from tests.observe.secrets import ESCAPED, POLICIES, SECRET_CALLS, TOOLS, secret_spec
+from tests.sample_tools import add
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -57,13 +59,6 @@ def run_in_secret(wiretap: Wiretap, mode: str, *scene: Any) -> BaseException | N
     return None
 
 
-def without_the_application(telemetry: Telemetry) -> None:
-    """Leave out what a span of the application's own recorded of an error of its own."""
-    kept = [span for span in telemetry.exporter.get_finished_spans() if span.name != "request"]
-    telemetry.exporter.clear()
-    telemetry.exporter.export(kept)
-
-
 def check(wiretap: Wiretap) -> None:
     assert_consistent(wiretap.telemetry)
     wiretap.check()
@@ -77,7 +72,7 @@ def test_no_content_is_exported_logged_or_raised(wiretap: Wiretap, mode: str, wh
     passes = what == "model" or (what, policy) == ("unsayable", "message")
     if passes:  # an exception of the model's own, or of the application's `message`, is raised unchanged
         assert type(error) is (RuntimeError if what == "model" else ValueError)
-        without_the_application(wiretap.telemetry)
+        wiretap.telemetry.leave_out("request")
     check(wiretap)
     if error is not None and not passes:
         assert isinstance(error, ToolExecutionError | ToolNotFoundError)
@@ -103,7 +98,7 @@ def test_no_word_of_an_advisor_is_exported(wiretap: Wiretap, mode: str, raises_i
     error = run_in_secret(wiretap, mode, "result", "answer", raises_in, LoopLimits())
     if raises_in in HOOKS_THAT_RAISE:
         assert isinstance(error, LookupError)
-        without_the_application(wiretap.telemetry)  # an advisor's own exception passes unchanged
+        wiretap.telemetry.leave_out("request")  # an advisor's own exception passes unchanged
     else:
         assert error is None
     check(wiretap)
@@ -155,10 +150,10 @@ def test_a_tool_error_that_raises_names_the_tool_and_the_kind_and_carries_the_or
 @pytest.mark.parametrize("mode", MODES)
 def test_a_name_the_model_invented_appears_nowhere(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([ToolCall(MARKER), "ok"]), tools=[add], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert telemetry.one(f"refuse_tool {names.UNKNOWN_TOOL}").attributes
     assert not [span for span in telemetry.spans if MARKER in span.to_json()]
-    assert MARKER not in everything([[each.name, each.labels] for each in telemetry.points()])
+    assert MARKER not in everything([[each.name, each.attributes] for each in telemetry.metrics])
     assert MARKER not in everything([each.attributes for each in telemetry.events])
 
 

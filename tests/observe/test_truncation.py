@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools.observe.truncation import DEEPEST, fitted, shortened
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -22,7 +21,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@relaxed
 @given(JSON, st.integers(256, 2000))
 def test_whatever_is_fitted_is_no_larger_than_asked_and_is_plain_json(value: Any, most: int) -> None:
     made = fitted(value, most)
@@ -51,7 +49,6 @@ def assert_carried(value: Any, depth: int = 0) -> None:
         assert value is None
 
 
-@relaxed
 @given(st.recursive(st.booleans() | st.integers(-9, 9) | st.text("abc"), st.lists, max_leaves=10))
 def test_what_fits_is_left_as_it_is(value: Any) -> None:
     assert fitted(value, 100_000) == (value, json.dumps(value), False)
@@ -136,7 +133,6 @@ def test_what_is_no_json_is_refused_without_being_quoted(wild: Any) -> None:
         fitted(wild, 1000)
 
 
-@relaxed
 @given(st.text(), st.integers(0, 50))
 def test_a_shortened_text_is_a_beginning_in_utf_8(text: str, most: int) -> None:
     short, cut = shortened(text, most)

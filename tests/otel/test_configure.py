@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from opentelemetry import _logs, metrics, trace
 
-from tests.otel.collector import MARKER, Collector, collecting
+from tests.markers import MARKER
+from tests.otel.collector import Collector, collecting
 from tests.otel.processes import in_a_process
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from tests.otel.collector import MARKER
+from tests.markers import MARKER
 from tests.otel.processes import in_a_process
 from traced_tools.otel.console import ConsoleProcessor
 

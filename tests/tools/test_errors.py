@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from tests.tools.schema.kinds import ASYNC_KINDS, KINDS, acting, noting
 from traced_tools import (
     AssistantMessage,

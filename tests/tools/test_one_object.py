@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.tools.schema.schemas import TEXT, fields, objects, schemas, valid, values
 from traced_tools import ToolDefinitionError
 from traced_tools.tools.schema.dialects import one_object
@@ -55,7 +54,6 @@ def test_a_root_that_leads_nowhere_is_refused() -> None:
         one_object({"$ref": "#/$defs/none"})
 
 
-@relaxed
 @given(st.data())
 def test_what_fits_one_of_several_objects_fits_what_is_sent(data: st.DataObject) -> None:
     drawn = data.draw(st.lists(objects(schemas(st.nothing())), min_size=1, max_size=3))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.models.aimock.providers import EMBEDDERS, FAULTS, REFUSALS, SECRET, SOON, Provider, each, refused
 from tests.models.aimock.server import Aimock
-from tests.support import PATIENCE, patiently
+from tests.waiting import PATIENCE, patiently
 from traced_tools import AuthenticationError, InvalidResponse, ModelError, ModelTimeout
 from traced_tools.models import EmbeddingResponse, OllamaEmbeddingModel
 from traced_tools.models.http.embedding import HttpEmbeddingModel

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.models import loops
+from tests import modes
+from tests.captured import Telemetry
 from tests.models.aimock.providers import FAULTS, LANGUAGES, REFUSALS, SECRET, SOON, Provider, each, refused
 from tests.models.aimock.server import Aimock
-from tests.support import PATIENCE, Telemetry
+from tests.waiting import PATIENCE
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -42,7 +43,7 @@ def asked(
 ) -> ChatClientResponse:
     model = provider.model_at(aimock, retries=retries, timeout=timeout, **options)
     client = ChatClient(model, tools=tools, telemetry=None if telemetry is None else telemetry.options)
-    return loops.run(mode, client.prompt(SECRET), model)
+    return modes.run(mode, client.prompt(SECRET), model)
 
 
 def failed(aimock: Aimock, provider: Provider, mode: str, *tools: Any, **options: Any) -> ModelError:

@@ -14,7 +14,6 @@ from httpx_sse import SSEError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools import InvalidResponse, ModelTimeout
 from traced_tools.models.http.framing import Answer, Framing, JsonLines, ServerSentEvents
 
@@ -102,7 +101,6 @@ VALUES = st.recursive(
 PLACES = st.lists(st.integers(0, 2**16), max_size=30)
 
 
-@relaxed
 @given(values=st.lists(VALUES, max_size=6), ends=st.lists(st.sampled_from(["\n", "\r\n", "\n\n"])), places=PLACES)
 def test_lines_are_the_same_wherever_the_body_is_cut(values: list[object], ends: list[str], places: list[int]) -> None:
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
@@ -141,7 +139,6 @@ def test_what_unicode_takes_for_the_end_of_a_line_is_none_in_an_event() -> None:
 DATA = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=1, max_size=3)
 
 
-@relaxed
 @given(events=st.lists(DATA.filter(any), max_size=4), end=st.sampled_from(["\n", "\r\n", "\r"]), places=PLACES)
 def test_events_are_the_same_wherever_the_body_is_cut(events: list[list[str]], end: str, places: list[int]) -> None:
     lines = [line for event in events for line in (": comment", *(f"data: {each}" for each in event), "")]

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.models import loops
-from tests.support import MODES
+from tests import modes
+from tests.modes import MODES
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -44,7 +44,7 @@ def reply(mode: str, pieces: Any, **headers: str) -> Reply:
 
 def ask(mode: str, url: str, kind: Any = OpenAIChatModel, **options: Any) -> str:
     model = kind("m", base_url=url, api_key=SECRET, **{"retries": 0, **options})
-    return loops.run(mode, ChatClient(model).prompt("hi"), model).content
+    return modes.run(mode, ChatClient(model).prompt("hi"), model).content
 
 
 # Compression.

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from typing_extensions import TypedDict
 
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from tests.tools.schema import kinds
 from tests.tools.schema.kinds import KINDS, TYPED_KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 from tests.fixtures import bfcl_calls, bfcl_tools, livemcp_tools
-from tests.helpers import relaxed
 from tests.tools.schema.schemas import (
     JSON,
     NODE,
@@ -311,7 +310,6 @@ def test_what_pydantic_makes_of_models_can_be_said() -> None:
 # Whatever the schema.
 
 
-@relaxed
 @given(documents(st.sampled_from([{}, {"description": "d"}, {"default": None}])), st.data())
 def test_without_its_nulls_a_value_of_strict_mode_fits_the_schema(schema: Any, data: st.DataObject) -> None:
     made = strict(schema)
@@ -321,7 +319,6 @@ def test_without_its_nulls_a_value_of_strict_mode_fits_the_schema(schema: Any, d
     assert valid(schema, without_nulls(value, schema, schema))
 
 
-@relaxed
 @given(documents(), st.data())
 def test_whatever_the_schema_strict_mode_takes_it_or_says_why_not(schema: Any, data: st.DataObject) -> None:
     broken = {**schema, **data.draw(st.dictionaries(st.sampled_from(sorted(schema)), JSON, max_size=2))}

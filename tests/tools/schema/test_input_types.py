@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from tests.helpers import MARKER, relaxed
+from tests.markers import MARKER
 from tests.tools.schema.input_types import (
     CAT_OR_DOG,
     EVEN_NUMBER,
@@ -341,7 +341,6 @@ def test_b141_an_empty_string_is_a_value_like_any_other() -> None:
 # Any mixture of them.
 
 
-@relaxed
 @given(st.lists(st.sampled_from(sorted(TYPES)), min_size=2, max_size=6, unique=True), st.data())
 def test_any_signature_binds_what_fits_it_and_a_further_field_where_the_schema_lets_it(
     names: list[str], data: st.DataObject

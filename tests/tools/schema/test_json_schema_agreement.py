@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
 from tests.fixtures import bfcl_calls, bfcl_tools, json_schema_cases, livemcp_tools
-from tests.helpers import MARKER, everything, relaxed
+from tests.markers import MARKER, everything
 from tests.tools.schema.schemas import DRAFT_3, DRAFT_4, DRAFT_7
 from traced_tools.tools.schema.json_schema import SchemaCheck
 
@@ -77,7 +77,6 @@ def fits(schema: Any, value: Any) -> bool | None:
         return None
 
 
-@relaxed
 @given(SCHEMAS, json_values(MARKED))
 def test_whatever_the_schema_and_the_value_no_error_and_no_value_comes_out(schema: Any, value: Any) -> None:
     check = SchemaCheck(schema)
@@ -88,7 +87,6 @@ def test_whatever_the_schema_and_the_value_no_error_and_no_value_comes_out(schem
     assert problems == [] or check.usable
 
 
-@relaxed
 @given(keywords(keywords(st.booleans() | st.just({"type": "null"}))), json_values(MARKED))
 def test_a_usable_schema_says_what_the_library_says(schema: Any, value: Any) -> None:
     assume("'$ref'" not in str(schema))  # the library may panic in a circle

@@ -36,7 +36,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from tests.helpers import MARKER, relaxed, stable_id
+from tests.markers import MARKER
+from tests.stable_ids import stable_id
 from traced_tools import FunctionToolCallback, InvalidArguments
 
 
@@ -357,7 +358,6 @@ PYTHON = re.compile(
 )
 
 
-@relaxed
 @given(st.sampled_from(HINTS), VALUES)
 def test_no_word_of_python_and_no_value_is_ever_told(hint: Any, value: Any) -> None:
     def take(x: Any, z: str = "") -> None:

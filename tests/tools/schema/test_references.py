@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.fixtures import json_schema_cases
-from tests.helpers import relaxed
 from tests.tools.schema.schemas import JSON, NODE, TEXT, bomb, documents, fields, keywords, valid, values
 from traced_tools import ToolDefinitionError
 from traced_tools.tools.schema.dialects import inlined, strict
@@ -180,7 +179,6 @@ def test_a_schema_nested_too_deeply_is_refused(dialect: Any) -> None:
         dialect(fields(a=schema))
 
 
-@relaxed
 @given(documents(), st.data())
 def test_a_value_fits_the_inlined_schema_exactly_if_it_fits_the_schema(schema: Any, data: st.DataObject) -> None:
     made = inlined(schema)

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from tests.helpers import MARKER, everything, relaxed
-from tests.support import MODES, run
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.tools.schema.kinds import KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square
 from traced_tools import (
@@ -105,7 +105,6 @@ def outcome(tool: ToolCallback, text: str) -> Bound | InvalidArguments:
         return invalid
 
 
-@relaxed
 @given(VALUES.map(json.dumps) | st.text(), st.lists(WRAPPED, max_size=4))
 @example('{"size": 0}', [])
 def test_whatever_a_model_writes_fits_or_is_told_why_not(text: str, wrapping: list[Callable[[str], str]]) -> None:
@@ -124,7 +123,6 @@ def test_whatever_a_model_writes_fits_or_is_told_why_not(text: str, wrapping: li
             assert set(result.repairs) <= set(REPAIRS)
 
 
-@relaxed
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 @example({"text": [MARKER], "count": MARKER})
 def test_no_value_is_quoted_in_what_the_model_is_told(given: dict[str, Any]) -> None:
@@ -202,7 +200,6 @@ def test_a_validator_that_fails_in_its_own_way_is_the_tools_failure() -> None:
 # In the loop, under a tool's name or any other.
 
 
-@relaxed
 @given(VALUES.map(json.dumps) | st.text())
 @pytest.mark.parametrize("mode", ["call", "acall"])
 def test_whatever_a_model_asks_for_it_gets_an_answer(mode: str, text: str) -> None:
