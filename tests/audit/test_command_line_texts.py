@@ -120,6 +120,7 @@ def test_markup_and_escapes_are_shown_as_they_were_written(store: Path) -> None:
     assert r"reason       [red]\x1b[31m\u202e \\x1b" in printed("show", "run-1", "--store", store.with_name("odd.db"))
 
 
+@pytest.mark.slow
 def test_ten_megabytes_and_invalid_unicode_break_nothing(store: Path) -> None:
     huge = "x" * 10_000_000
     chain = Chain()

@@ -76,6 +76,7 @@ def test_unfinished_calls_are_found_newest_runs_first(database: Database, opened
     assert [call.run_id for call in reader.calls(outcome="unfinished", tool="rare", limit=2)] == ["run-200", "run-100"]
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_database(database: Database) -> None:
     with ProcessPoolExecutor(3, get_context("spawn")) as pool:
         list(pool.map(write_many, [database.url()] * 3, ["a", "b", "c"], timeout=2 * LONG))

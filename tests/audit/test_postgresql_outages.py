@@ -94,6 +94,7 @@ def test_no_record_is_lost_or_doubled_while_connections_are_ended(
     traffic.check(database)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
 def test_no_record_is_lost_or_doubled_while_the_server_restarts(
     database: Database, opened: Callable[..., AuditTrail], how: signal.Signals

@@ -30,13 +30,20 @@ def test_the_version_is_printed() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("command", ["--help", "", "--version", "demo", "audit", "audit list --help"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--version",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("--help", "", "demo", "audit", "audit list --help")),
+    ],
+)
 def test_what_cannot_be_printed_ends_with_a_line_and_no_traceback(command: str) -> None:
     with open("/dev/full", "wb") as full:
         status, _, said = ran(*command.split(), stdout=full)
     assert (status, said) == (2, "traced-tools: standard output cannot be written: No space left on device\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["--help", "audit list --help", "audit sql"])
 def test_who_does_not_read_what_is_printed_gets_no_traceback(command: str) -> None:
     read, write = os.pipe()
@@ -48,6 +55,7 @@ def test_who_does_not_read_what_is_printed_gets_no_traceback(command: str) -> No
     assert said == ""
 
 
+@pytest.mark.slow
 def test_the_sql_of_a_store_in_postgresql_is_printed_and_part_of_the_package() -> None:
     assert ran("audit", "sql") == (0, SQL.read_text(), "")
     in_package = Path(traced_tools.__file__).parent / "audit/postgresql.sql"

@@ -84,6 +84,7 @@ def test_a_folder_that_went_away_fails_until_it_is_back(tmp_path: Path) -> None:
     assert ids_in(path) == ids(batch(1))
 
 
+@pytest.mark.slow
 def test_several_processes_and_threads_append_whole_lines_and_put_files_away_together(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     code = f"""

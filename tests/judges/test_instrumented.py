@@ -9,6 +9,8 @@ import pytest
 from tests.judges.instrumented import told_by
 from tests.modes import MODES
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
 TOOLS = {"call": "weather", "stream": "weather", "acall": "aweather", "astream": "aweather"}
 

@@ -10,6 +10,8 @@ from tests.judges.instrumented import told_by
 from tests.modes import MODES
 from traced_tools.observe import names
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 RUN = ["outer", "invoke_agent assistant"]
 PASS = [*RUN, "advise tool_calling", "iteration"]
 

@@ -124,6 +124,7 @@ def crowd(endpoint: Endpoint) -> Crowd:
     return Crowd(runs, [each + scrape(endpoint, accepted, 1) for each, accepted in zip(seen, formats, strict=True)])
 
 
+@pytest.mark.slow
 def test_no_count_goes_back_while_many_run_and_many_scrape(crowd: Crowd) -> None:
     for seen in crowd.scrapes:
         assert seen[0] != seen[-1], "nobody ran meanwhile"
@@ -133,6 +134,7 @@ def test_no_count_goes_back_while_many_run_and_many_scrape(crowd: Crowd) -> None
             assert not [series for series in growing if after[series] < before[series]]
 
 
+@pytest.mark.slow
 def test_each_scrape_agrees_with_itself(crowd: Crowd) -> None:
     for each in chain.from_iterable(crowd.scrapes):
         last = {series: value for series, value in each.items() if ("le", "+Inf") in series[1]}

@@ -184,6 +184,7 @@ def test_an_answer_that_never_ends_is_given_up(sample: Sample, monkeypatch: pyte
                 recorded.folded(model) if streamed else model.call(recorded.REQUEST)
 
 
+@pytest.mark.slow
 @every_sample
 def test_memory_is_bounded_by_the_answer_and_not_by_the_events_that_say_nothing(sample: Sample) -> None:
     first, *rest = sample.closing.events

@@ -121,6 +121,7 @@ def test_numbers_and_texts_are_no_items(sample: Sample) -> None:
     assert json.loads(found.arguments) == arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "form"), [*LISTS.values(), IMAGES], ids=[*LISTS, "images"])
 def test_memory_is_bounded_by_a_multiple_of_the_body(kind: str, form: str) -> None:
     for item in ("{}", "1"):

@@ -17,15 +17,12 @@ from tests.models.samples import CITIES, CLOSING, REASONING, SAMPLES, TEXT, USAG
 from tests.modes import MODES
 from traced_tools import (
     Advisor,
-    AuthenticationError,
     ChatClient,
     ChatClientRequestSpec,
     ChatClientResponse,
     InvalidRequest,
     InvalidResponse,
     ModelError,
-    ModelTimeout,
-    RateLimited,
     ToolMessage,
 )
 from traced_tools.events import ToolArgumentsDelta
@@ -188,38 +185,13 @@ def test_an_answer_whose_connection_breaks_is_a_model_error(sample: Sample, mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, InvalidRequest),
-        (401, AuthenticationError),
-        (403, AuthenticationError),
-        (404, InvalidRequest),
-        (408, ModelTimeout),
-        (422, InvalidRequest),
-        (429, RateLimited),
-        (500, ModelError),
-        (529, ModelError),
-    ],
-)
-def test_each_status_is_an_error_of_its_class(sample: Sample, mode: str, status: int, kind: type[ModelError]) -> None:
-    with ReplayServer([Reply.json({"error": {"message": "secret words"}}, status)]) as server:
-        model = sample.model_at(server.url)
-        with pytest.raises(ModelError) as caught:
-            modes.run(mode, specification(model), model)
-    assert type(caught.value) is kind
-    assert (caught.value.status_code, caught.value.provider) == (status, model.provider)
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_an_error_keeps_the_body_of_the_refusal_out_of_its_text(sample: Sample, mode: str) -> None:
     body = '{"error": {"message": "secret wörds"}}'
     with ReplayServer([Reply(body.encode(), 400, content_type="application/json")]) as server:
         model = sample.model_at(server.url)
         with pytest.raises(InvalidRequest) as caught:
             modes.run(mode, specification(model), model)
-    assert caught.value.body == body
+    assert (caught.value.status_code, caught.value.provider, caught.value.body) == (400, model.provider, body)
     assert "secret" not in f"{caught.value!s} {caught.value!r} {vars(caught.value)!r}"
     copied = pickle.loads(pickle.dumps(caught.value))
     assert (copied.body, str(copied)) == (body, str(caught.value))

@@ -14,6 +14,7 @@ from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.models.samples import CLOSING, NAME, REASONING, SAMPLES, TEXT, Answer, Sample
 from tests.modes import MODES
+from tests.sweeps import sweep
 from traced_tools import ChatClient, ChatOptions, ModelError
 from traced_tools.models import OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.testing import Fault, ReplayServer, Reply
@@ -65,9 +66,7 @@ def loop_that_fails(sample: Sample, mode: str) -> list[Any]:
 ENDINGS: list[Callable[[Sample, str], list[Any]]] = [loop, loop_that_fails, refused, broken, garbled, cut]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
-@pytest.mark.parametrize("sample", SAMPLES, ids=repr)
+@sweep(mode=MODES, ending=ENDINGS, sample=SAMPLES)
 def test_no_content_and_no_key_leaves_by_any_ending(
     sample: Sample, ending: Callable[[Sample, str], list[Any]], mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.observe.all_runs import RUNS, Prices, runs_of_everything
 from tests.observe.closed_list import assert_consistent, event_type, span_type, word_of
+from tests.sweeps import sweep
 from traced_tools.core.enums import CAPTURE_MODES, DETAILS, HOOKS
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture
@@ -43,9 +44,7 @@ def told() -> Telemetry:
 # What is exported is in the table.
 
 
-@pytest.mark.parametrize("convention", ["stable", "latest"])
-@pytest.mark.parametrize("capture", CAPTURE_MODES)
-@pytest.mark.parametrize("detail", DETAILS)
+@sweep(convention=["stable", "latest"], capture=CAPTURE_MODES, detail=DETAILS)
 def test_what_is_exported_is_in_the_table_whatever_the_options(convention: str, capture: str, detail: str) -> None:
     exported = emitted(convention, capture=capture, detail=detail)
     assert exported.spans and exported.metrics and exported.events

@@ -94,7 +94,7 @@ def test_a_run_that_is_cancelled_after_any_number_of_turns_of_the_event_loop_lea
     assert len(asyncio.run(main())) > 20
 
 
-@pytest.mark.parametrize("again", [1, 2, 3])
+@pytest.mark.parametrize("again", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ASYNC_MODES)
 def test_a_run_that_is_cancelled_while_it_is_being_cancelled_leaves_a_whole_tree(mode: str, again: int) -> None:
     async def main() -> None:
@@ -205,7 +205,10 @@ class Tripwire:
 
 
 @pytest.mark.parametrize("mode", BLOCKING_MODES)
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt, *(pytest.param(each, marks=pytest.mark.slow) for each in (SystemExit, MemoryError))],
+)
 def test_a_blocking_run_that_is_interrupted_anywhere_leaves_a_whole_tree(mode: str, error: type[BaseException]) -> None:
     interrupted = 0
     for touches in range(1, MOST_POINTS):

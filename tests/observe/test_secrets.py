@@ -19,6 +19,7 @@ from tests.observe.closed_list import APPLICATION, assert_consistent
 from tests.observe.exported import Wiretap, holds_marker
 from tests.observe.secrets import ESCAPED, POLICIES, SECRET_CALLS, TOOLS, secret_spec
 from tests.sample_tools import add
+from tests.sweeps import sweep
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -64,9 +65,7 @@ def check(wiretap: Wiretap) -> None:
     wiretap.check()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("what", SECRET_CALLS)
+@sweep(mode=MODES, what=SECRET_CALLS, policy=POLICIES)
 def test_no_content_is_exported_logged_or_raised(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
     error = run_in_secret(wiretap, mode, what, policy, "", LoopLimits())
     passes = what == "model" or (what, policy) == ("unsayable", "message")

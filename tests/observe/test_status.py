@@ -15,6 +15,7 @@ from tests.captured import Telemetry, total
 from tests.modes import MODES, run
 from tests.observe.runs import USAGE, Broken, Failing, Guard, adds, scenario
 from tests.sample_tools import add, direct, fail
+from tests.sweeps import sweep
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -136,9 +137,7 @@ FAILED_STEPS: dict[str, tuple[Any, dict[str, Any], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("detail", ["run", "hooks"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("what", FAILED_STEPS)
+@sweep(mode=MODES, what=FAILED_STEPS, detail=["run", "hooks"])
 def test_the_run_names_the_step_that_failed_it(mode: str, what: str, detail: str) -> None:
     script, settings, expected = FAILED_STEPS[what]
     telemetry = Telemetry(detail=detail, capture="SPAN_AND_EVENT")

@@ -12,6 +12,8 @@ from tests.otel.processes import in_a_process
 from traced_tools.observe import names
 from traced_tools.otel.handle import PATIENCE
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 OUR_SPANS = {"invoke_agent assistant", "iteration", "chat scripted", "execute_tool fail"}
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.markers import MARKER
 from tests.modes import MODES, run
+from tests.sweeps import sweep
 from tests.tools.schema.kinds import ASYNC_KINDS, KINDS, acting, noting
 from traced_tools import (
     AssistantMessage,
@@ -98,16 +99,11 @@ def class_of(mistake: str) -> type[Exception]:
     return CLASSES.get(mistake, InvalidArguments)
 
 
-each_call = pytest.mark.parametrize("mistake", MISTAKES)
-each_kind = pytest.mark.parametrize("kind", KINDS)
 each_mode = pytest.mark.parametrize("mode", MODES)
-two_modes = pytest.mark.parametrize("mode", ["call", "astream"])
 
 
-@each_call
-@each_kind
-@each_mode
-def test_by_default_the_model_is_told_of_a_mistake_and_the_run_goes_on(
+@sweep(mode=MODES, kind=KINDS, mistake=MISTAKES)
+def test_by_default_a_mistake_is_sent_to_the_model_and_the_run_goes_on(
     mode: str, kind: str, mistake: str, kit: Kit, telemetry: Telemetry
 ) -> None:
     response = run(mode, asking(kit, kind, mistake, telemetry=telemetry.options).prompt("?"))
@@ -127,10 +123,7 @@ def test_by_default_the_model_is_told_of_a_mistake_and_the_run_goes_on(
     telemetry.check_run("answered")
 
 
-@pytest.mark.parametrize("policy", ["always", "its class", "Exception"])
-@each_call
-@each_kind
-@each_mode
+@sweep(mode=MODES, kind=KINDS, mistake=MISTAKES, policy=["always", "its class", "Exception"])
 def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
     mode: str, kind: str, mistake: str, policy: str, kit: Kit
 ) -> None:
@@ -150,20 +143,16 @@ def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
     assert MARKER not in "".join(traceback.format_exception(error))
 
 
-@each_call
-@each_kind
-@two_modes
-def test_b124_a_class_that_is_not_listed_is_told_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
+@sweep(mode=["call", "astream"], kind=KINDS, mistake=MISTAKES)
+def test_b124_an_error_of_an_unlisted_class_is_sent_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
     errors = ToolErrors(raise_on=(KeyError, ValueError, PermissionError))
     response = run(mode, asking(kit, kind, mistake, tool_errors=errors).prompt("?"))
     assert response.content == "done"
     assert response.tool_results[0].content.startswith(TOLD[mistake])
 
 
-@each_call
-@each_kind
-@two_modes
-def test_the_words_for_the_model_are_the_callers_for_every_mistake(
+@sweep(mode=["call", "astream"], kind=KINDS, mistake=MISTAKES)
+def test_the_callers_message_is_sent_to_the_model_for_every_mistake(
     mode: str, kind: str, mistake: str, kit: Kit
 ) -> None:
     errors = ToolErrors(message=lambda name, error: f"{name}: {type(error).__name__}")
@@ -194,12 +183,11 @@ def faulty(name: str, error: Exception) -> str:
     raise ZeroDivisionError("of the application")
 
 
-@pytest.mark.parametrize(("message", "kind_of_error"), [(no_text, TypeError), (faulty, ZeroDivisionError)])
-@each_call
-@each_mode
+@sweep(mode=MODES, mistake=MISTAKES, message=[no_text, faulty])
 def test_a_message_that_fails_fails_the_run_with_its_own_error_and_every_span_ends(
-    mode: str, mistake: str, message: Any, kind_of_error: type[Exception], kit: Kit, telemetry: Telemetry
+    mode: str, mistake: str, message: Any, kit: Kit, telemetry: Telemetry
 ) -> None:
+    kind_of_error = TypeError if message is no_text else ZeroDivisionError
     client = asking(kit, "function", mistake, tool_errors=ToolErrors(message=message), telemetry=telemetry.options)
     with pytest.raises(kind_of_error) as caught:
         run(mode, client.prompt("?"))

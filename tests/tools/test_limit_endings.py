@@ -9,6 +9,7 @@ import pytest
 
 from tests.captured import Telemetry, total
 from tests.modes import MODES, run
+from tests.sweeps import sweep
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -94,9 +95,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("on_limit", ["conclude", "stop", "raise"])
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@each_mode
+@sweep(mode=MODES, scenario=SCENARIOS, on_limit=["conclude", "stop", "raise"])
 def test_every_ending_at_a_limit_is_seen_in_response_spans_and_metrics(
     mode: str, scenario: str, on_limit: Any, clock: Clock, telemetry: Telemetry
 ) -> None:

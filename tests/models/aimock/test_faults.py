@@ -12,6 +12,8 @@ from tests import modes
 from tests.captured import Telemetry
 from tests.models.aimock.providers import FAULTS, LANGUAGES, REFUSALS, SECRET, SOON, Provider, each, refused
 from tests.models.aimock.server import Aimock
+from tests.modes import MODES, STREAMING_MODES
+from tests.sweeps import sweep
 from tests.waiting import PATIENCE
 from traced_tools import (
     AuthenticationError,
@@ -57,8 +59,7 @@ def failed(aimock: Aimock, provider: Provider, mode: str, *tools: Any, **options
 # What comes instead of an answer.
 
 
-@each_language
-@each_fault
+@sweep(provider=LANGUAGES, mode=MODES, fault=FAULTS)
 def test_what_comes_instead_of_an_answer_is_the_error_it_stands_for(
     aimock: Aimock, provider: Provider, mode: str, fault: str
 ) -> None:
@@ -69,8 +70,7 @@ def test_what_comes_instead_of_an_answer_is_the_error_it_stands_for(
     assert error.retryable == (kind is not InvalidResponse)
 
 
-@each_language
-@pytest.mark.parametrize("status", REFUSALS)
+@sweep(provider=LANGUAGES, mode=MODES, status=REFUSALS)
 def test_a_refusal_is_told_by_its_status_and_its_code(
     aimock: Aimock, provider: Provider, mode: str, status: int
 ) -> None:
@@ -112,8 +112,7 @@ def test_a_header_of_the_caller_s_own_reaches_the_server(aimock: Aimock, provide
 # What goes wrong in the middle of a stream.
 
 
-@each_language
-@pytest.mark.parametrize("chunks", [2, 10])
+@sweep(provider=LANGUAGES, streaming=STREAMING_MODES, chunks=[2, 10])
 def test_a_stream_that_is_cut_is_an_invalid_response(
     aimock: Aimock, provider: Provider, streaming: str, chunks: int
 ) -> None:
@@ -139,8 +138,7 @@ def test_a_stream_that_stands_still_is_a_time_out(aimock: Aimock, provider: Prov
     assert type(failed(aimock, provider, streaming, timeout=0.2)) is ModelTimeout
 
 
-@each_language
-@pytest.mark.parametrize("chunks", [2, 4, 8, 16])
+@sweep(provider=LANGUAGES, streaming=STREAMING_MODES, chunks=[2, 4, 8, 16])
 def test_calls_run_only_when_their_stream_has_come_to_its_end(
     aimock: Aimock, provider: Provider, streaming: str, chunks: int
 ) -> None:
@@ -162,8 +160,7 @@ def test_calls_run_only_when_their_stream_has_come_to_its_end(
 # What is asked again.
 
 
-@each_language
-@pytest.mark.parametrize("fault", [name for name, (_, kind, _) in FAULTS.items() if kind is ModelError])
+@sweep(provider=LANGUAGES, mode=MODES, fault=[name for name, (_, kind, _) in FAULTS.items() if kind is ModelError])
 def test_what_may_go_well_the_next_time_is_asked_again(
     aimock: Aimock, provider: Provider, mode: str, fault: str
 ) -> None:
@@ -214,8 +211,7 @@ def test_what_cannot_go_well_is_asked_once(aimock: Aimock, provider: Provider, m
 # What is left behind.
 
 
-@each_language
-@each_fault
+@sweep(provider=LANGUAGES, mode=MODES, fault=FAULTS)
 def test_a_fault_after_the_tools_ends_the_run_and_runs_none_again(
     aimock: Aimock, provider: Provider, mode: str, fault: str, telemetry: Telemetry
 ) -> None:

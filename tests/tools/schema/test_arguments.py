@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from tests.captured import Telemetry
 from tests.modes import MODES, run
+from tests.sweeps import check_each
 from tests.tools.schema import kinds
 from tests.tools.schema.kinds import KINDS, TYPED_KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square
@@ -77,13 +78,16 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "repairs"), MENDED, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_an_object_is_wrapped_in_is_taken_off_for_every_kind_of_tool(
-    kind: str, text: str, repairs: tuple[str, ...]
-) -> None:
-    bound = bind(note(kind), text)
-    assert (seen(bound.value), bound.repairs) == ({"text": "x"}, repairs)
+def test_what_an_object_is_wrapped_in_is_taken_off_for_every_kind_of_tool(kind: str) -> None:
+    tool = note(kind)
+
+    def check(case: tuple[str, tuple[str, ...]]) -> None:
+        text, repairs = case
+        bound = bind(tool, text)
+        assert (seen(bound.value), bound.repairs) == ({"text": "x"}, repairs)
+
+    check_each(MENDED, check)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +112,14 @@ def test_b097_no_arguments_are_an_empty_object(text: str, repairs: tuple[str, ..
     assert bind(own, text) == Bound("{}", repairs)
 
 
-@pytest.mark.parametrize("text", ["", "null", '""'])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_arguments_for_a_tool_that_needs_some_name_what_is_missing(kind: str, text: str) -> None:
-    assert problems(note(kind), text) == "text: is required"
+def test_no_arguments_for_a_tool_that_needs_some_name_what_is_missing(kind: str) -> None:
+    tool = note(kind)
+
+    def check(text: str) -> None:
+        assert problems(tool, text) == "text: is required"
+
+    check_each(["", "null", '""'], check)
 
 
 def test_what_is_inside_a_wrapping_is_what_is_told_of() -> None:
@@ -226,46 +234,53 @@ def test_a_nullable_field_keeps_its_null(kind: str) -> None:
 # What is not mended.
 
 
-@pytest.mark.parametrize("text", [FENCED, OBJECT, "", "null", '""', json.dumps(FENCED), "```", "5"], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_text_that_looks_like_something_to_mend_is_left_alone(kind: str, text: str) -> None:
-    bound = bind(note(kind), json.dumps({"text": text}))
-    assert (seen(bound.value), bound.repairs) == ({"text": text}, ())
+def test_a_text_that_looks_like_something_to_repair_is_left_alone(kind: str) -> None:
+    tool = note(kind)
+
+    def check(text: str) -> None:
+        bound = bind(tool, json.dumps({"text": text}))
+        assert (seen(bound.value), bound.repairs) == ({"text": text}, ())
+
+    check_each([FENCED, OBJECT, "", "null", '""', json.dumps(FENCED), "```", "5"], check)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Here you are: {FENCED}",
-        f"{FENCED}\nIs that right?",
-        f"{FENCED}\n{FENCED}",
-        f"`{OBJECT}`",
-        f"~~~\n{OBJECT}\n~~~",
-        f"```json\n{OBJECT}",
-        "{'text': 'x'}",
-        '{"text": "x",}',
-        '{"text": "x"',
-        '{text: "x"}',
-        f"{OBJECT} // a comment",
-        f"{OBJECT}{OBJECT}",
-        "text=x",
-        f"[{OBJECT}]",
-        "[]",
-        "5",
-        "true",
-        '"x"',
-        "`````",
-        json.dumps(json.dumps(json.dumps(json.dumps(OBJECT)))),
-        '{"text": "x", "count": "{}"}',
-        '{"note": {"text": "x"}}',
-        '{"arguments": {"text": "x"}}',
-        '{"TEXT": "x"}',
-    ],
-    ids=repr,
-)
+NOT_MENDED = [
+    f"Here you are: {FENCED}",
+    f"{FENCED}\nIs that right?",
+    f"{FENCED}\n{FENCED}",
+    f"`{OBJECT}`",
+    f"~~~\n{OBJECT}\n~~~",
+    f"```json\n{OBJECT}",
+    "{'text': 'x'}",
+    '{"text": "x",}',
+    '{"text": "x"',
+    '{text: "x"}',
+    f"{OBJECT} // a comment",
+    f"{OBJECT}{OBJECT}",
+    "text=x",
+    f"[{OBJECT}]",
+    "[]",
+    "5",
+    "true",
+    '"x"',
+    "`````",
+    json.dumps(json.dumps(json.dumps(json.dumps(OBJECT)))),
+    '{"text": "x", "count": "{}"}',
+    '{"note": {"text": "x"}}',
+    '{"arguments": {"text": "x"}}',
+    '{"TEXT": "x"}',
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_else_is_guessed(kind: str, text: str) -> None:
-    assert problems(note(kind), text)
+def test_nothing_else_is_guessed(kind: str) -> None:
+    tool = note(kind)
+
+    def check(text: str) -> None:
+        assert problems(tool, text)
+
+    check_each(NOT_MENDED, check)
 
 
 @pytest.mark.parametrize("kind", KINDS)

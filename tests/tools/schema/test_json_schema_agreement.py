@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
-from tests.fixtures import bfcl_calls, bfcl_tools, json_schema_cases, livemcp_tools
+from tests.fixtures import bfcl_calls, bfcl_tools, json_schema_groups, livemcp_tools
 from tests.markers import MARKER, everything
+from tests.sweeps import check_each
 from tests.tools.schema.schemas import DRAFT_3, DRAFT_4, DRAFT_7
 from traced_tools.tools.schema.json_schema import SchemaCheck
 
@@ -99,6 +100,7 @@ def test_a_usable_schema_says_what_the_library_says(schema: Any, value: Any) -> 
 # Published schemas and calls.
 
 
+@pytest.mark.slow
 def test_every_schema_of_the_leaderboard_is_usable() -> None:
     tools = bfcl_tools()
     assert len(tools) == 3417
@@ -142,6 +144,7 @@ def samples(schema: dict[str, Any]) -> list[Any]:
     return [{}, fitting, [], None, *[dict.fromkeys(names, value) for value in kinds]]
 
 
+@pytest.mark.slow
 def test_all_schemas_of_real_servers_but_an_invalid_one_are_checked_against(log: pytest.LogCaptureFixture) -> None:
     tools = livemcp_tools()
     unusable = [tool["id"] for tool in tools if not SchemaCheck(tool["inputSchema"]).usable]
@@ -162,18 +165,22 @@ UNCOMPILABLE = {"pattern with Unicode property escape requires unicode mode"}
 """Of ECMAScript's regular expressions, Python's do not know `\\p`: such a schema is not checked against."""
 
 
-@pytest.mark.parametrize("group", json_schema_cases("draft2020-12"))
-def test_draft_2020_12_is_understood_as_its_test_suite_asks(group: dict[str, Any]) -> None:
-    check = SchemaCheck(group["schema"])
-    assert check.usable is (group["description"] not in UNCOMPILABLE)
-    for case in group["tests"]:
-        assert (check.problems(case["data"]) == []) is (case["valid"] or not check.usable), case["description"]
+def test_draft_2020_12_is_understood_as_its_test_suite_asks() -> None:
+    def agrees(group: dict[str, Any]) -> None:
+        check = SchemaCheck(group["schema"])
+        assert check.usable is (group["description"] not in UNCOMPILABLE)
+        for case in group["tests"]:
+            assert (check.problems(case["data"]) == []) is (case["valid"] or not check.usable), case["description"]
+
+    check_each(json_schema_groups("draft2020-12"), agrees)
 
 
-@pytest.mark.parametrize("group", json_schema_cases("draft7"))
-def test_draft_7_is_understood_as_its_test_suite_asks(group: dict[str, Any]) -> None:
-    schema = group["schema"]
-    check = SchemaCheck({"$schema": DRAFT_7, **schema} if isinstance(schema, dict) else schema)
-    assert check.usable
-    for case in group["tests"]:
-        assert (check.problems(case["data"]) == []) is case["valid"], case["description"]
+def test_draft_7_is_understood_as_its_test_suite_asks() -> None:
+    def agrees(group: dict[str, Any]) -> None:
+        schema = group["schema"]
+        check = SchemaCheck({"$schema": DRAFT_7, **schema} if isinstance(schema, dict) else schema)
+        assert check.usable
+        for case in group["tests"]:
+            assert (check.problems(case["data"]) == []) is case["valid"], case["description"]
+
+    check_each(json_schema_groups("draft7"), agrees)
