@@ -101,6 +101,7 @@ def test_a_child_that_records_nothing_writes_nothing(path: Path) -> None:
     assert len({each["chain_id"] for each in bodies(path)}) == 1
 
 
+@pytest.mark.slow
 def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     stop = threading.Event()
@@ -154,6 +155,7 @@ def record_in_child(path: Path) -> None:
     AuditTrail(path, key=KEY).submit(intent("child"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", "forkserver", "spawn"])
 def test_the_end_of_a_child_of_multiprocessing_closes_open_trails(path: Path, how: str) -> None:
     child = multiprocessing.get_context(how).Process(target=record_in_child, args=(path,))
@@ -176,7 +178,7 @@ def test_a_trail_leaves_nothing_behind_that_forks_must_call(path: Path, monkeypa
 
 def test_a_fork_does_not_wait_for_a_store_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forking, "_PATIENCE", 0.1)
-    trail = AuditTrail(path, key=KEY, timeout=0.2)
+    trail = AuditTrail(path, key=KEY, timeout=PATIENCE)
     write(trail, intent("before"))
     at_work = trail._writer._appender._at_work
     with at_work:

@@ -296,7 +296,7 @@ def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
     line = 0
     while was_interrupted:
         path, entry = tmp_path / f"{line}.db", Entry(intent("first"))
-        trail = AuditTrail(path, key=KEY)
+        trail = AuditTrail(path, key=KEY, timeout=PATIENCE)
         sys.settrace(interrupt_at(line))
         try:
             trail._writer.put(entry)
@@ -312,7 +312,7 @@ def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
         expected = ["first"] * entry.taken + ["second"] * (then == "another record")
         if then != "closing":
             assert (calls(path) if expected else []) == expected, line
-        trail.close()
+        trail.close(PATIENCE)
         assert (calls(path) if expected else []) == expected, line
         thread = trail._writer._thread
         assert thread is None if not expected else not thread.is_alive(), line

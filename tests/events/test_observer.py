@@ -214,7 +214,7 @@ def collected_by_hand() -> Iterator[None]:
 
 @pytest.mark.usefixtures("collected_by_hand")
 def test_a_run_that_the_garbage_collector_ends_is_sent_with_the_next_flush() -> None:
-    exporter = Exporter()
+    exporter = Exporter(interval=60)
     with ObserverAdvisor([exporter]) as observer:
         stream = client(observer).prompt("?").stream()
         next(stream)

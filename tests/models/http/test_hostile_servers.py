@@ -119,11 +119,12 @@ def test_a_refusal_is_known_by_its_status_when_its_body_is_broken(mode: str, bro
     assert error.__context__ is None
 
 
+@pytest.mark.slow
 @each_mode
 def test_a_refusal_is_known_by_its_status_when_its_body_never_ends(mode: str) -> None:
-    endless = Reply([b" "] * 500, 401, pause=0.02)
+    endless = Reply([b" "] * 500, 401, pause=0.1)
     with ReplayServer([endless]) as server, pytest.raises(AuthenticationError):
-        ask(mode, server.url, timeout=Timeouts(total=0.2))
+        ask(mode, server.url, timeout=Timeouts(total=3))  # of which the status takes next to nothing
 
 
 @each_mode
