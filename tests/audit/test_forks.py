@@ -80,7 +80,7 @@ def test_parent_and_child_write_chains_of_their_own(path: Path) -> None:
     assert verify(path).ok
 
 
-def test_what_waits_in_the_parent_is_written_once(path: Path) -> None:
+def test_a_record_pending_in_the_parent_is_written_once(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     for number in range(500):
         trail.submit(intent(f"call_{number}"))
@@ -126,7 +126,7 @@ def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
     assert verify(path).ok
 
 
-def test_a_child_lives_on_after_its_parent_has_closed(path: Path) -> None:
+def test_a_child_goes_on_writing_after_its_parent_has_closed(path: Path) -> None:
     """The parent is the last to let go of the store, so it thinks, and clears up after itself."""
     trail = AuditTrail(path, key=KEY)
     write(trail, intent("parent"))
@@ -166,7 +166,7 @@ def test_the_end_of_a_child_of_multiprocessing_closes_open_trails(path: Path, ho
     assert bodies(path)[-1].get("final") is True
 
 
-def test_a_trail_leaves_nothing_behind_that_forks_must_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collected_trail_leaves_no_fork_handler_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "register_at_fork", None)
     trail = AuditTrail(path, key=KEY)
     assert trail in trail_module._TRAILS

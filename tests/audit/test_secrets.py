@@ -84,7 +84,7 @@ def test_no_content_is_written_mirrored_counted_logged_or_raised(
 
 @pytest.mark.parametrize("mode", ["call", "astream"])
 @pytest.mark.parametrize("raises_in", ["advise_tool", "denies", "answers", "changes", "finalize"])
-def test_no_word_of_an_advisor_is_written(tmp_path: Path, wiretap: Wiretap, mode: str, raises_in: str) -> None:
+def test_no_text_of_an_advisor_is_written(tmp_path: Path, wiretap: Wiretap, mode: str, raises_in: str) -> None:
     said = audited(wiretap, trail_in(tmp_path, wiretap, key=KEY), mode, "result", "answer", raises_in)
     stored = [where for where in leaks(tmp_path, wiretap, said, holds_marker) if not where.startswith("logging")]
     assert stored == []
@@ -96,14 +96,14 @@ def test_contents_that_are_stored_stay_in_the_store(tmp_path: Path, wiretap: Wir
     assert leaks(tmp_path, wiretap, said, holds_marker) == ["file audit.db"]
 
 
-def test_what_a_redactor_leaves_out_is_nowhere(tmp_path: Path, wiretap: Wiretap) -> None:
+def test_a_value_that_a_redactor_replaces_is_nowhere(tmp_path: Path, wiretap: Wiretap) -> None:
     trail = trail_in(tmp_path, wiretap, key=KEY, content="redacted", redactor=lambda name, value: "left out")
     said = audited(wiretap, trail, "call", "result", "answer")
     assert leaks(tmp_path, wiretap, said, holds_marker) == []
     assert b"left out" in (tmp_path / "audit.db").read_bytes()
 
 
-def test_a_redactor_that_raises_tells_nothing(tmp_path: Path, wiretap: Wiretap) -> None:
+def test_a_redactor_that_raises_leaks_nothing(tmp_path: Path, wiretap: Wiretap) -> None:
     def broken(name: str, value: object) -> object:
         raise ValueError(value)
 

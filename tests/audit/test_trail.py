@@ -33,7 +33,7 @@ WAYS = ("blocking", "asyncio")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_waited_for_is_in_the_store(path: Path, way: str) -> None:
+def test_a_record_is_in_the_store_when_its_caller_returns(path: Path, way: str) -> None:
     with AuditTrail(path, key=KEY) as trail:
         for number in range(5):
             write_each_way(trail, intent(f"call_{number}"), way)
@@ -85,7 +85,7 @@ def test_concurrent_writes_share_commits(path: Path, monkeypatch: pytest.MonkeyP
     assert len(commits) <= 20
 
 
-def test_a_record_is_written_though_nobody_waits_for_it_any_more(path: Path) -> None:
+def test_a_record_is_written_although_its_caller_was_cancelled(path: Path) -> None:
     async def leave() -> None:
         waiting = asyncio.create_task(awrite(trail, intent("left")))
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ def test_a_record_is_written_though_nobody_waits_for_it_any_more(path: Path) -> 
     assert calls(path) == ["left"]
 
 
-def test_an_event_loop_that_is_gone_disturbs_nobody(path: Path) -> None:
+def test_a_closed_event_loop_does_not_stop_the_writer(path: Path) -> None:
     loop = asyncio.new_event_loop()
     with AuditTrail(path, key=KEY) as trail:
         waiting = trail.write(intent("gone")).arun()
@@ -130,7 +130,7 @@ def test_threads_that_wait_are_woken_together(path: Path) -> None:
 # How it begins and ends.
 
 
-def test_nothing_is_made_before_the_first_record(path: Path) -> None:
+def test_no_file_is_created_before_the_first_record(path: Path) -> None:
     trail = AuditTrail(path)
     trail.checkpoint()
     assert trail.flush()
@@ -161,7 +161,7 @@ def test_a_trail_goes_on_with_its_store_after_a_change_of_folder(path: Path, mon
     assert calls(path) == ["call_1"]
 
 
-def test_closing_writes_all_that_waits(path: Path) -> None:
+def test_closing_writes_all_pending_records(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     for number in range(2000):
         trail.submit(intent(f"call_{number}"))
@@ -179,7 +179,7 @@ def test_closing_twice_is_closing_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_closed_trail_takes_nothing(path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_trail_accepts_no_records(path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
     trail = AuditTrail(path, key=KEY)
     trail.close()
     trail.submit(intent())
@@ -190,7 +190,7 @@ def test_a_closed_trail_takes_nothing(path: Path, way: str, caplog: pytest.LogCa
     assert not path.exists()
 
 
-def test_a_trail_that_nobody_holds_writes_what_it_has_and_ends(path: Path) -> None:
+def test_a_collected_trail_writes_its_pending_records_and_ends(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     trail.submit(intent())
     thread, gone = trail._writer._thread, weakref.ref(trail)
@@ -392,7 +392,7 @@ def test_a_url_may_name_the_file(path: Path) -> None:
 # Reading through the trail.
 
 
-def test_what_was_taken_can_be_read_at_once(path: Path) -> None:
+def test_a_submitted_record_can_be_read_at_once(path: Path) -> None:
     with AuditTrail(path, key=KEY) as trail:
         trail.submit(intent())
         assert [call.run_id for call in trail.query(tool="get_weather")] == ["run-1"]

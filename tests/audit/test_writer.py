@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 @pytest.mark.parametrize("fate", ["before", "after"])
-def test_one_failure_is_nobodys_business(
+def test_a_single_failed_write_is_retried_and_not_logged(
     path: Path, outage: Outage, fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     outage.failures = [fate]
@@ -34,7 +34,7 @@ def test_one_failure_is_nobodys_business(
     assert caplog.messages == []
 
 
-def test_a_commit_of_unknown_fate_is_neither_doubled_nor_lost(path: Path, outage: Outage) -> None:
+def test_a_commit_with_unknown_outcome_is_written_exactly_once(path: Path, outage: Outage) -> None:
     with AuditTrail(path, key=KEY) as trail:
         for number in range(40):
             outage.failures = ["before", "after", "after", "before"][number % 4 :]
@@ -46,7 +46,7 @@ def test_a_commit_of_unknown_fate_is_neither_doubled_nor_lost(path: Path, outage
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_waits_is_told_in_time_and_the_record_follows(
+def test_a_waiting_caller_gets_a_time_out_and_the_record_is_written_later(
     path: Path, short: AuditTrail, outage: Outage, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle(short, intent("before"))
@@ -66,7 +66,7 @@ def test_who_waits_is_told_in_time_and_the_record_follows(
     assert SECRET not in caplog.text
 
 
-def test_an_outage_is_told_once_at_its_beginning_and_its_end(
+def test_an_outage_is_logged_once_when_it_starts_and_once_when_it_ends(
     short: AuditTrail, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -79,14 +79,14 @@ def test_an_outage_is_told_once_at_its_beginning_and_its_end(
     assert kinds == [["cannot", "be", "written"], ["is", "written", "again"], ["has", "a", "gap:"]] * 2
 
 
-def test_what_came_in_time_leaves_no_gap(path: Path, outage: Outage) -> None:
+def test_a_record_written_within_its_time_out_leaves_no_gap(path: Path, outage: Outage) -> None:
     with AuditTrail(path, key=KEY, timeout=PATIENCE) as trail:
         outage.failures = ["before"] * 5
         write(trail, intent())
     assert of_kind(path, "gap") == []
 
 
-def test_closing_waits_for_a_store_that_comes_back(path: Path, outage: Outage) -> None:
+def test_closing_waits_for_a_store_that_recovers(path: Path, outage: Outage) -> None:
     trail = AuditTrail(path, key=KEY)
     outage.failing = True
     trail.submit(intent())
@@ -98,7 +98,7 @@ def test_closing_waits_for_a_store_that_comes_back(path: Path, outage: Outage) -
     assert calls(path) == ["call_1"]
 
 
-def test_a_store_that_hangs_keeps_nobody(
+def test_a_store_that_hangs_blocks_no_caller_beyond_the_time_out(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     goes_on = threading.Event()
@@ -121,7 +121,7 @@ def test_a_store_that_hangs_keeps_nobody(
     assert not trail._writer._thread.is_alive()
 
 
-def test_who_waits_in_vain_for_what_was_taken_is_no_late_intent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_times_out_counts_no_late_intent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, append = threading.Event(), _Sqlite.append
 
     def slowly(store: Any, rows: Any) -> None:
@@ -186,7 +186,7 @@ def test_the_lag_is_the_age_of_the_oldest_record(path: Path, short: AuditTrail, 
     assert short._writer.lag() == 0
 
 
-def test_a_mirror_that_fails_disturbs_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_that_fails_does_not_stop_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError(SECRET)
 
@@ -199,7 +199,7 @@ def test_a_mirror_that_fails_disturbs_nothing(path: Path, monkeypatch: pytest.Mo
     assert calls(path) == ["before", "first", "second"]
 
 
-def test_a_failing_look_at_other_chains_loses_no_gap(
+def test_a_gap_is_recorded_although_reading_the_other_chains_fails(
     path: Path, short: AuditTrail, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heads: Callable[..., Any] = _Sqlite.heads
@@ -223,7 +223,7 @@ def test_a_failing_look_at_other_chains_loses_no_gap(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_waits_again_for_a_record_is_told_when_it_is_there(
+def test_a_caller_that_waits_again_returns_when_the_record_is_written(
     path: Path, short: AuditTrail, outage: Outage, way: str
 ) -> None:
     settle(short, intent("before"))
@@ -242,7 +242,7 @@ def test_who_waits_again_for_a_record_is_told_when_it_is_there(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_waits_again_after_an_interrupt_is_late_only_when_they_give_up(
+def test_a_caller_that_waits_again_after_an_interrupt_is_late_only_after_its_time_out(
     path: Path, short: AuditTrail, outage: Outage, way: str
 ) -> None:
     settle(short, intent("before"))
@@ -270,7 +270,7 @@ def test_who_waits_again_after_an_interrupt_is_late_only_when_they_give_up(
     assert [(gap["late"], gap["lost"]) for gap in of_kind(path, "gap")] == [(1, 0)]
 
 
-def test_nobody_is_told_twice() -> None:
+def test_an_entry_is_resolved_once() -> None:
     """A trail that was closed while its store hung may go on after all."""
     entry = Entry(intent())
     entry.expect()

@@ -57,7 +57,7 @@ def check(wiretap: Wiretap) -> None:
 
 
 @sweep(capture=CARRIERS, mode=["call", "astream"], what=SECRET_CALLS, policy=["answer", "raise"])
-def test_captured_content_is_told_where_it_was_asked_for(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
+def test_captured_content_is_on_the_enabled_signals_alone(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
     error = run_captured(wiretap, mode, what, policy, "")
     check(wiretap)
     if error is not None and not isinstance(error, PASSES):
@@ -70,6 +70,6 @@ def test_captured_content_is_told_where_it_was_asked_for(wiretap: Wiretap, mode:
     mode=["call", "astream"],
     raises_in=["advise", "advise_tool", "after", "finalize", "denies", "answers", "changes"],
 )
-def test_what_advisors_say_is_told_where_it_was_asked_for(wiretap: Wiretap, mode: str, raises_in: str) -> None:
+def test_captured_text_of_advisors_is_on_the_enabled_signals_alone(wiretap: Wiretap, mode: str, raises_in: str) -> None:
     run_captured(wiretap, mode, "result", "answer", raises_in)
     check(wiretap)

@@ -93,7 +93,7 @@ def raising(policy: str) -> set[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("raises_in", [*HOOKS_THAT_RAISE, "denies", "answers", "changes"])
-def test_no_word_of_an_advisor_is_exported(wiretap: Wiretap, mode: str, raises_in: str) -> None:
+def test_no_text_of_an_advisor_is_exported(wiretap: Wiretap, mode: str, raises_in: str) -> None:
     error = run_in_secret(wiretap, mode, "result", "answer", raises_in, LoopLimits())
     if raises_in in HOOKS_THAT_RAISE:
         assert isinstance(error, LookupError)
@@ -174,16 +174,16 @@ def test_a_name_the_model_invented_appears_nowhere(telemetry: Telemetry, mode: s
         *(base64.urlsafe_b64encode(b"?" * before + MARKER.encode() + b"\xfb" * 5) for before in range(4)),
     ],
 )
-def test_the_marker_is_found_in_whatever_spelling(data: bytes) -> None:
+def test_the_search_finds_the_marker_in_every_encoding(data: bytes) -> None:
     assert holds_marker(data)
 
 
-def test_what_does_not_hold_the_marker_is_told_apart() -> None:
+def test_the_search_does_not_find_parts_of_the_marker() -> None:
     assert not holds_marker(f"{MARKER[:-1]} {ESCAPED[:-1]} {MARKER[1:]}".encode())
 
 
 @pytest.mark.parametrize("where", ["span", "metric", "event", "log", "print", "thread", "warning"])
-def test_a_leak_is_found_wherever_it_is(wiretap: Wiretap, where: str) -> None:
+def test_a_leak_is_found_in_every_output(wiretap: Wiretap, where: str) -> None:
     run_in_secret(wiretap, "call", "result", "answer", "", LoopLimits())
     leak(wiretap.telemetry, where)
     with pytest.raises(AssertionError):

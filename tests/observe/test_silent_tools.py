@@ -73,7 +73,7 @@ class Wrapping(Advisor):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("around", [[], [Wrapping()]])
-def test_what_an_advisor_raises_around_such_a_tool_is_told_by_its_type_alone(mode: str, around: list[Advisor]) -> None:
+def test_an_advisor_error_around_an_uncaptured_tool_records_only_its_type(mode: str, around: list[Advisor]) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "x"])
     client = ChatClient(model, tools=[quiet], advisors=[Indiscreet(), *around], telemetry=telemetry.options)

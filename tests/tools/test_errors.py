@@ -164,7 +164,7 @@ def test_the_callers_message_is_sent_to_the_model_for_every_mistake(
 # a time-out is the loop's, and a tool of the user's own does as it likes
 @pytest.mark.parametrize("mistake", [each for each in MISTAKES if each != "time-out"])
 @pytest.mark.parametrize("kind", [each for each in KINDS if not each.startswith("own")])
-def test_called_directly_a_tool_raises_what_it_is(kind: str, mistake: str, kit: Kit) -> None:
+def test_a_tool_that_is_called_directly_raises_its_error(kind: str, mistake: str, kit: Kit) -> None:
     tool = kit.tool(kind, mistake)
     with pytest.raises(class_of(mistake)) as caught:
         tool.call(ARGUMENTS.get(mistake, '{"text": "x"}'))
@@ -228,21 +228,21 @@ class QuietError(Exception):
 
 
 @pytest.mark.parametrize("error", [ValueError(), ValueError(""), ValueError(" \n"), QuietError()], ids=repr)
-def test_b121_an_error_without_words_is_named_by_tool_and_class(error: Exception) -> None:
+def test_b121_an_error_without_a_message_is_named_by_tool_and_class(error: Exception) -> None:
     assert ToolErrors().text("note", error) == f"The tool note failed: {type(error).__name__}"
 
 
-def test_b120_an_errors_words_are_told() -> None:
+def test_b120_the_message_of_an_error_is_sent_to_the_model() -> None:
     assert ToolErrors().text("note", ValueError("no disk")) == "The tool note failed: ValueError: no disk"
     assert ToolErrors().text("note", KeyError("disk")) == "The tool note failed: KeyError: 'disk'"
 
 
 @pytest.mark.parametrize("raised", [PermissionError(), FileNotFoundError(), OSError()], ids=repr)
-def test_b123_a_listed_class_stands_for_its_subclasses(raised: Exception) -> None:
+def test_b123_a_listed_class_covers_its_subclasses(raised: Exception) -> None:
     assert ToolErrors(raise_on=(OSError,)).raises(raised)
 
 
-def test_b124_a_subclass_does_not_stand_for_its_base() -> None:
+def test_b124_a_listed_subclass_does_not_cover_its_base_class() -> None:
     assert not ToolErrors(raise_on=(PermissionError,)).raises(OSError())
 
 
@@ -276,7 +276,7 @@ class Fatal(BaseException):
 
 
 @each_mode
-def test_b126_what_is_no_exception_is_not_the_policys_and_passes_as_it_is(mode: str, telemetry: Telemetry) -> None:
+def test_b126_a_base_exception_passes_the_policy_unchanged(mode: str, telemetry: Telemetry) -> None:
     def note() -> None:
         """End everything."""
         raise Fatal
@@ -288,7 +288,7 @@ def test_b126_what_is_no_exception_is_not_the_policys_and_passes_as_it_is(mode: 
 
 
 @each_mode
-def test_b127_a_client_tells_errors_to_the_model_unless_it_is_told_to_raise(mode: str, kit: Kit) -> None:
+def test_b127_a_client_sends_errors_to_the_model_unless_its_policy_raises(mode: str, kit: Kit) -> None:
     telling = asking(kit, "function", "exception")
     raising = asking(kit, "function", "exception", tool_errors=ToolErrors(always_raise=True))
     assert run(mode, telling.prompt("?")).content == "done"
@@ -299,7 +299,7 @@ def test_b127_a_client_tells_errors_to_the_model_unless_it_is_told_to_raise(mode
 
 
 @each_mode
-def test_b128_a_policy_of_the_users_own_takes_the_place_of_the_default(mode: str, kit: Kit) -> None:
+def test_b128_a_custom_policy_replaces_the_default(mode: str, kit: Kit) -> None:
     class Lenient(ToolErrors):
         """Raises for nothing, and says little."""
 

@@ -60,9 +60,7 @@ def failed(aimock: Aimock, provider: Provider, mode: str, *tools: Any, **options
 
 
 @sweep(provider=LANGUAGES, mode=MODES, fault=FAULTS)
-def test_what_comes_instead_of_an_answer_is_the_error_it_stands_for(
-    aimock: Aimock, provider: Provider, mode: str, fault: str
-) -> None:
+def test_each_fault_raises_the_error_of_its_kind(aimock: Aimock, provider: Provider, mode: str, fault: str) -> None:
     chaos, kind, status = FAULTS[fault]
     aimock.serve({**FINE, "chaos": chaos})
     error = failed(aimock, provider, mode)
@@ -71,7 +69,7 @@ def test_what_comes_instead_of_an_answer_is_the_error_it_stands_for(
 
 
 @sweep(provider=LANGUAGES, mode=MODES, status=REFUSALS)
-def test_a_refusal_is_told_by_its_status_and_its_code(
+def test_a_refusal_raises_the_error_of_its_status_with_its_code(
     aimock: Aimock, provider: Provider, mode: str, status: int
 ) -> None:
     aimock.serve({"match": {}, "response": refused(status)})
@@ -161,16 +159,14 @@ def test_calls_run_only_when_their_stream_has_come_to_its_end(
 
 
 @sweep(provider=LANGUAGES, mode=MODES, fault=[name for name, (_, kind, _) in FAULTS.items() if kind is ModelError])
-def test_what_may_go_well_the_next_time_is_asked_again(
-    aimock: Aimock, provider: Provider, mode: str, fault: str
-) -> None:
+def test_a_retryable_fault_is_retried(aimock: Aimock, provider: Provider, mode: str, fault: str) -> None:
     aimock.serve({**FINE, "match": {"sequenceIndex": 0}, "chaos": FAULTS[fault][0]}, FINE)
     assert asked(aimock, provider, mode, retries=SOON).content == "fine"
     assert aimock.statuses == [FAULTS[fault][2] or 0, 200]
 
 
 @each_language
-def test_a_server_that_is_down_for_one_request_is_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_server_that_fails_one_request_is_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve(FINE)
     aimock.fail_next(503)
     assert asked(aimock, provider, mode, retries=SOON).content == "fine"
@@ -202,7 +198,7 @@ def test_the_last_of_all_attempts_is_the_error_that_is_raised(aimock: Aimock, pr
 
 
 @each_language
-def test_what_cannot_go_well_is_asked_once(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_an_error_that_is_not_retryable_is_not_retried(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve({"match": {}, "response": refused(400)})
     failed(aimock, provider, mode, retries=SOON)
     assert aimock.statuses == [400]

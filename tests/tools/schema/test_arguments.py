@@ -79,7 +79,7 @@ MENDED = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_an_object_is_wrapped_in_is_taken_off_for_every_kind_of_tool(kind: str) -> None:
+def test_wrapped_arguments_are_unwrapped_for_every_kind_of_tool(kind: str) -> None:
     tool = note(kind)
 
     def check(case: tuple[str, tuple[str, ...]]) -> None:
@@ -122,7 +122,7 @@ def test_no_arguments_for_a_tool_that_needs_some_name_what_is_missing(kind: str)
     check_each(["", "null", '""'], check)
 
 
-def test_what_is_inside_a_wrapping_is_what_is_told_of() -> None:
+def test_problems_are_those_of_the_unwrapped_arguments() -> None:
     assert (
         problems(note("function"), '```json\n{"count": "many"}\n```') == "text: is required; count: must be an integer"
     )
@@ -161,7 +161,7 @@ def takes(hint: Any) -> FunctionToolCallback:
     ],
     ids=str,
 )
-def test_null_fields_are_left_out_wherever_they_lie(hint: Any, given: Any, expected: Any) -> None:
+def test_null_for_an_optional_field_is_removed_at_any_depth(hint: Any, given: Any, expected: Any) -> None:
     bound = bind(takes(hint), json.dumps({"x": given, "y": None}))
     assert (bound.value["x"], bound.value.get("y", 5), bound.repairs) == (expected, 5, ("null_fields",))
 
@@ -177,9 +177,7 @@ def test_null_fields_are_left_out_wherever_they_lie(hint: Any, given: Any, expec
     ],
     ids=str,
 )
-def test_a_null_that_may_not_be_left_out_stays_an_error_with_all_that_was_wrong(
-    hint: Any, given: Any, told: str
-) -> None:
+def test_a_null_for_a_required_field_stays_an_error_with_every_problem(hint: Any, given: Any, told: str) -> None:
     assert problems(takes(hint), json.dumps({"x": given, "y": None})).startswith(told)
 
 
@@ -194,7 +192,7 @@ def test_a_schema_s_null_fields_are_left_out_though_only_some_are_reported_at_a_
     assert bind(Own(len, ToolMetadata(), schema), text) == Bound("{}", ("null_fields",))
 
 
-def test_beside_a_null_everything_else_is_kept_as_it_was() -> None:
+def test_removing_a_null_leaves_the_other_fields_unchanged() -> None:
     text = '{"text": "ü\\u00fc \\"quoted\\" 1e5", "count": null, "tag": null}'
     bound = bind(note("own"), text)
     assert bound.repairs == ("null_fields",)
@@ -209,7 +207,7 @@ def test_beside_a_null_everything_else_is_kept_as_it_was() -> None:
         ('{"prices": null}', "prices: must be an object"),
     ],
 )
-def test_a_null_that_is_no_optional_field_is_not_left_out(arguments: str, problem: str) -> None:
+def test_a_null_elsewhere_than_in_an_optional_field_is_not_removed(arguments: str, problem: str) -> None:
     def sell(prices: dict[str, int]) -> str:
         return ""
 
@@ -349,12 +347,12 @@ def test_a_field_of_another_form_that_cannot_be_repaired_is_refused(text: str, t
 @pytest.mark.parametrize(
     "text", ['{"dummy": "x"}', '{"input": ""}', '{"_": true}', '{"random_string": "a"}', '{"args": {}}']
 )
-def test_a_placeholder_for_a_tool_without_parameters_is_left_out(text: str) -> None:
+def test_a_placeholder_for_a_tool_without_parameters_is_removed(text: str) -> None:
     assert bind(FunctionToolCallback(nothing), text) == Bound({}, ("dummy_argument",))
 
 
 @pytest.mark.parametrize("text", ['{"only": "old"}', '{"dummy": "x", "only": ""}'])
-def test_an_argument_that_means_something_is_not_left_out(text: str) -> None:
+def test_an_argument_with_a_meaning_is_not_removed(text: str) -> None:
     assert "only: is not a known field" in problems(FunctionToolCallback(nothing), text)
 
 
@@ -372,15 +370,13 @@ def test_an_argument_that_means_something_is_not_left_out(text: str) -> None:
         ('{"text": "a", "text": "b"}', '{"text": "b"}'),
     ],
 )
-def test_a_tool_of_the_users_own_gets_the_models_text_unless_it_had_to_be_mended(
-    kind: str, text: str, received: str
-) -> None:
+def test_a_custom_tool_gets_the_text_of_the_model_unless_it_was_repaired(kind: str, text: str, received: str) -> None:
     assert bind(note(kind), text).value == received
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_repairs_are_told_on_the_span_of_the_call(mode: str, kind: str, telemetry: Telemetry) -> None:
+def test_repairs_are_recorded_on_the_span_of_the_call(mode: str, kind: str, telemetry: Telemetry) -> None:
     received: list[Any] = []
     tool = noting(kind, acting(kind, lambda given: received.append(kinds.given(given)) or "noted"))
     fenced = json.dumps('```json\n{"text": "b", "count": null}\n```')
