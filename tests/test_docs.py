@@ -27,7 +27,7 @@ import subprocess
 
 
 def run(line, status):
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=300)
     print(f"$ {line}", done.stdout, sep="\\n", flush=True)
     assert done.returncode == status, f"{line} ended with {done.returncode}: {done.stdout} {done.stderr}"
 """
@@ -80,7 +80,7 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
     assert run.returncode == 0, run.stderr
     if page.name == "README.md":
