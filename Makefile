@@ -3,6 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AIMOCK := tests/npm/node_modules/.package-lock.json
+# Keep what Python has compiled, whatever the environment says: tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all test-environment bench picture reference lint format types clean
 
@@ -10,10 +13,10 @@ demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
 
 test: test-environment  ## run the tests on all processors, without the slow ones
-	$(BIN)/python -m pytest -n auto -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: test-environment  ## run all tests on all processors
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-environment: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))
 

@@ -1,36 +1,44 @@
 from __future__ import annotations
 
-from collections import defaultdict
+import gc
+import itertools
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
-from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES, Telemetry
+from tests.captured import Telemetry
+from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
 from traced_tools.flow import workers as _workers
 from traced_tools.observe import sanitize as bounds
 from traced_tools.tools import failure_log
 
-# a busy machine is no failure, and what was found before is in a test of its own
-settings.register_profile("traced_tools", deadline=None, database=None)
-settings.load_profile("traced_tools")
+# A busy machine is no failure, and what was found before is in a test of its own.
+settings.register_profile("quick", deadline=None, database=None, max_examples=20)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100)
+settings.load_profile("quick")
 
 
-@pytest.fixture(autouse=True)
-def words_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees how many kinds of errors the tests before it have shown."""
-    monkeypatch.setattr(bounds, "_SEEN", defaultdict(set))
+TESTS_BETWEEN_FREEZES = 25
+tests_run = itertools.count()
 
 
-@pytest.fixture(autouse=True)
-def logged_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test depends on which failures of tools the tests before it have logged."""
-    monkeypatch.setattr(failure_log, "_logged", set())
+def pytest_runtest_setup() -> None:
+    """Keep tests independent of those before them, and their garbage collections fast.
+
+    No test depends on which kinds of errors and failing tools the tests before it have shown. Every 25 tests, the
+    objects that exist are excluded from later collections.
+    """
+    bounds._SEEN.clear()
+    failure_log._logged.clear()
+    if next(tests_run) % TESTS_BETWEEN_FREEZES == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest) -> str:
-    """Each of the four ways to run a request; use it with `support.run`."""
+    """Each of the four ways to run a request; use it with `modes.run`."""
     return str(request.param)
 
 
@@ -53,7 +61,6 @@ def own_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def telemetry() -> Iterator[Telemetry]:
-    """Spans and metrics in memory."""
-    telemetry = Telemetry()
-    yield telemetry
-    telemetry.close()
+    """Captured telemetry, and what OpenTelemetry logs."""
+    with Telemetry() as telemetry:
+        yield telemetry

@@ -110,12 +110,12 @@ def livemcp_tools() -> tuple[dict[str, Any], ...]:
     return _lines("livemcp/tools.jsonl")
 
 
-def json_schema_cases(draft: str) -> list[Any]:
-    """Return the groups of the JSON Schema test suite for `draft`, such as `draft7`, or one that is skipped."""
-    if not (_FOLDER / f"jsonschema/{draft}.jsonl").is_file():
-        return [pytest.param({}, marks=pytest.mark.skip(reason=_NO_SETS))]
+def json_schema_groups(draft: str) -> dict[str, dict[str, Any]]:
+    """Return the groups of the JSON Schema test suite for `draft`, such as `draft7`, by name; skips without them."""
     groups = _lines(f"jsonschema/{draft}.jsonl")
-    return [pytest.param(group, id=f"{group['keyword']}: {group['description']}") for group in groups]
+    named = {f"{group['keyword']}: {group['description']}": group for group in groups}
+    assert len(named) == len(groups)
+    return named
 
 
 _NO_SETS = "the published tool sets are not here: set TRACED_TOOLS_FIXTURES"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import run
+from tests.modes import run
 from traced_tools import (
     AssistantMessage,
     ChatClient,

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Recorder, run
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.recorder import Recorder
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -41,11 +44,6 @@ from traced_tools import (
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatChunk, ChatRequest
 from traced_tools.testing import ScriptedChatModel
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def subtract(a: int, b: int) -> int:
@@ -90,7 +88,7 @@ def test_messages_are_sent_as_system_then_conversation_then_user(mode: str) -> N
         AssistantMessage("two", tool_calls=[ToolCall("add", id="1")]),
         ToolMessage([ToolResultPart(call_id="1", name="add", content="3")]),
     ]
-    run(ChatClient(model).prompt("last", messages=conversation, system="first"), mode)
+    run(mode, ChatClient(model).prompt("last", messages=conversation, system="first"))
     assert sent(model).messages == (SystemMessage("first"), *conversation, UserMessage("last"))
 
 
@@ -98,9 +96,9 @@ def test_messages_are_sent_as_system_then_conversation_then_user(mode: str) -> N
 def test_a_continued_conversation_has_the_system_message_once(mode: str) -> None:
     model = ScriptedChatModel(["one", "two", "three"])
     client = ChatClient(model, system="be brief")
-    first = run(client.prompt("1"), mode)
-    second = run(client.prompt("2", messages=first.messages), mode)
-    run(client.prompt("3", messages=second.messages), mode)
+    first = run(mode, client.prompt("1"))
+    second = run(mode, client.prompt("2", messages=first.messages))
+    run(mode, client.prompt("3", messages=second.messages))
     roles = [message.role for message in model.requests[-1].messages]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
 
@@ -148,7 +146,7 @@ def test_b080_tools_of_a_request_replace_the_clients(mode: str) -> None:
     model = ScriptedChatModel(["x"] * 3)
     client = ChatClient(model, tools=[add])
     for tools, expected in ((None, ["add"]), ([subtract], ["subtract"]), ([], [])):
-        run(client.prompt("?", tools=tools), mode)
+        run(mode, client.prompt("?", tools=tools))
         assert [each.name for each in sent(model).tools] == expected
 
 
@@ -156,17 +154,17 @@ def test_b080_tools_of_a_request_replace_the_clients(mode: str) -> None:
 def test_b081_tool_context_is_merged_and_the_request_wins(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("whoami"), "x"])
     client = ChatClient(model, tools=[whoami], tool_context={"user": "ann", "tenant": "t1"})
-    response = run(client.prompt("?", tool_context={"user": "bob", "role": None}), mode)
+    response = run(mode, client.prompt("?", tool_context={"user": "bob", "role": None}))
     assert response.tool_results[0].content == "role=None,tenant=t1,user=bob"
     again = ScriptedChatModel([ToolCall("whoami"), "x"])
-    assert run(client.replace(model=again).prompt("?"), mode).tool_results[0].content == "tenant=t1,user=ann"
+    assert run(mode, client.replace(model=again).prompt("?")).tool_results[0].content == "tenant=t1,user=ann"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_params_become_the_context_of_request_and_response(mode: str) -> None:
     recorder = Recorder()
     client = ChatClient(ScriptedChatModel(["x"]), advisors=[recorder])
-    response = run(client.prompt("?", params=MappingProxyType({"session_id": "s"})), mode)
+    response = run(mode, client.prompt("?", params=MappingProxyType({"session_id": "s"})))
     assert dict(recorder.requests[0].context) == {"session_id": "s"}
     assert dict(response.context) == {"session_id": "s"}
 
@@ -191,9 +189,9 @@ def test_later_changes_by_the_caller_do_not_change_a_request() -> None:
 def test_options_are_merged_and_the_request_wins(mode: str) -> None:
     model = ScriptedChatModel(["x"] * 2)
     client = ChatClient(model, options=ChatOptions(temperature=0.1, max_tokens=5, extra={"a": 1}))
-    run(client.prompt("?", options=ChatOptions(temperature=0.9, extra={"b": 2})), mode)
+    run(mode, client.prompt("?", options=ChatOptions(temperature=0.9, extra={"b": 2})))
     assert sent(model).options == ChatOptions(temperature=0.9, max_tokens=5, extra={"a": 1, "b": 2})
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert sent(model).options == ChatOptions(temperature=0.1, max_tokens=5, extra={"a": 1})
 
 
@@ -201,8 +199,8 @@ def test_options_are_merged_and_the_request_wins(mode: str) -> None:
 def test_advisors_of_a_request_are_added_to_the_clients(mode: str) -> None:
     first, second = Recorder("first"), Recorder("second")
     client = ChatClient(ScriptedChatModel(["x"] * 2), advisors=[first])
-    run(client.prompt("?", advisors=[second]), mode)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?", advisors=[second]))
+    run(mode, client.prompt("?"))
     assert (len(first.requests), len(second.requests)) == (2, 1)
 
 
@@ -217,9 +215,9 @@ def test_advisors_tools_and_the_caller_see_the_conversation_id(mode: str) -> Non
 
     recorder = Recorder()
     client = ChatClient(ScriptedChatModel([ToolCall("remember"), "x"]), tools=[remember], advisors=[recorder])
-    response = run(client.prompt("?", conversation_id="c-1"), mode)
+    response = run(mode, client.prompt("?", conversation_id="c-1"))
     assert {response.conversation_id, recorder.requests[0].conversation_id, *seen} == {"c-1"}
-    assert run(ChatClient(ScriptedChatModel(["x"])).prompt("?"), mode).conversation_id is None
+    assert run(mode, ChatClient(ScriptedChatModel(["x"])).prompt("?")).conversation_id is None
 
 
 # Tools.
@@ -279,7 +277,7 @@ def test_b083_tools_with_one_name_that_an_advisor_adds_are_refused(mode: str) ->
             return await call_next(request.replace(tools=[*request.tools, *request.tools]))
 
     with pytest.raises(ToolDefinitionError, match="add"):
-        run(ChatClient(ScriptedChatModel([]), tools=[add], advisors=[Double()]).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel([]), tools=[add], advisors=[Double()]).prompt("?"))
 
 
 # Running more than once, changing a client.
@@ -290,7 +288,7 @@ def test_b066_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> N
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "two"] * 3, usage=Usage(input_tokens=1))
     recorder = Recorder(order=100)
     spec = ChatClient(model, tools=[add], advisors=[recorder]).prompt("?", params={"a": 1})
-    responses = [run(spec, mode) for _ in range(3)]
+    responses = [run(mode, spec) for _ in range(3)]
     assert [response.content for response in responses] == ["two"] * 3
     assert [response.usage for response in responses] == [Usage(input_tokens=2)] * 3
     assert len({response.run_id for response in responses}) == 3
@@ -302,7 +300,7 @@ def test_b066_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> N
 def test_one_request_runs_in_every_mode(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "two"] * 2)
     spec = ChatClient(model, tools=[add]).prompt("?")
-    assert run(spec, mode).content == run(spec, "call").content == "two"
+    assert run(mode, spec).content == run("call", spec).content == "two"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -320,8 +318,8 @@ def test_an_advisors_changes_of_the_context_stay_in_its_run(mode: str) -> None:
             return await call_next(request)
 
     spec = ChatClient(ScriptedChatModel(["x", "y"]), advisors=[Scribble()]).prompt("?", params={"a": 1})
-    run(spec, mode)
-    run(spec, mode)
+    run(mode, spec)
+    run(mode, spec)
     assert seen == [{"a": 1}, {"a": 1}]
 
 
@@ -351,7 +349,7 @@ class Remembering(Advisor):
 def test_the_context_of_a_response_is_empty_in_the_next_run(mode: str) -> None:
     advisor = Remembering()
     client = ChatClient(ScriptedChatModel([]), advisors=[advisor])
-    responses = [run(client.prompt("?"), mode) for _ in range(2)]
+    responses = [run(mode, client.prompt("?")) for _ in range(2)]
     assert advisor.seen == [{}, {}]
     assert [dict(response.context) for response in responses] == [{"user": "ann"}] * 2
 
@@ -374,7 +372,7 @@ def test_an_advisors_nested_changes_of_the_params_stay_in_its_run(mode: str) -> 
     notes["itself"] = notes
     client, own = ChatClient(ScriptedChatModel(["x", "y"]), advisors=[Scribble()]), object()
     spec = client.prompt("?", params={"notes": notes, "own": own})
-    responses = [run(spec, mode) for _ in range(2)]
+    responses = [run(mode, spec) for _ in range(2)]
     assert seen == ["{'list': [[]], 'pair': (set(), 1), 'itself': {...}}"] * 2
     assert notes["list"] == [[]]
     assert all(response.context["own"] is own for response in responses)  # what is no container is not copied
@@ -396,7 +394,7 @@ def test_an_advisors_additions_to_the_tool_context_stay_in_its_run(mode: str) ->
 
     model = ScriptedChatModel([ToolCall("known"), "x"] * 2)
     spec = ChatClient(model, tools=[known], advisors=[Scribble()]).prompt("?", tool_context={"user": "ann"})
-    assert [run(spec, mode).tool_results[0].content for _ in range(2)] == ["user,run1"] * 2
+    assert [run(mode, spec).tool_results[0].content for _ in range(2)] == ["user,run1"] * 2
 
 
 def test_nothing_is_sent_before_a_request_is_run() -> None:
@@ -432,7 +430,7 @@ def test_b065_b077_a_changed_copy_of_a_client_keeps_the_rest(mode: str) -> None:
         tool_errors=ToolErrors(always_raise=True),
     )
     changed = client.replace(model=model)
-    response = run(changed.prompt("?"), mode)
+    response = run(mode, changed.prompt("?"))
     assert changed.name == "travel"
     assert response.tool_results[0].content == "user=ann"
     assert sent(model).messages[0] == SystemMessage("brief")

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ import subprocess
 
 
 def run(line, status):
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=300)
     print(f"$ {line}", done.stdout, sep="\\n", flush=True)
     assert done.returncode == status, f"{line} ended with {done.returncode}: {done.stdout} {done.stderr}"
 """
@@ -60,11 +61,13 @@ def weather_service(request: Received) -> Reply:
     return Reply.sse([{"choices": [{"delta": delta, "finish_reason": reason}], "usage": usage}, "[DONE]"])
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if BLOCK.search(page.read_text())],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
-)
+def page_of_code(page: Path) -> Any:
+    """Return the parameter of a page. One whose shell starts many processes is slow."""
+    is_slow = page.read_text().count("```sh run") > 2
+    return pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=pytest.mark.slow if is_slow else ())
+
+
+@pytest.mark.parametrize("page", [page_of_code(page) for page in PAGES if BLOCK.search(page.read_text())])
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
     file = tmp_path / "page.py"
     file.write_text(script(page))
@@ -77,7 +80,7 @@ def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
     assert run.returncode == 0, run.stderr
     if page.name == "README.md":

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.advisors.trails import KeptTrail, auditing
+from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.helpers import MODES, Telemetry, run
-from tests.observe.runs import add, adds
-from tests.support import PATIENCE
+from tests.modes import MODES, run
+from tests.observe.runs import adds
+from tests.sample_tools import add
+from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -52,7 +54,7 @@ def asking(inner: ChatClient, mode: str = "call", name: str = "ask") -> Any:
 
     def ask() -> str:
         """Ask another agent."""
-        return run(inner.prompt("?"), mode).content
+        return run(mode, inner.prompt("?")).content
 
     async def aask() -> str:
         """Ask another agent."""
@@ -76,7 +78,7 @@ def test_events_and_records_of_a_nested_run_name_the_run_around_it(mode: str, in
     outside, inside, trail = Watching(), Watching(), KeptTrail()
     inner = adder(advisors=[inside, auditing(trail)])
     outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(inner, inner_mode)], advisors=[outside])
-    response = run(outer.prompt("?"), mode)
+    response = run(mode, outer.prompt("?"))
     assert {event.parent_run_id for event in inside.events} == {response.run_id}
     assert {event.parent_run_id for event in outside.events} == {None}
     assert [draft.subject and draft.subject.parent_run_id for draft in trail.drafts] == [response.run_id] * 3
@@ -86,14 +88,14 @@ def test_events_and_records_of_a_nested_run_name_the_run_around_it(mode: str, in
 @pytest.mark.parametrize("mode", MODES)
 def test_the_response_reports_the_usage_of_nested_runs_separately(mode: str, inner_mode: str) -> None:
     outer = ChatClient(Metered([calls("ask", "ask"), "done"]), tools=[asking(adder(), inner_mode)])
-    response = run(outer.prompt("?"), mode)
+    response = run(mode, outer.prompt("?"))
     assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4))
     assert response.usage == times(2)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_without_nested_runs_has_no_nested_usage(mode: str) -> None:
-    assert run(adder().prompt("?"), mode).nested_usage is None
+    assert run(mode, adder().prompt("?")).nested_usage is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -111,7 +113,7 @@ def test_deeper_nested_usage_counts_once_at_each_level(mode: str) -> None:
         return response.content
 
     ids: list[str] = []
-    response = run(ChatClient(Metered([calls("ask_middle"), "done"]), tools=[ask_middle]).prompt("?"), mode)
+    response = run(mode, ChatClient(Metered([calls("ask_middle"), "done"]), tools=[ask_middle]).prompt("?"))
     assert usages == [NestedUsage(model_calls=2, tool_calls=1, usage=times(2))]
     assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4))
     assert {event.parent_run_id for event in inside.events} == set(ids)
@@ -121,7 +123,7 @@ def test_deeper_nested_usage_counts_once_at_each_level(mode: str) -> None:
 def test_tokens_of_nested_runs_count_towards_the_budget(mode: str) -> None:
     model = Metered([calls("ask"), "enough"])
     outer = ChatClient(model, tools=[asking(adder())], limits=LoopLimits(max_tokens=45))
-    response = run(outer.prompt("?"), mode)
+    response = run(mode, outer.prompt("?"))
     assert (response.stop_reason, response.content) == ("token_budget", "enough")
     assert model.requests[1].tools == ()
 
@@ -130,7 +132,7 @@ def test_tokens_of_nested_runs_count_towards_the_budget(mode: str) -> None:
 def test_tool_calls_of_nested_runs_count_towards_the_limit_of_tool_calls(mode: str) -> None:
     model = Metered([calls("ask"), calls("ask"), "enough"])
     outer = ChatClient(model, tools=[asking(adder())], limits=LoopLimits(max_tool_calls=2))
-    response = run(outer.prompt("?"), mode)
+    response = run(mode, outer.prompt("?"))
     assert response.stop_reason == "max_tool_calls"
     assert [result.decision for result in response.tool_results] == ["allowed", "limited"]
 
@@ -157,13 +159,13 @@ def test_an_iteration_does_not_sum_the_usage_of_each_nested_run_again(monkeypatc
 @pytest.mark.parametrize("mode", MODES)
 def test_iterations_of_nested_runs_are_counted_separately(mode: str) -> None:
     outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(adder())], limits=LoopLimits(max_iterations=2))
-    assert run(outer.prompt("?"), mode).stop_reason == "answered"
+    assert run(mode, outer.prompt("?")).stop_reason == "answered"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_usage_of_a_failed_nested_run_counts(mode: str) -> None:
     failing = ChatClient(Metered([adds(1, 2), ConnectionError("gone")]), tools=[add])
-    response = run(ChatClient(Metered([calls("ask"), "done"]), tools=[asking(failing)]).prompt("?"), mode)
+    response = run(mode, ChatClient(Metered([calls("ask"), "done"]), tools=[asking(failing)]).prompt("?"))
     assert response.tool_results[0].error_type == "ConnectionError"
     assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(1))
 
@@ -175,7 +177,7 @@ def test_the_usage_of_an_abandoned_nested_run_counts(mode: str) -> None:
         with adder().prompt("?").stream() as stream:
             return next(chunk.text for chunk in stream if chunk.text)
 
-    response = run(ChatClient(Metered([calls("peek"), "done"]), tools=[peek]).prompt("?"), mode)
+    response = run(mode, ChatClient(Metered([calls("peek"), "done"]), tools=[peek]).prompt("?"))
     assert response.nested_usage is not None
     assert (response.nested_usage.model_calls, response.nested_usage.tool_calls) == (2, 1)
 
@@ -204,7 +206,7 @@ def test_the_usage_so_far_of_a_nested_run_whose_tool_timed_out_counts(mode: str)
         assert waiting.wait(PATIENCE)
         return "done"
 
-    response = run(ChatClient(Metered([calls("ask"), done]), tools=[ask]).prompt("?"), mode)
+    response = run(mode, ChatClient(Metered([calls("ask"), done]), tools=[ask]).prompt("?"))
     assert response.tool_results[0].outcome == "timeout"
     assert response.nested_usage == NestedUsage(model_calls=1, tool_calls=1, usage=times(1))
     go_on.set()
@@ -223,7 +225,7 @@ def test_calls_that_a_tool_runs_by_hand_count_once(mode: str) -> None:
         done = ToolCallingManager().execute_tool_calls(messages, response, tools=[add], advisors=[watching])
         return done.results[0].content
 
-    response = run(ChatClient(Metered([calls("by_hand"), "done"]), tools=[by_hand]).prompt("?"), mode)
+    response = run(mode, ChatClient(Metered([calls("by_hand"), "done"]), tools=[by_hand]).prompt("?"))
     assert response.nested_usage == NestedUsage(model_calls=1, tool_calls=1, usage=times(1))
     assert {event.parent_run_id for event in watching.events} == {response.run_id}
 
@@ -250,7 +252,7 @@ def test_nested_runs_report_a_cost_if_their_client_has_prices(mode: str) -> None
         Metered([calls("priced", "unpriced"), "done"]),
         tools=[asking(adder(telemetry=telemetry.options), name="priced"), asking(adder(), name="unpriced")],
     )
-    response = run(outer.prompt("?"), mode)
+    response = run(mode, outer.prompt("?"))
     assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4), cost=2.0)
 
 
@@ -289,7 +291,7 @@ def test_a_run_that_begins_after_the_run_around_it_has_ended_names_it_and_does_n
         return "left"
 
     watching = Watching()
-    response = run(ChatClient(Metered([calls("leave"), "done"]), tools=[leave]).prompt("?"), mode)
+    response = run(mode, ChatClient(Metered([calls("leave"), "done"]), tools=[leave]).prompt("?"))
     left[0].run(adder(advisors=[watching]).prompt("?").call)
     assert {event.parent_run_id for event in watching.events} == {response.run_id}
     assert response.nested_usage is None

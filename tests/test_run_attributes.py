@@ -12,9 +12,11 @@ from opentelemetry.sdk.trace.sampling import Decision, StaticSampler
 
 from tests.advisors.trails import KeptTrail, auditing
 from tests.audit.trails import bodies
+from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.helpers import MODES, Telemetry, run
-from tests.observe.runs import add, adds
+from tests.modes import MODES, run
+from tests.observe.runs import adds
+from tests.sample_tools import add
 from traced_tools import Advisor, AuditAdvisor, AuditTrail, ChatClient, ToolCall
 from traced_tools.events import RunFinished
 from traced_tools.testing import ScriptedChatModel
@@ -36,7 +38,7 @@ def test_attributes_are_on_the_runs_span_events_and_records(mode: str) -> None:
         while step := by_hand.next():
             by_hand.perform(step)
     else:
-        run(spec, mode)
+        run(mode, spec)
     span = telemetry.one("invoke_agent assistant")
     assert {key: (span.attributes or {})[key] for key in GIVEN} == ON_SPAN
     assert [span.name for span in telemetry.spans if "user.id" in (span.attributes or {})] == [span.name]
@@ -47,15 +49,15 @@ def test_attributes_are_on_the_runs_span_events_and_records(mode: str) -> None:
 
 def test_attributes_are_neither_content_nor_metric_labels() -> None:
     telemetry = Telemetry(capture="NO_CONTENT")
-    run(agent(telemetry=telemetry.options).prompt("?", attributes=GIVEN), "call")
+    run("call", agent(telemetry=telemetry.options).prompt("?", attributes=GIVEN))
     assert (telemetry.one("invoke_agent assistant").attributes or {})["user.id"] == "ana"
-    assert telemetry.points()
-    assert not [point for point in telemetry.points() if GIVEN.keys() & point.labels.keys()]
+    assert telemetry.metrics
+    assert not [point for point in telemetry.metrics if GIVEN.keys() & point.attributes.keys()]
 
 
 def test_attributes_of_a_prompt_are_merged_into_the_clients() -> None:
     client = agent(attributes={"team": "travel", "tier": "free"})
-    response = run(client.prompt("?", attributes={"tier": "paid", "user": "ana"}), "call")
+    response = run("call", client.prompt("?", attributes={"tier": "paid", "user": "ana"}))
     assert dict(response.run.attributes) == {"team": "travel", "tier": "paid", "user": "ana"}
     assert client.replace(name="other").prompt("?").new_run().attributes == {"team": "travel", "tier": "free"}
 
@@ -69,7 +71,7 @@ def test_a_sampler_sees_attributes() -> None:
             return super().should_sample(*given, **named)
 
     telemetry = Telemetry(sampler=Sampler(Decision.RECORD_AND_SAMPLE))
-    run(agent(telemetry=telemetry.options).prompt("?", attributes={"tenant": "acme"}), "call")
+    run("call", agent(telemetry=telemetry.options).prompt("?", attributes={"tenant": "acme"}))
     assert seen[0]["tenant"] == "acme"
 
 
@@ -150,7 +152,7 @@ def test_a_nested_run_has_the_attributes_of_the_run_around_it_and_its_own(mode: 
         return inner.prompt("?", attributes={"step": 2}).call().content
 
     outer = ChatClient(ScriptedChatModel([ToolCall("ask", {}), "done"]), tools=[ask])
-    run(outer.prompt("?", attributes={"user": "ana", "tenant": "acme"}), mode)
+    run(mode, outer.prompt("?", attributes={"user": "ana", "tenant": "acme"}))
     assert dict(watching.events[0].attributes or {}) == {"user": "bot", "tenant": "acme", "team": "search", "step": 2}
 
 
@@ -162,7 +164,7 @@ def test_too_many_attributes_in_a_nested_run_fail_the_tool_that_starts_it() -> N
         return inner.prompt("?").call().content
 
     outer = ChatClient(ScriptedChatModel([ToolCall("ask", {}), "done"]), tools=[ask])
-    response = run(outer.prompt("?", attributes={f"outer{index}": 1 for index in range(20)}), "call")
+    response = run("call", outer.prompt("?", attributes={f"outer{index}": 1 for index in range(20)}))
     assert response.tool_results[0].error_type == "ValueError"
 
 
@@ -175,7 +177,7 @@ def test_an_advisor_reads_attributes_from_the_run() -> None:
             return await call_next(request)
 
     seen: list[Any] = []
-    run(agent(Reading()).prompt("?", attributes={"tenant": "acme"}), "call")
+    run("call", agent(Reading()).prompt("?", attributes={"tenant": "acme"}))
     assert seen == [{"tenant": "acme"}]
 
 
@@ -194,7 +196,7 @@ def test_records_cover_attributes_by_their_hash_and_omit_the_field_without_them(
 
 def test_attributes_survive_a_round_trip_through_an_events_json() -> None:
     watching = Watching()
-    run(agent(watching).prompt("?", attributes=GIVEN), "call")
+    run("call", agent(watching).prompt("?", attributes=GIVEN))
     event = watching.one("run_finished")
     assert json.loads(event.model_dump_json())["attributes"] == GIVEN
     assert RunFinished.model_validate_json(event.model_dump_json()) == event

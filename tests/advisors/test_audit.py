@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.advisors.trails import KeptTrail, auditing, client_of
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
-from tests.observe.runs import add, adds, fail
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
+from tests.observe.runs import adds
+from tests.sample_tools import add, fail
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
@@ -45,7 +48,7 @@ def test_the_intent_is_on_record_before_the_tool_starts(trail: KeptTrail, mode: 
         seen.append([draft.kind for draft in trail.drafts])
         return "done"
 
-    run(client_of(trail, [ToolCall("act", ""), "x"], tools=[act]).prompt("?"), mode)
+    run(mode, client_of(trail, [ToolCall("act", ""), "x"], tools=[act]).prompt("?"))
     assert seen == [["intent", "decision"]]
     assert trail.stories() == [["intent act", "allowed", "ok"]]
 
@@ -56,7 +59,7 @@ def test_the_records_of_a_call_lead_to_its_run_its_span_and_its_conversation(tra
     client = client_of(
         trail, [[adds(1, 1), ToolCall("fail", "{}", id="f")], "x"], name="travel", telemetry=telemetry.options
     )
-    response = run(client.prompt("?", conversation_id="c-1"), mode)
+    response = run(mode, client.prompt("?", conversation_id="c-1"))
     for name, place in (("add", 0), ("fail", 1)):
         span = telemetry.one(f"execute_tool {name}")
         context, attributes = span.get_span_context(), span.attributes or {}
@@ -225,7 +228,7 @@ def test_the_intent_has_what_runs_and_beside_it_what_the_model_wrote_where_that_
         '```json\n{"to": "Eve", "amount": 1, "note": ""}\n```',
         '{ "note":"", "amount": 2.0, "to": "Eve" }',
     ]
-    run(client_of(trail, [[ToolCall("pay", text) for text in written], "x"], tools=[pay]).prompt("?"), mode)
+    run(mode, client_of(trail, [[ToolCall("pay", text) for text in written], "x"], tools=[pay]).prompt("?"))
     intents = sorted(trail.of("intent"), key=lambda each: each.subject.batch_index)
     assert [each.contents["arguments"].text for each in intents] == [
         f'{{"amount":{amount},"note":"","to":"Eve"}}' for amount in (9000, 1, 2)
@@ -273,7 +276,7 @@ class Changes(Advisor):
 def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models_place(
     trail: KeptTrail, mode: str
 ) -> None:
-    response = run(client_of(trail, [adds(1, 1), "x"], Changes()).prompt("?"), mode)
+    response = run(mode, client_of(trail, [adds(1, 1), "x"], Changes()).prompt("?"))
     assert response.tool_results[0].value == 42
     intent, decision = trail.one("intent"), trail.one("decision")
     assert intent.contents["arguments"].text == '{"a":1,"b":1}'
@@ -281,7 +284,7 @@ def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models
 
 
 def test_the_decision_says_nothing_of_arguments_that_stay_the_models(trail: KeptTrail) -> None:
-    run(client_of(trail, [adds(1, 1), "x"]).prompt("?"), "call")
+    run("call", client_of(trail, [adds(1, 1), "x"]).prompt("?"))
     assert trail.one("decision").contents == {}
 
 
@@ -299,7 +302,7 @@ class Twice(Advisor):
 @pytest.mark.parametrize("order", [350, 450])
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_tool_is_run_with_a_second_time_is_on_record(trail: KeptTrail, order: int, mode: str) -> None:
-    run(client_of(trail, [adds(1, 1), "x"], Twice(order)).prompt("?"), mode)
+    run(mode, client_of(trail, [adds(1, 1), "x"], Twice(order)).prompt("?"))
     assert [draft.kind for draft in trail.drafts] == ["intent", "decision", "outcome", "decision", "outcome"]
     first, second = trail.of("decision")
     assert first.contents == {}

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, auditing, client_of
-from tests.helpers import MODES, Telemetry, run
-from tests.observe.runs import Outside, add, adds
+from tests.captured import Telemetry
+from tests.modes import MODES, run
+from tests.observe.runs import Outside, adds
+from tests.sample_tools import add
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
@@ -42,7 +44,7 @@ def test_no_tool_runs_whose_intent_cannot_be_recorded(trail: KeptTrail, mode: st
     client = client_of(
         trail, [[ToolCall("act", ""), ToolCall("act", "")], "x"], tools=[act], telemetry=telemetry.options
     )
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert ran == []
     assert [each.decision for each in response.tool_results] == ["denied", "denied"]
     assert trail.stories() == [["intent act", "denied"]] * 2
@@ -60,7 +62,7 @@ def test_with_warn_the_tool_runs_and_the_log_says_so_once_for_each_outage(
     client = ChatClient(model, tools=[add], advisors=[advisor])
     for is_out, said in ((True, 1), (False, 1), (True, 2)):
         trail.is_out = is_out
-        assert run(client.prompt("?"), mode).content == "x"
+        assert run(mode, client.prompt("?")).content == "x"
         assert len([each for each in caplog.records if each.name == "traced_tools.advisors.audit"]) == said
     assert "audit: the record is not durable in time; tools run before their record" in caplog.text
     assert trail.stories() == [RAN] * 9
@@ -71,7 +73,7 @@ def test_with_warn_only_the_first_call_of_an_outage_waits(trail: KeptTrail, mode
     for trail.is_out in (True, False, True):  # and each run has an advisor of its own
         model = ScriptedChatModel([adds(1, 1), adds(2, 2), "x"])
         client = ChatClient(model, tools=[add], advisors=[auditing(trail, on_failure="warn")])
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert trail.timeouts == [None, 0.0, 0.0, None, None, 0.0]
     late = [each.fields.get("intent_late") for each in trail.of("decision")]
     assert late == [True, True, None, None, True, True]
@@ -108,7 +110,7 @@ class AgainWhenItIsBack(Advisor):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_is_tried_again_waits_again_and_runs_when_its_record_is_there(trail: KeptTrail, mode: str) -> None:
     trail.is_out = True
-    response = run(client_of(trail, [adds(1, 1), "x"], AgainWhenItIsBack(trail)).prompt("?"), mode)
+    response = run(mode, client_of(trail, [adds(1, 1), "x"], AgainWhenItIsBack(trail)).prompt("?"))
     assert [each.decision for each in response.tool_results] == ["allowed"]
     assert trail.stories() == [RAN]
     assert trail.waits == 2
@@ -119,7 +121,7 @@ def test_with_warn_a_call_that_is_tried_again_waits_again(trail: KeptTrail, mode
     trail.is_out = True
     model = ScriptedChatModel([adds(1, 1), "x"])
     client = ChatClient(model, tools=[add], advisors=[Twice(350), auditing(trail, on_failure="warn")])
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert trail.waits == 2
     assert len(trail.of("intent")) == 1
 
@@ -169,7 +171,7 @@ def test_a_loop_that_is_further_in_is_an_error_and_no_tool_runs(trail: KeptTrail
 
     client = client_of(trail, [asked, "x"], tools=[add], tool_calling_advisor=ToolCallingAdvisor(order=500))
     with pytest.raises(AdvisorChainError, match=r"audit \(order 400\) is outside the tool loop"):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert ran == []
 
 

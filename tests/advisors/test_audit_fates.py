@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from tests.advisors.trails import RAN, KeptTrail, Twice, assert_reconciled, client_of
-from tests.helpers import MARKER, MODES, Telemetry, run
-from tests.observe.runs import Broken, Guard, add, adds, direct, fail
-from tests.support import patiently
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.observe.runs import Broken, Guard, adds
+from tests.sample_tools import add, direct, fail
+from tests.waiting import patiently
 from traced_tools import (
     TOOL_LOOP_ORDER,
     Advisor,
@@ -125,7 +128,7 @@ def test_each_fate_of_a_call_is_on_record_and_agrees_with_spans_and_metrics(
         limits=limits,
         telemetry=telemetry.options,
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert trail.stories() == stories
     assert_reconciled(trail, telemetry)
 
@@ -163,7 +166,7 @@ def test_a_call_whose_advice_raises_has_its_intent_and_nothing_more(trail: KeptT
     telemetry = Telemetry()
     client = client_of(trail, [[adds(1, 1), adds(2, 2)]], Broken("advise_tool", order), telemetry=telemetry.options)
     with pytest.raises(LookupError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert trail.stories() == [["intent add"], ["intent add"]]
     assert_reconciled(trail, telemetry)
 
@@ -172,7 +175,7 @@ def test_a_call_whose_advice_raises_has_its_intent_and_nothing_more(trail: KeptT
 @pytest.mark.parametrize("policy", [ToolErrors(always_raise=True), ToolErrors(raise_on=(RuntimeError,))])
 def test_a_tool_error_that_ends_the_run_is_on_record(trail: KeptTrail, mode: str, policy: ToolErrors) -> None:
     with pytest.raises(ToolExecutionError):
-        run(client_of(trail, [[ToolCall("fail", ""), adds(1, 1)]], tool_errors=policy).prompt("?"), mode)
+        run(mode, client_of(trail, [[ToolCall("fail", ""), adds(1, 1)]], tool_errors=policy).prompt("?"))
     assert trail.stories() == [["intent fail", "allowed", "error"], RAN]
 
 

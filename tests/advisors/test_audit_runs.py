@@ -11,9 +11,12 @@ from typing import Any, cast
 import pytest
 
 from tests.advisors.trails import RAN, KeptTrail, assert_reconciled, auditing, client_of
-from tests.helpers import MODES, Recorder, Telemetry, run
-from tests.observe.runs import Broken, add, adds, fail
-from tests.support import PATIENCE, arun, patiently
+from tests.captured import Telemetry
+from tests.modes import MODES, arun, run
+from tests.observe.runs import Broken, adds
+from tests.recorder import Recorder
+from tests.sample_tools import add, fail
+from tests.waiting import PATIENCE, patiently
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -51,7 +54,7 @@ def test_runs_side_by_side_share_an_advisor_and_are_told_apart(trail: KeptTrail,
         for n in range(40)
     ]
     with ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(lambda client: run(client.prompt("?"), mode), clients))
+        responses = list(pool.map(lambda client: run(mode, client.prompt("?")), clients))
     story = [RAN, ["intent fail", "allowed", "error"], ["intent _unknown", "unknown_tool"], RAN]
     assert trail.stories() == story * 40
     agents = {each.subject.run_id: each.subject.agent for each in trail.drafts if each.subject is not None}
@@ -127,7 +130,7 @@ class Cache(Advisor):
 def test_a_run_whose_answers_all_come_from_advice_inside_the_loop_is_recorded(trail: KeptTrail, mode: str) -> None:
     client = client_of(trail, [adds(1, 1), "x"], Cache())
     for _ in range(2):
-        assert run(client.prompt("?"), mode).content == "x"
+        assert run(mode, client.prompt("?")).content == "x"
     assert trail.stories() == [RAN, RAN]
 
 
@@ -142,7 +145,7 @@ def test_no_piece_of_an_answer_is_made_an_event_for_it(trail: KeptTrail, mode: s
 
     advisor = Listening(cast(Any, trail))
     client = ChatClient(ScriptedChatModel([["Adding", " ...", adds(1, 1)], "x"]), tools=[add], advisors=[advisor])
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert trail.stories() == [RAN]
     assert [event.type for event in told if isinstance(event, Delta)] == []
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, Recorder, Telemetry, run, run_chunks
+from tests.captured import Telemetry
+from tests.modes import MODES, run, run_chunks
+from tests.recorder import Recorder
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AdvisorChainError,
@@ -44,16 +47,11 @@ class Note(Advisor):
         return response
 
 
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_lower_orders_are_further_out(mode: str) -> None:
     seen: list[str] = []
     advisors = [Note(seen, "inner", 500), Note(seen, "outer", -7), Note(seen, "middle", 100)]
-    run(ChatClient(ScriptedChatModel(["x"]), advisors=advisors).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=advisors).prompt("?"))
     assert seen == ["outer in", "middle in", "inner in", "inner out", "middle out", "outer out"]
 
 
@@ -65,7 +63,7 @@ def test_equal_orders_keep_the_order_of_registration_in_every_pass(mode: str) ->
         tools=[add],
         advisors=[Note(seen, "first", 400), Note(seen, "second", 400)],
     )
-    run(client.prompt("?", advisors=[Note(seen, "third", 400)]), mode)
+    run(mode, client.prompt("?", advisors=[Note(seen, "third", 400)]))
     once = ["first in", "second in", "third in", "third out", "second out", "first out"]
     assert seen == once * 2
 
@@ -84,7 +82,7 @@ def test_an_advisor_can_ask_the_rest_of_the_chain_again(mode: str) -> None:
 
     inner = Recorder("inner", 200)
     model = ScriptedChatModel(["no", "never", "please"])
-    response = run(ChatClient(model, advisors=[Insist(), inner]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, advisors=[Insist(), inner]).prompt("?"))
     assert response.content == "please"
     assert (len(inner.requests), len(model.requests[2].messages)) == (3, 3)
 
@@ -99,7 +97,7 @@ def test_an_advisor_outside_the_loop_can_run_the_loop_again(mode: str) -> None:
             return await call_next(request)
 
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "one", ToolCall("add", {"a": 2, "b": 2}), "two"])
-    response = run(ChatClient(model, tools=[add], advisors=[Twice()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[Twice()]).prompt("?"))
     assert response.content == "two"
     assert [each.content for each in response.tool_results] == ["2", "4"]
     assert model.requests[2].messages == (UserMessage("?"),)
@@ -120,7 +118,7 @@ def test_the_response_has_the_results_of_the_whole_run_whichever_answer_an_advis
             return first if kept == "first" else ChatClientResponse(request.run, first.chat_response)
 
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "one", ToolCall("add", {"a": 2, "b": 2}), "two"])
-    response = run(ChatClient(model, tools=[add], advisors=[Twice()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[Twice()]).prompt("?"))
     assert response.content == "one"
     assert [each.content for each in response.tool_results] == ["2", "4"]
 
@@ -134,7 +132,7 @@ def test_results_that_an_advisor_puts_in_their_place_stay(mode: str) -> None:
             return response.replace(tool_results=tuple(replace(each, content="-") for each in response.tool_results))
 
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "one"])
-    response = run(ChatClient(model, tools=[add], advisors=[Redacting()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[Redacting()]).prompt("?"))
     assert [each.content for each in response.tool_results] == ["-"]
 
 
@@ -148,7 +146,7 @@ def test_an_advisor_can_answer_without_the_model(mode: str) -> None:
             return ChatClientResponse(request.run, answer, stop_reason="advisor")
 
     model = ScriptedChatModel([])
-    response, chunks = run_chunks(ChatClient(model, advisors=[Canned()]).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(model, advisors=[Canned()]).prompt("?"))
     assert (response.content, response.stop_reason, model.requests) == ("I may not say", "advisor", [])
     assert [chunk.text for chunk in chunks] == (["I may not say"] if mode.endswith("stream") else [])
 
@@ -163,7 +161,7 @@ def test_what_an_advisor_puts_in_the_context_reaches_those_further_in_and_comes_
 
     inner = Recorder("inner", 400)
     client = ChatClient(ScriptedChatModel(["x"]), advisors=[Tell(), inner])
-    response = run(client.prompt("?", params={"asked": 1}), mode)
+    response = run(mode, client.prompt("?", params={"asked": 1}))
     assert dict(inner.requests[0].context) == dict(response.context) == {"asked": 1, "told": True}
 
 
@@ -180,7 +178,7 @@ def test_an_advisor_may_wait_for_a_blocking_or_an_async_function(mode: str) -> N
             return await call_next(request.replace(messages=(*request.messages, *map(UserMessage, words))))
 
     model = ScriptedChatModel(["x"])
-    run(ChatClient(model, advisors=[Waits()]).prompt("?"), mode)
+    run(mode, ChatClient(model, advisors=[Waits()]).prompt("?"))
     assert model.requests[0].messages[1:] == (UserMessage("loaded a"), UserMessage("B"))
 
 
@@ -204,9 +202,9 @@ def test_an_error_of_an_advisor_passes_unchanged_and_others_can_catch_it(mode: s
                 return ChatClientResponse(request.run, ChatResponse(AssistantMessage("sorry")))
 
     with pytest.raises(LookupError) as caught:
-        run(ChatClient(ScriptedChatModel([]), advisors=[Raises()]).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel([]), advisors=[Raises()]).prompt("?"))
     assert caught.value is error
-    response = run(ChatClient(ScriptedChatModel([]), advisors=[Raises(), Catches()]).prompt("?"), mode)
+    response = run(mode, ChatClient(ScriptedChatModel([]), advisors=[Raises(), Catches()]).prompt("?"))
     assert response.content == "sorry"
 
 
@@ -222,7 +220,7 @@ def test_an_advisor_can_catch_the_models_error_and_ask_again(mode: str) -> None:
                 return await call_next(request)
 
     model = ScriptedChatModel([ConnectionError(), "there"])
-    assert run(ChatClient(model, advisors=[Retry()]).prompt("?"), mode).content == "there"
+    assert run(mode, ChatClient(model, advisors=[Retry()]).prompt("?")).content == "there"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -234,7 +232,7 @@ def test_an_advisor_that_returns_something_else_is_named(mode: str) -> None:
             return "x"
 
     with pytest.raises(TypeError, match="advise of odd must return a ChatClientResponse, not str"):
-        run(ChatClient(ScriptedChatModel(["x"]), advisors=[Odd()]).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[Odd()]).prompt("?"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -243,7 +241,7 @@ def test_an_advisor_that_overrides_nothing_leaves_no_trace(mode: str) -> None:
         name, order = "idle", 100
 
     telemetry = Telemetry()
-    run(ChatClient(ScriptedChatModel(["x"]), advisors=[Idle()], telemetry=telemetry.options).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[Idle()], telemetry=telemetry.options).prompt("?"))
     assert not [span.name for span in telemetry.spans if "idle" in span.name]
 
 
@@ -273,7 +271,7 @@ def test_a_base_advisor_changes_what_passes_with_plain_or_async_methods(mode: st
             return response.replace(context={"changed": True})
 
     model = ScriptedChatModel(["x"])
-    response = run(ChatClient(model, advisors=[Change()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, advisors=[Change()]).prompt("?"))
     assert (response.context, len(model.requests[0].messages)) == ({"changed": True}, 2)
 
 
@@ -282,7 +280,7 @@ def test_a_base_advisor_changes_what_passes_with_plain_or_async_methods(mode: st
 def test_a_base_advisors_hook_that_returns_something_else_is_named(mode: str, hook: str) -> None:
     advisor: Any = type("Odd", (BaseAdvisor,), {hook: lambda self, value: None, "name": "odd", "order": 100})()
     with pytest.raises(TypeError, match=f"{hook} of odd must return a ChatClientRe.*, not NoneType"):
-        run(ChatClient(ScriptedChatModel(["x"]), advisors=[advisor]).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[advisor]).prompt("?"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -296,7 +294,7 @@ def test_after_runs_once_an_answer_and_not_once_a_chunk(mode: str) -> None:
             seen.append(response.content)
             return response
 
-    run(ChatClient(ScriptedChatModel(["one two three"]), advisors=[Listen()]).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["one two three"]), advisors=[Listen()]).prompt("?"))
     assert seen == ["one two three"]
 
 
@@ -322,7 +320,7 @@ def test_chunks_pass_the_innermost_advisor_first(mode: str) -> None:
         OnChunk("outer", 100, lambda chunk: seen.append(f"outer {chunk.text}") or chunk),
         OnChunk("inner", 500, lambda chunk: seen.append(f"inner {chunk.text}") or chunk),
     ]
-    run(ChatClient(ScriptedChatModel(["one"]), advisors=advisors).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["one"]), advisors=advisors).prompt("?"))
     assert seen[:2] == ["inner one", "outer one"]
 
 
@@ -334,7 +332,7 @@ def test_an_advisor_can_drop_chunks_and_change_them(mode: str) -> None:
         return chunk.replace(context={"seen": True})
 
     spec = ChatClient(ScriptedChatModel(["one two three"]), advisors=[OnChunk("censor", 100, censor)]).prompt("?")
-    response, chunks = run_chunks(spec, mode)
+    response, chunks = run_chunks(mode, spec)
     assert [chunk.text for chunk in chunks if chunk.text] == ["one ", "three"]
     assert all(chunk.context == {"seen": True} for chunk in chunks)
     assert response.content == "one two three"
@@ -353,7 +351,7 @@ def test_only_an_advisor_inside_the_loop_sees_the_chunks_of_tool_calls(mode: str
         tools=[add],
         advisors=[OnChunk("inside", 400, note(inside)), OnChunk("outside", 200, note(outside))],
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert (inside, outside) == (["add"], [])
 
 
@@ -364,4 +362,4 @@ def test_an_error_in_on_chunk_passes_unchanged(mode: str) -> None:
 
     client = ChatClient(ScriptedChatModel(["one"]), advisors=[OnChunk("broken", 100, broken)])
     with pytest.raises(LookupError, match="mine"):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers import MODES, run
+from tests.modes import MODES, run
 from traced_tools import AssistantMessage, ChatClient, ChatClientResponse, TextPart, ToolCall
 from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
@@ -20,7 +20,7 @@ def cut(mode: str, *calls: ToolCall, reason: str = "length") -> tuple[list[str],
 
     answer = ChatResponse(AssistantMessage([TextPart("I clean up."), *calls]), finish_reason=reason)
     model = ScriptedChatModel([answer, "Done."])
-    return emptied, run(ChatClient(model, tools=[empty]).prompt("Clean up"), mode)
+    return emptied, run(mode, ChatClient(model, tools=[empty]).prompt("Clean up"))
 
 
 @pytest.mark.parametrize("mode", MODES)

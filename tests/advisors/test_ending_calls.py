@@ -8,9 +8,12 @@ import pytest
 
 from tests.advisors.loops import Loop, assert_complete
 from tests.advisors.trails import KeptTrail, auditing
+from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.helpers import MARKER, MODES, Telemetry, run, run_chunks
-from tests.observe.runs import add, adds
+from tests.markers import MARKER
+from tests.modes import MODES, run, run_chunks
+from tests.observe.runs import adds
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -54,7 +57,7 @@ def ending(*turns: Any, how: str = "text", **settings: Any) -> ChatClient:
 def test_the_run_ends_with_the_result_and_asks_the_model_no_more(mode: str) -> None:
     telemetry, loop = Telemetry(), Loop()
     client = ending(adds(1, 1), ["Adding.", adds(2, 2)], telemetry=telemetry.options, tool_calling_advisor=loop)
-    response, chunks = run_chunks(client.prompt("?"), mode)
+    response, chunks = run_chunks(mode, client.prompt("?"))
     assert (response.content, response.stop_reason, response.finish_reason) == ("that is all", "advisor", "stop")
     assert_complete(response.messages)
     assert response.messages[-1] == AssistantMessage("that is all")
@@ -78,7 +81,7 @@ def test_the_result_may_be_the_tools_own_or_a_refusal(
     mode: str, how: str, content: str, decision: str, outcome: str | None
 ) -> None:
     trail = KeptTrail()
-    response = run(ending(adds(2, 2), how=how, advisors=[auditing(trail)]).prompt("?"), mode)
+    response = run(mode, ending(adds(2, 2), how=how, advisors=[auditing(trail)]).prompt("?"))
     assert (response.content, response.stop_reason) == (content, "advisor")
     assert [(each.decision, each.outcome) for each in response.tool_results] == [(decision, outcome)]
     assert trail.stories() == [["intent add", decision, *([outcome] if outcome else [])]]
@@ -86,7 +89,7 @@ def test_the_result_may_be_the_tools_own_or_a_refusal(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_other_calls_of_the_answer_run_and_the_first_ending_in_order_is_the_answer(mode: str) -> None:
-    response = run(ending([adds(1, 1), adds(2, 2), adds(3, 3), adds(1, 0)], how="tool").prompt("?"), mode)
+    response = run(mode, ending([adds(1, 1), adds(2, 2), adds(3, 3), adds(1, 0)], how="tool").prompt("?"))
     assert [each.content for each in response.tool_results] == ["2", "4", "6", "1"]
     assert response.content == "4"
     assert_complete(response.messages)
@@ -94,7 +97,7 @@ def test_the_other_calls_of_the_answer_run_and_the_first_ending_in_order_is_the_
 
 @pytest.mark.parametrize("mode", MODES)
 def test_it_wins_over_a_limit_that_the_same_answer_breaks(mode: str) -> None:
-    response = run(ending([adds(2, 2), adds(1, 1)], limits=LoopLimits(max_tool_calls=1)).prompt("?"), mode)
+    response = run(mode, ending([adds(2, 2), adds(1, 1)], limits=LoopLimits(max_tool_calls=1)).prompt("?"))
     assert (response.content, response.stop_reason) == ("that is all", "advisor")
 
 
@@ -106,7 +109,7 @@ def test_an_advisor_further_out_may_let_the_run_go_on(mode: str) -> None:
         async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
             return call.answered((await call_next(call)).content)
 
-    response = run(ending(adds(2, 2), advisors=[GoingOn()]).prompt("?"), mode)
+    response = run(mode, ending(adds(2, 2), advisors=[GoingOn()]).prompt("?"))
     assert (response.content, response.stop_reason) == ("never asked", "answered")
 
 
@@ -152,7 +155,7 @@ def test_the_answer_stays_out_of_telemetry_where_a_tool_does(mode: str) -> None:
         advisors=[Ending("tool"), watching],
         telemetry=telemetry.options,
     )
-    assert run(client.prompt("?"), mode).content == MARKER
+    assert run(mode, client.prompt("?")).content == MARKER
     assert not [span.name for span in telemetry.spans if MARKER in span.to_json()]
     assert not [event.type for event in watching.events if MARKER in event.model_dump_json()]
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, Recorder, run
-from tests.observe.runs import add, adds
+from tests.modes import MODES, run
+from tests.observe.runs import adds
+from tests.recorder import Recorder
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -38,7 +40,7 @@ class Odd(Advisor):
 
 def ask(mode: str, *advisors: Advisor, turns: Any = (), **settings: Any) -> ChatClientResponse:
     model = ScriptedChatModel([*turns, "one two three"])
-    return run(ChatClient(model, tools=[add], advisors=advisors, **settings).prompt("?"), mode)
+    return run(mode, ChatClient(model, tools=[add], advisors=advisors, **settings).prompt("?"))
 
 
 @pytest.mark.parametrize("order", [100, 400])

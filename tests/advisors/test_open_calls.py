@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.advisors.loops import assert_complete
-from tests.helpers import MODES, relaxed, run
-from tests.observe.runs import add, adds
+from tests.modes import MODES, run
+from tests.observe.runs import adds
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -75,7 +76,7 @@ OPEN: dict[str, tuple[Sequence[Message], int, list[tuple[str, str, bool]]]] = {
 def test_an_open_call_is_sent_with_a_result_that_it_was_not_run(mode: str, case: str) -> None:
     messages, place, expected = OPEN[case]
     model = ScriptedChatModel(["fine"])
-    response = run(ChatClient(model, tools=[add]).prompt("go on", messages=messages), mode)
+    response = run(mode, ChatClient(model, tools=[add]).prompt("go on", messages=messages))
     (request,) = model.requests
     assert contents(request.messages[place]) == expected
     assert request.messages[place - 1] == messages[place - 1]
@@ -87,12 +88,12 @@ def test_an_open_call_is_sent_with_a_result_that_it_was_not_run(mode: str, case:
 def test_a_conversation_goes_on_after_calls_that_nobody_ran(mode: str) -> None:
     model = ScriptedChatModel([[adds(1, 1), adds(2, 2)], "never mind", "bye"])
     client = ChatClient(model, tools=[add])
-    asked = run(client.prompt("?", tool_calling=False), mode)
+    asked = run(mode, client.prompt("?", tool_calling=False))
     assert len(asked.tool_calls) == 2
-    left = run(client.prompt("forget it", messages=asked.messages), mode)
+    left = run(mode, client.prompt("forget it", messages=asked.messages))
     assert_complete(left.messages)
     assert len(model.requests[1].messages) == 4
-    again = run(client.prompt("bye", messages=left.messages), mode)
+    again = run(mode, client.prompt("bye", messages=left.messages))
     assert again.messages[:4] == left.messages[:4]
 
 
@@ -102,9 +103,9 @@ def test_a_conversation_goes_on_after_a_limit_as_it_is(mode: str, on_limit: str)
     model = ScriptedChatModel([[adds(1, 1), adds(2, 2)], [adds(3, 3)], "fine"])
     client = ChatClient(model, tools=[add])
     limits = LoopLimits(max_tool_calls=1, on_limit=on_limit)  # type: ignore[arg-type]
-    ended = run(client.prompt("?", limits=limits), mode)
+    ended = run(mode, client.prompt("?", limits=limits))
     assert_complete(ended.messages)
-    assert run(client.prompt("go on", messages=ended.messages), mode).messages[: len(ended.messages)] == ended.messages
+    assert run(mode, client.prompt("go on", messages=ended.messages)).messages[: len(ended.messages)] == ended.messages
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -121,7 +122,7 @@ def test_a_call_that_an_advisor_leaves_open_gets_a_result_as_well(mode: str, ord
     advisor: Advisor = Remembering()
     advisor.order = order
     model = ScriptedChatModel([adds(1, 1), "2"])
-    response = run(ChatClient(model, tools=[add], advisors=[advisor]).prompt("1+1?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[advisor]).prompt("1+1?"))
     for request in model.requests:
         assert_complete(request.messages)
         assert asks("1") in request.messages
@@ -155,7 +156,6 @@ MESSAGES = st.one_of(
 )
 
 
-@relaxed
 @given(st.lists(MESSAGES, max_size=8).map(tuple))
 def test_whatever_the_conversation_each_call_has_its_result_and_nothing_is_lost(messages: tuple[Message, ...]) -> None:
     found = with_results(messages)

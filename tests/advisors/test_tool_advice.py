@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, run
-from tests.observe.runs import add, adds, fail
+from tests.modes import MODES, run
+from tests.observe.runs import adds
+from tests.sample_tools import add, fail
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.parametrize("mode", MODES)
 
 def test_b035_a_failure_is_told_to_the_model_and_the_siblings_keep_their_results(mode: str) -> None:
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", {"reason": "no disk"}), adds(2, 2)], "noted"])
-    response = run(ChatClient(model, tools=[add, fail]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add, fail]).prompt("?"))
     assert [each.content for each in response.tool_results] == ["2", "The tool fail failed: RuntimeError: no disk", "4"]
     assert [each.ok for each in response.tool_results] == [True, False, True]
     results = model.requests[1].messages[-1]
@@ -50,7 +51,7 @@ def test_b035_a_failure_is_told_to_the_model_and_the_siblings_keep_their_results
 def test_b035_a_failure_raises_when_the_policy_says_so(mode: str, errors: ToolErrors) -> None:
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", {"reason": "no disk"})]])
     with pytest.raises(ToolExecutionError) as caught:
-        run(ChatClient(model, tools=[add, fail], tool_errors=errors).prompt("?"), mode)
+        run(mode, ChatClient(model, tools=[add, fail], tool_errors=errors).prompt("?"))
     assert (caught.value.tool_name, caught.value.error_type) == ("fail", "RuntimeError")
     assert isinstance(caught.value.original, RuntimeError)
     assert str(caught.value.original) == "no disk"
@@ -60,19 +61,19 @@ def test_b035_a_failure_raises_when_the_policy_says_so(mode: str, errors: ToolEr
 def test_a_failure_outside_the_policys_classes_is_told_to_the_model(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("fail"), "noted"])
     client = ChatClient(model, tools=[fail], tool_errors=ToolErrors(raise_on=(PermissionError,)))
-    assert run(client.prompt("?"), mode).content == "noted"
+    assert run(mode, client.prompt("?")).content == "noted"
 
 
 def test_the_words_for_the_model_can_be_replaced(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("fail"), "noted"])
     errors = ToolErrors(message=lambda name, error: f"{name} is off ({type(error).__name__})")
-    response = run(ChatClient(model, tools=[fail]).prompt("?", tool_errors=errors), mode)
+    response = run(mode, ChatClient(model, tools=[fail]).prompt("?", tool_errors=errors))
     assert response.tool_results[0].content == "fail is off (RuntimeError)"
 
 
 def test_an_unknown_name_is_answered_with_the_names_there_are(mode: str) -> None:
     model = ScriptedChatModel([[ToolCall("subtract"), adds(1, 1)], "ok"])
-    response = run(ChatClient(model, tools=[add, fail]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add, fail]).prompt("?"))
     unknown, known = response.tool_results
     assert (unknown.decision, unknown.error_type, unknown.outcome) == ("unknown_tool", "unknown_tool", None)
     assert "add, fail" in unknown.content
@@ -82,7 +83,7 @@ def test_an_unknown_name_is_answered_with_the_names_there_are(mode: str) -> None
 def test_an_unknown_name_raises_when_the_policy_says_so(mode: str) -> None:
     client = ChatClient(ScriptedChatModel([[ToolCall("subtract"), adds(1, 1)]]), tools=[add])
     with pytest.raises(ToolNotFoundError) as caught:
-        run(client.prompt("?", tool_errors=ToolErrors(unknown_tool="raise")), mode)
+        run(mode, client.prompt("?", tool_errors=ToolErrors(unknown_tool="raise")))
     assert "subtract" not in str(caught.value)
 
 
@@ -106,7 +107,7 @@ class Advice(Advisor):
 
 def ask(mode: str, *advice: Advisor, calls: Any = None, turns: Sequence[Any] = ("done",)) -> ChatClientResponse:
     model = ScriptedChatModel([adds(1, 1) if calls is None else calls, *turns])
-    return run(ChatClient(model, tools=[add, fail], advisors=advice).prompt("?", tool_context={"user": "ann"}), mode)
+    return run(mode, ChatClient(model, tools=[add, fail], advisors=advice).prompt("?", tool_context={"user": "ann"}))
 
 
 def test_advice_sees_the_call(mode: str) -> None:
@@ -175,7 +176,7 @@ def test_advice_can_run_a_tool_again(mode: str) -> None:
         return result
 
     model = ScriptedChatModel([ToolCall("flaky"), "done"])
-    response = run(ChatClient(model, tools=[flaky], advisors=[Advice(again)]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[flaky], advisors=[Advice(again)]).prompt("?"))
     assert (response.tool_results[0].content, len(attempts)) == ("at last", 3)
 
 
@@ -257,5 +258,5 @@ def test_the_deadline_is_told_to_tools_and_advice(mode: str, monkeypatch: pytest
 
     model = ScriptedChatModel([adds(1, 1), "two"])
     client = ChatClient(model, tools=[add], advisors=[Advice(note)], limits=LoopLimits(max_seconds=5))
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert deadlines == [1005.0]

@@ -24,8 +24,10 @@ from typing import Any
 import pytest
 
 from tests.advisors.loops import Loop, assert_complete
-from tests.helpers import MODES, Recorder, run, run_chunks
-from tests.observe.runs import add, adds, direct
+from tests.modes import MODES, run, run_chunks
+from tests.observe.runs import adds
+from tests.recorder import Recorder
+from tests.sample_tools import add, direct
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -78,7 +80,7 @@ class Manager(ToolCallingManager):
 def test_b009_a_plain_answer_is_returned_and_no_tool_runs(mode: str) -> None:
     model, manager = ScriptedChatModel(["four"]), Manager()
     client = ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(manager))
-    response = run(client.prompt("2+2?"), mode)
+    response = run(mode, client.prompt("2+2?"))
     assert (response.content, response.stop_reason, response.finish_reason) == ("four", "answered", "stop")
     assert (len(model.requests), manager.batches, response.tool_results) == (1, [], ())
 
@@ -91,7 +93,7 @@ def test_b010_a_response_without_a_model_answer_is_returned_as_it_is(mode: str) 
             return ChatClientResponse(request.run, stop_reason="advisor", iteration=request.iteration)
 
     model = ScriptedChatModel([])
-    response = run(ChatClient(model, tools=[add], advisors=[Silent()]).prompt("hi"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[Silent()]).prompt("hi"))
     assert (response.content, response.chat_response, response.tool_results) == ("", None, ())
     assert response.messages == (UserMessage("hi"),)
 
@@ -99,7 +101,7 @@ def test_b010_a_response_without_a_model_answer_is_returned_as_it_is(mode: str) 
 def test_b011_b038_one_tool_round_costs_two_model_calls(mode: str) -> None:
     model, manager = ScriptedChatModel([adds(2, 3), "five"]), Manager()
     client = ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(manager))
-    response = run(client.prompt("2+3?"), mode)
+    response = run(mode, client.prompt("2+3?"))
     assert (len(model.requests), len(manager.batches)) == (2, 1)
     assert response.content == "five"
     assert [(each.name, each.value, each.content) for each in response.tool_results] == [("add", 5, "5")]
@@ -108,13 +110,13 @@ def test_b011_b038_one_tool_round_costs_two_model_calls(mode: str) -> None:
 def test_b012_two_tool_rounds_cost_three_model_calls(mode: str) -> None:
     model, manager = ScriptedChatModel([adds(1, 1), adds(2, 2), "four"]), Manager()
     client = ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(manager))
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert (len(model.requests), len(manager.batches)) == (3, 2)
     assert [each.content for each in response.tool_results] == ["2", "4"]
 
 
 def test_b013_the_last_response_is_the_one_returned(mode: str) -> None:
-    response = run(ChatClient(ScriptedChatModel([["first", adds(1, 1)], "last"]), tools=[add]).prompt("?"), mode)
+    response = run(mode, ChatClient(ScriptedChatModel([["first", adds(1, 1)], "last"]), tools=[add]).prompt("?"))
     assert response.content == "last"
     assert response.chat_response is not None
     assert response.chat_response.id == "scripted_2"
@@ -124,7 +126,7 @@ def test_b013_the_last_response_is_the_one_returned(mode: str) -> None:
 def test_b014_b039_a_checker_that_says_no_leaves_the_calls_to_the_caller(mode: str) -> None:
     model, manager = ScriptedChatModel([adds(1, 1)]), Manager()
     loop = ToolCallingAdvisor(manager, is_tool_call=lambda response: False)
-    response, chunks = run_chunks(ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"))
     assert [call.name for call in response.tool_calls] == ["add"]
     assert (response.finish_reason, manager.batches, len(model.requests)) == ("tool_call", [], 1)
     assert [call.name for chunk in chunks for call in chunk.tool_calls] == (["add"] if chunks else [])
@@ -139,14 +141,14 @@ def test_b015_a_checker_that_says_yes_makes_a_round_even_without_calls(mode: str
 
     loop = ToolCallingAdvisor(Inventive(), is_tool_call=lambda response: response.content.endswith("?"))
     model = ScriptedChatModel(["may I ?", "done"])
-    response = run(ChatClient(model, tool_calling_advisor=loop).prompt("hi"), mode)
+    response = run(mode, ChatClient(model, tool_calling_advisor=loop).prompt("hi"))
     assert response.content == "done"
     assert isinstance(model.requests[1].messages[-1], ToolMessage)
 
 
 def test_b023_the_next_request_holds_the_whole_conversation(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 2), "three"])
-    response = run(ChatClient(model, system="be brief", tools=[add]).prompt("1+2?"), mode)
+    response = run(mode, ChatClient(model, system="be brief", tools=[add]).prompt("1+2?"))
     sent = model.requests[1].messages
     assert sent[:2] == (SystemMessage("be brief"), UserMessage("1+2?"))
     assert isinstance(sent[2], AssistantMessage)
@@ -162,7 +164,7 @@ def test_b024_b026_b047_without_history_the_model_sees_the_system_and_the_last_m
     model, manager = ScriptedChatModel([adds(1, 1), adds(2, 2), "done"]), Manager()
     loop = ToolCallingAdvisor(manager, keep_history=False)
     client = ChatClient(model, system="brief", tools=[add], tool_calling_advisor=loop)
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     for request in model.requests[1:]:
         assert [type(message) for message in request.messages] == [SystemMessage, ToolMessage]
     assert [len(batch) for batch in manager.batches] == [2, 4]
@@ -176,7 +178,7 @@ def test_b024_b026_b047_without_history_the_model_sees_the_system_and_the_last_m
 
 def test_b025_without_history_and_without_a_system_message_none_is_invented(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(keep_history=False)).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(keep_history=False)).prompt("?"))
     assert [type(message) for message in model.requests[1].messages] == [ToolMessage]
 
 
@@ -186,13 +188,13 @@ def test_a_custom_next_instructions_decides_what_the_next_pass_is_sent(mode: str
             return result.conversation_history[-2:]
 
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], tool_calling_advisor=Short()).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], tool_calling_advisor=Short()).prompt("?"))
     assert [type(message) for message in model.requests[1].messages] == [AssistantMessage, ToolMessage]
 
 
 def test_text_beside_a_tool_call_is_seen_and_is_not_part_of_the_content(mode: str) -> None:
     model = ScriptedChatModel([["let me see", adds(1, 1)], "it is two"])
-    response, chunks = run_chunks(ChatClient(model, tools=[add]).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(model, tools=[add]).prompt("?"))
     assert response.content == "it is two"
     if chunks:
         by_pass = {index: "".join(c.text for c in chunks if c.iteration == index) for index in (1, 2)}
@@ -201,7 +203,7 @@ def test_text_beside_a_tool_call_is_seen_and_is_not_part_of_the_content(mode: st
 
 def test_several_calls_of_one_answer_are_answered_in_call_order(mode: str) -> None:
     model = ScriptedChatModel([[adds(1, 1), adds(2, 2), adds(3, 3)], "done"])
-    response = run(ChatClient(model, tools=[add]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add]).prompt("?"))
     assert [each.content for each in response.tool_results] == ["2", "4", "6"]
     assert_complete(response.messages)
 
@@ -212,7 +214,7 @@ def test_several_calls_of_one_answer_are_answered_in_call_order(mode: str) -> No
 def test_b016_b017_b022_usage_is_summed_over_the_run(mode: str) -> None:
     usage = Usage(input_tokens=10, output_tokens=3, cache_read_tokens=2, cache_write_tokens=1)
     model = ScriptedChatModel([adds(1, 1), adds(2, 2), "x"], usage=usage)
-    response = run(ChatClient(model, tools=[add]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add]).prompt("?"))
     assert response.usage == Usage(input_tokens=30, output_tokens=9, cache_read_tokens=6, cache_write_tokens=3)
     assert response.usage is not None
     assert response.usage.total_tokens == 39
@@ -220,8 +222,8 @@ def test_b016_b017_b022_usage_is_summed_over_the_run(mode: str) -> None:
 
 def test_b019_with_a_single_model_call_usage_is_as_reported(mode: str) -> None:
     usage = Usage(input_tokens=10, output_tokens=3)
-    assert run(ChatClient(ScriptedChatModel(["x"], usage=usage)).prompt("?"), mode).usage == usage
-    assert run(ChatClient(ScriptedChatModel(["x"])).prompt("?"), mode).usage is None
+    assert run(mode, ChatClient(ScriptedChatModel(["x"], usage=usage)).prompt("?")).usage == usage
+    assert run(mode, ChatClient(ScriptedChatModel(["x"])).prompt("?")).usage is None
 
 
 def test_usage_counts_model_calls_that_advisors_inside_the_loop_repeat(mode: str) -> None:
@@ -233,7 +235,7 @@ def test_usage_counts_model_calls_that_advisors_inside_the_loop_repeat(mode: str
             return await call_next(request)
 
     model = ScriptedChatModel(["a", "b"], usage=Usage(input_tokens=1, output_tokens=1))
-    response = run(ChatClient(model, advisors=[Twice()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, advisors=[Twice()]).prompt("?"))
     assert response.content == "b"
     assert response.usage == Usage(input_tokens=2, output_tokens=2)
 
@@ -246,7 +248,7 @@ def test_b020_b021_b022_b043_direct_results_are_the_answer(mode: str, texts: lis
     usage = Usage(input_tokens=5, output_tokens=2)
     calls = [ToolCall("direct", {"text": text}) for text in texts]
     model = ScriptedChatModel([adds(1, 1), calls], usage=usage)
-    response, chunks = run_chunks(ChatClient(model, tools=[add, direct]).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(model, tools=[add, direct]).prompt("?"))
     assert response.content == "\n".join(texts)
     assert (response.stop_reason, response.finish_reason) == ("return_direct", "stop")
     assert response.usage == usage + usage
@@ -260,7 +262,7 @@ def test_b020_b021_b022_b043_direct_results_are_the_answer(mode: str, texts: lis
 
 def test_text_beside_a_direct_call_is_streamed_apart_from_the_answer(mode: str) -> None:
     model = ScriptedChatModel([["one moment", ToolCall("direct", {"text": "here"})]])
-    response, chunks = run_chunks(ChatClient(model, tools=[direct]).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(model, tools=[direct]).prompt("?"))
     assert response.content == "here"
     if chunks:
         assert "".join(chunk.text for chunk in chunks if chunk.iteration == response.iteration) == "here"
@@ -280,7 +282,7 @@ def test_text_beside_a_direct_call_is_streamed_apart_from_the_answer(mode: str) 
 )
 def test_unless_every_call_succeeds_directly_the_model_goes_on(mode: str, calls: list[ToolCall]) -> None:
     model = ScriptedChatModel([calls, "the model's words"])
-    response = run(ChatClient(model, tools=[add, direct, failing_direct]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add, direct, failing_direct]).prompt("?"))
     assert (response.content, response.stop_reason) == ("the model's words", "answered")
     assert len(response.tool_results) == len(calls)
 
@@ -293,7 +295,7 @@ def test_a_denied_direct_call_goes_back_to_the_model(mode: str) -> None:
             return call.denied("not today")
 
     model = ScriptedChatModel([ToolCall("direct", {"text": "x"}), "sorry"])
-    response = run(ChatClient(model, tools=[direct], advisors=[Deny()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[direct], advisors=[Deny()]).prompt("?"))
     assert (response.content, response.stop_reason) == ("sorry", "answered")
 
 
@@ -301,7 +303,7 @@ def test_a_denied_direct_call_goes_back_to_the_model(mode: str) -> None:
 
 
 def test_b036_a_plain_answer_is_streamed_word_by_word(mode: str) -> None:
-    response, chunks = run_chunks(ChatClient(ScriptedChatModel(["one two three"])).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(ScriptedChatModel(["one two three"])).prompt("?"))
     assert response.content == "one two three"
     if mode.endswith("stream"):
         assert [chunk.text for chunk in chunks if chunk.text] == ["one ", "two ", "three"]
@@ -309,7 +311,7 @@ def test_b036_a_plain_answer_is_streamed_word_by_word(mode: str) -> None:
 
 def test_b037_no_tool_call_reaches_the_consumer_of_a_stream(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "it is two"])
-    _, chunks = run_chunks(ChatClient(model, tools=[add]).prompt("?"), mode)
+    _, chunks = run_chunks(mode, ChatClient(model, tools=[add]).prompt("?"))
     assert [chunk for chunk in chunks if chunk.tool_calls] == []
     assert {chunk.iteration for chunk in chunks} <= {2}
 
@@ -318,7 +320,7 @@ def test_b042_b066_a_request_run_twice_is_two_complete_runs(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "two"] * 2, usage=Usage(input_tokens=1, output_tokens=1))
     inside, outside = Recorder("inside", 400), Recorder("outside", 100)
     spec = ChatClient(model, tools=[add], advisors=[inside, outside]).prompt("?")
-    first, second = run(spec, mode), run(spec, mode)
+    first, second = run(mode, spec), run(mode, spec)
     assert first.usage == second.usage == Usage(input_tokens=2, output_tokens=2)
     assert first.run_id != second.run_id
     assert (len(inside.requests), len(outside.requests)) == (4, 2)
@@ -339,7 +341,7 @@ def test_b050_a_model_that_says_nothing_gives_an_empty_answer(mode: str) -> None
             for chunk in ():
                 yield chunk
 
-    response, chunks = run_chunks(ChatClient(Mute(), tools=[add]).prompt("?"), mode)
+    response, chunks = run_chunks(mode, ChatClient(Mute(), tools=[add]).prompt("?"))
     assert (response.content, chunks, response.stop_reason) == ("", [], "answered") or mode in ("call", "acall")
 
 

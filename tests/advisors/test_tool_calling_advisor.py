@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.advisors.loops import Loop, assert_complete
-from tests.helpers import MODES, Recorder, run, run_chunks
-from tests.observe.runs import add, adds, direct, fail
+from tests.modes import MODES, run, run_chunks
+from tests.observe.runs import adds
+from tests.recorder import Recorder
+from tests.sample_tools import add, direct, fail
 from traced_tools import (
     Advisor,
     AdvisorChainError,
@@ -61,7 +63,7 @@ class Transcript(TranscriptAdvisor):
 def test_b030_initialize_and_finalize_run_once_and_before_and_after_once_a_model_call(mode: str) -> None:
     loop = Loop()
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"))
     assert loop.seen == [
         "initialize 0",
         "before 1",
@@ -79,7 +81,7 @@ def test_b031_b046_tools_added_by_before_are_offered_and_run(mode: str) -> None:
             return request if request.tools else request.replace(tools=tool_callbacks(add))
 
     model = ScriptedChatModel([adds(1, 1), "two"])
-    response = run(ChatClient(model, tool_calling_advisor=Adding()).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tool_calling_advisor=Adding()).prompt("?"))
     assert response.tool_results[0].content == "2"
     assert [[each.name for each in request.tools] for request in model.requests] == [["add"], ["add"]]
 
@@ -94,7 +96,7 @@ def test_b033_what_initialize_changes_counts_from_the_first_pass(mode: str) -> N
             )
 
     model = ScriptedChatModel([adds(1, 1), "two"])
-    response = run(ChatClient(model, tools=[add], tool_calling_advisor=Hotter()).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], tool_calling_advisor=Hotter()).prompt("?"))
     assert [request.options.temperature for request in model.requests] == [1.0, 1.0]
     assert model.requests[0].messages == (UserMessage("?"), UserMessage("and be quick"))
     assert response.context == {"hot": True}
@@ -107,7 +109,7 @@ def test_what_before_changes_stays_changed(mode: str) -> None:
             return request.replace(options=ChatOptions(seed=(request.options.seed or 0) + 1))
 
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], tool_calling_advisor=Counting()).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], tool_calling_advisor=Counting()).prompt("?"))
     assert [request.options.seed for request in model.requests] == [1, 2]
 
 
@@ -120,7 +122,7 @@ def test_b049_after_sees_the_whole_answer_of_each_pass(mode: str) -> None:
             return response
 
     model = ScriptedChatModel([["let me see", adds(1, 1)], "it is two"])
-    run(ChatClient(model, tools=[add], tool_calling_advisor=Listening()).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], tool_calling_advisor=Listening()).prompt("?"))
     assert answers == ["let me see 1", "it is two 0"]
 
 
@@ -130,7 +132,7 @@ def test_after_can_take_the_calls_away(mode: str) -> None:
             return response.replace(chat_response=ChatResponse(AssistantMessage("no tools today")))
 
     model = ScriptedChatModel([adds(1, 1)])
-    response = run(ChatClient(model, tools=[add], tool_calling_advisor=Calm()).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], tool_calling_advisor=Calm()).prompt("?"))
     assert (response.content, response.tool_results) == ("no tools today", ())
     assert response.messages[-1] == AssistantMessage("no tools today")
 
@@ -140,7 +142,7 @@ def test_finalize_changes_what_the_caller_gets(mode: str) -> None:
         def finalize(self, response: ChatClientResponse) -> ChatClientResponse:
             return response.replace(context={"polite": True})
 
-    response = run(ChatClient(ScriptedChatModel(["x"]), tool_calling_advisor=Polite()).prompt("?"), mode)
+    response = run(mode, ChatClient(ScriptedChatModel(["x"]), tool_calling_advisor=Polite()).prompt("?"))
     assert response.context == {"polite": True}
 
 
@@ -148,7 +150,7 @@ def test_finalize_changes_what_the_caller_gets(mode: str) -> None:
 def test_a_hook_that_returns_something_else_is_named(mode: str, hook: str) -> None:
     loop = type("Odd", (ToolCallingAdvisor,), {hook: lambda self, value: None})()
     with pytest.raises(TypeError, match=f"{hook} of tool_calling must return a ChatClientRe"):
-        run(ChatClient(ScriptedChatModel(["x"]), tool_calling_advisor=loop).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel(["x"]), tool_calling_advisor=loop).prompt("?"))
 
 
 @pytest.mark.parametrize("hook", ["initialize", "before", "after", "finalize"])
@@ -160,14 +162,14 @@ def test_an_error_of_a_hook_passes_unchanged(mode: str, hook: str) -> None:
 
     loop = type("Broken", (ToolCallingAdvisor,), {hook: broken})()
     with pytest.raises(LookupError) as caught:
-        run(ChatClient(ScriptedChatModel(["x"]), tool_calling_advisor=loop).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel(["x"]), tool_calling_advisor=loop).prompt("?"))
     assert caught.value is error
 
 
 def test_b032_finalize_runs_once_after_an_answer_and_after_a_direct_result(mode: str) -> None:
     for turns, reason in ((["x"], "answered"), ([ToolCall("direct", {"text": "x"})], "return_direct")):
         loop = Loop()
-        run(ChatClient(ScriptedChatModel(turns), tools=[direct], tool_calling_advisor=loop).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel(turns), tools=[direct], tool_calling_advisor=loop).prompt("?"))
         assert [final.stop_reason for final in loop.finals] == [reason]
         assert loop.finals[0].content == "x"
 
@@ -196,7 +198,7 @@ def test_b032_finalize_runs_once_after_an_error_with_what_there_is(mode: str, wh
         tool_errors=ToolErrors(always_raise=True, unknown_tool="raise"),
     )
     with pytest.raises(expected):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert [final.stop_reason for final in loop.finals] == ["error"]
     assert [each.content for each in loop.finals[0].tool_results] == ["2"]
 
@@ -207,7 +209,7 @@ def test_b032_finalize_runs_once_after_an_error_with_what_there_is(mode: str, wh
 def test_b052_b067_an_advisor_inside_the_loop_sees_every_pass(mode: str) -> None:
     inside, outside = Recorder("inside", 400), Recorder("outside", 200)
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], advisors=[inside, outside]).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], advisors=[inside, outside]).prompt("?"))
     assert [request.iteration for request in inside.requests] == [1, 2]
     assert isinstance(inside.requests[1].messages[-1], ToolMessage)
     assert [request.iteration for request in outside.requests] == [0]
@@ -218,7 +220,7 @@ def test_b068_a_transcript_inside_the_loop_switches_its_history_off(mode: str) -
     transcript, inner = Transcript(), Recorder("inner", 500)
     model = ScriptedChatModel([[adds(1, 1), adds(2, 2)], adds(3, 3), "done"])
     client = ChatClient(model, system="brief", tools=[add], advisors=[transcript, inner])
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert response.content == "done"
     assert [len(request.messages) for request in inner.requests] == [2, 4, 6]
     assert transcript.stored == list(response.messages)
@@ -230,7 +232,7 @@ def test_b068_the_loop_that_was_passed_keeps_its_history_for_others(mode: str) -
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "two"]), tools=[add], tool_calling_advisor=loop, advisors=[Transcript()]
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert loop.keep_history is True
 
 
@@ -242,7 +244,7 @@ def test_b069_a_transcript_is_inside_only_with_a_greater_order(mode: str, order:
     quiet = Quiet()
     quiet.order = order
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], advisors=[quiet]).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], advisors=[quiet]).prompt("?"))
     assert len(model.requests[1].messages) == sent
 
 
@@ -250,8 +252,8 @@ def test_a_transcript_that_a_request_adds_switches_the_history_off_for_that_requ
     model = ScriptedChatModel([adds(1, 1), "two", adds(1, 1), "two"])
     client = ChatClient(model, tools=[add])
     transcript = Transcript()
-    run(client.prompt("?", advisors=[transcript]), mode)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?", advisors=[transcript]))
+    run(mode, client.prompt("?"))
     assert_complete(transcript.stored)
     assert len(model.requests[1].messages) == len(model.requests[3].messages) == 3
 
@@ -277,7 +279,7 @@ def test_b053_without_tool_calling_the_caller_gets_the_calls(mode: str) -> None:
     inside = Recorder()
     model = ScriptedChatModel([["I would add", adds(1, 1)]])
     client = ChatClient(model, tools=[add], advisors=[inside])
-    response, chunks = run_chunks(client.prompt("?", tool_calling=False), mode)
+    response, chunks = run_chunks(mode, client.prompt("?", tool_calling=False))
     assert [call.name for call in response.tool_calls] == ["add"]
     assert (response.content, response.finish_reason, response.tool_results) == ("I would add", "tool_call", ())
     assert (len(inside.requests), len(model.requests[0].tools)) == (1, 1)
@@ -286,7 +288,7 @@ def test_b053_without_tool_calling_the_caller_gets_the_calls(mode: str) -> None:
 
 def test_b055_without_tools_the_chain_runs_once(mode: str) -> None:
     inside = Recorder()
-    run(ChatClient(ScriptedChatModel(["hi"]), advisors=[inside]).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[inside]).prompt("?"))
     assert len(inside.requests) == 1
 
 
@@ -298,19 +300,19 @@ def test_b056_tools_injected_by_an_advisor_outside_the_loop_are_run(mode: str) -
             return await call_next(request.replace(tools=tool_callbacks(add)))
 
     model = ScriptedChatModel([adds(1, 1), "two"])
-    response = run(ChatClient(model, advisors=[Inject()]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, advisors=[Inject()]).prompt("?"))
     assert [each.content for each in response.tool_results] == ["2"]
 
 
 def test_b058_tools_of_the_request_are_run(mode: str) -> None:
-    response = run(ChatClient(ScriptedChatModel([adds(1, 1), "two"])).prompt("?", tools=[add]), mode)
+    response = run(mode, ChatClient(ScriptedChatModel([adds(1, 1), "two"])).prompt("?", tools=[add]))
     assert [each.content for each in response.tool_results] == ["2"]
 
 
 def test_b059_an_explicit_loop_takes_the_place_of_the_clients_own(mode: str) -> None:
     loop = Loop()
     model = ScriptedChatModel([adds(1, 1), "two"])
-    run(ChatClient(model, tools=[add], advisors=[loop]).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], advisors=[loop]).prompt("?"))
     assert len(model.requests) == 2
     assert loop.seen.count("initialize 0") == 1
 
@@ -319,7 +321,7 @@ def test_b060_any_tool_loop_keeps_the_clients_own_away(mode: str) -> None:
     class Idle(ToolLoopAdvisor):
         name, order = "idle", 300
 
-    response = run(ChatClient(ScriptedChatModel([adds(1, 1)]), tools=[add], advisors=[Idle()]).prompt("?"), mode)
+    response = run(mode, ChatClient(ScriptedChatModel([adds(1, 1)]), tools=[add], advisors=[Idle()]).prompt("?"))
     assert (response.tool_results, len(response.tool_calls)) == ((), 1)
 
 
@@ -336,7 +338,7 @@ def test_b061_b062_two_loops_are_an_error_that_names_both(mode: str) -> None:
 def test_b059_a_loop_among_the_advisors_comes_before_the_clients_own(mode: str) -> None:
     explicit, own = Loop(), Loop()
     client = ChatClient(ScriptedChatModel(["a"]), tool_calling_advisor=own)
-    run(client.prompt("?", advisors=[explicit]), mode)
+    run(mode, client.prompt("?", advisors=[explicit]))
     assert (len(explicit.finals), len(own.finals)) == (1, 0)
 
 
@@ -349,5 +351,5 @@ def test_b063_a_custom_manager_runs_the_tools(mode: str) -> None:
 
     loop = ToolCallingAdvisor(Fixed())
     model = ScriptedChatModel([adds(1, 1), "two"])
-    response = run(ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"))
     assert [each.content for each in response.tool_results] == ["fixed"]

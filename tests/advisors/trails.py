@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from tests.helpers import Telemetry
-from tests.observe.runs import add, fail
+from tests.captured import Telemetry, total
+from tests.sample_tools import add, fail
 from traced_tools import Advisor, ChatClient, Step, ToolInvocation, ToolResult, perform
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import Draft
@@ -98,9 +98,9 @@ def assert_reconciled(trail: KeptTrail, telemetry: Telemetry) -> None:
     spans = [each for each in telemetry.spans if each.name.startswith(("execute_tool", "refuse_tool"))]
     assert len(spans) == len(trail.of("intent"))
     decided = [each.attributes[names.TOOL_DECISION] for each in spans if names.TOOL_DECISION in (each.attributes or {})]
-    counted = {each.labels[names.TOOL_DECISION]: 0.0 for each in telemetry.metric(names.TOOL_DECISIONS.name)}
+    counted = {each.attributes[names.TOOL_DECISION]: 0.0 for each in telemetry.metric(names.TOOL_DECISIONS.name)}
     for point in telemetry.metric(names.TOOL_DECISIONS.name):
-        counted[point.labels[names.TOOL_DECISION]] += point.total
+        counted[point.attributes[names.TOOL_DECISION]] += total(point)
     assert sum(counted.values()) == len(decided) == len(trail.of("decision"))
     recorded = [each.fields["decision"] for each in trail.of("decision")]
     assert sorted("limited" if each == "repeated" else str(each) for each in decided) == sorted(recorded)

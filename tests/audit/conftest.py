@@ -12,7 +12,7 @@ from tests.audit.postgresql import Database, Server, serving
 from tests.audit.postgresql_trails import KEY as SERVER_KEY
 from tests.audit.postgresql_trails import LONG
 from tests.audit.trails import KEY, intent, settle
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit import store
 from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from tests.audit.postgresql import READER, Database
-from tests.support import run
+from tests.modes import run
 from traced_tools import ChatClient, tool
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit.records import GENESIS, AuditRecord, Content, Draft, Subject

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event
 
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 
 _BYTES = 1 << 16
 

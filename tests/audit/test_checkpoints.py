@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.audit.outages import no_thread
 from tests.audit.trails import KEY, bodies, intent, lines, of_kind, write
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import Draft
 from traced_tools.audit.store import Row, _Sqlite
@@ -56,7 +56,7 @@ def test_one_is_made_after_so_many_records(path: Path) -> None:
     assert [each["records"] for each in of_kind(path, "checkpoint")] == [10, 21, 27]
 
 
-def test_one_is_made_some_time_after_a_record_that_none_covers(path: Path) -> None:
+def test_a_checkpoint_is_written_one_interval_after_the_first_uncovered_record(path: Path) -> None:
     made: list[Mapping[str, Any]] = []
     seen = threading.Event()
 
@@ -338,7 +338,7 @@ def test_failed_attempts_and_lost_checkpoints_are_counted(path: Path, short_dela
     assert lost.value == 1
 
 
-def test_a_function_that_hangs_keeps_no_record_waiting_and_is_told_all_in_order(path: Path) -> None:
+def test_a_hanging_checkpoint_callback_delays_no_record_and_gets_every_checkpoint_in_order(path: Path) -> None:
     goes_on, told = threading.Event(), []
 
     def hang(line: Mapping[str, Any]) -> None:

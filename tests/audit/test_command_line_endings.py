@@ -19,6 +19,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_store(tmp_path, monkeypatch)
 
 
+SLOW_BUT_VERIFY = [
+    pytest.param(each, id=each[0], marks=() if each[0] == "verify" else pytest.mark.slow) for each in COMMANDS
+]
 MAIN = "from traced_tools.cli import main; main()"
 
 
@@ -38,8 +41,8 @@ def ended(running: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("changed", [False, True])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each[0])
+@pytest.mark.parametrize("changed", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("command", SLOW_BUT_VERIFY)
 def test_what_cannot_be_printed_is_no_verdict(store: Path, command: list[str], changed: bool) -> None:
     if changed:
         tamper(store)
@@ -51,12 +54,14 @@ def test_what_cannot_be_printed_is_no_verdict(store: Path, command: list[str], c
 CLOSED = f"import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-c', {MAIN!r}, *sys.argv[1:]])"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each[0])
 def test_closed_standard_output_is_no_verdict(store: Path, command: list[str]) -> None:
     told = ended(process(*command, code=CLOSED))
     assert told == (2, "audit: standard output cannot be written: it is closed\n")
 
 
+@pytest.mark.slow
 def test_an_export_to_a_file_needs_no_standard_output(store: Path, tmp_path: Path) -> None:
     command = ("export", "--format", "jsonl", "--output", str(tmp_path / "records"))
     status, _ = ended(process(*command, code=CLOSED))
@@ -87,6 +92,7 @@ def test_a_verdict_counts_even_where_nobody_reads_it(store: Path) -> None:
         os.close(write_end)
 
 
+@pytest.mark.slow
 def test_who_stops_reading_ends_it_quietly(tmp_path: Path) -> None:
     insert(tmp_path / "audit.db", many(6_000, chains=1))
     for command in (
@@ -103,6 +109,7 @@ def test_who_stops_reading_ends_it_quietly(tmp_path: Path) -> None:
             assert running.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_is_written_to_all_the_same(store: Path) -> None:
     chain = Chain()
     chain.call(run_id=RUN, agent="Zoë")

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from tests.audit.commanded import KEY, RUN, audit, file, make_store, printed, unseen
 from tests.audit.made import Chain, content, insert
-from tests.helpers import relaxed
 from traced_tools.cli.app import app
 
 
@@ -31,7 +30,6 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@relaxed
 @given(value=values, ascii=st.booleans(), indent=st.sampled_from([None, 2, "\t"]))
 @example(value={"path": "C:\\new\t", "odd": '\x7f\u202e\U000e0001\ud800"'}, ascii=False, indent=2)
 def test_arguments_that_show_prints_are_those_that_were_stored(
@@ -95,7 +93,6 @@ def everything_printed(store: Path) -> dict[str, str]:
     return {name: result.stdout for name, result in results.items()}
 
 
-@relaxed
 @given(name=hostile)
 def test_nothing_that_cannot_be_seen_is_printed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     chain = Chain()
@@ -123,6 +120,7 @@ def test_markup_and_escapes_are_shown_as_they_were_written(store: Path) -> None:
     assert r"reason       [red]\x1b[31m\u202e \\x1b" in printed("show", "run-1", "--store", store.with_name("odd.db"))
 
 
+@pytest.mark.slow
 def test_ten_megabytes_and_invalid_unicode_break_nothing(store: Path) -> None:
     huge = "x" * 10_000_000
     chain = Chain()

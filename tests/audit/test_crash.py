@@ -17,6 +17,7 @@ from tests.audit.trails import bodies, of_kind
 from traced_tools.audit.verifying.walk import verify
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+KILLS = 300
 LONGEST = {"birth": 0.05, "tool": 0.03}
 """Seconds a child lives at most: while it opens the store, and while it runs loops."""
 
@@ -60,13 +61,11 @@ def intended(store: Path) -> set[str]:
         return {row[0] for row in connection.execute("SELECT call_id FROM audit_records WHERE kind = 'intent'")}
 
 
-@pytest.mark.parametrize("kills", [30, pytest.param(300, marks=pytest.mark.slow)])
-def test_whenever_the_process_is_killed_each_tool_that_started_has_its_intent(
-    store: Path, killer: Killer, kills: int
-) -> None:
+@pytest.mark.slow
+def test_whenever_the_process_is_killed_each_tool_that_started_has_its_intent(store: Path, killer: Killer) -> None:
     seed = random.randrange(2**32)
     chance, started = random.Random(seed), store.with_name("started")
-    for number in range(kills):
+    for number in range(KILLS):
         since = chance.choice(["birth", "tool", "tool"])
         killer.kill_one(f"{number}", since, chance.uniform(0, LONGEST[since]))
         calls = started.read_text().splitlines() if started.exists() else []

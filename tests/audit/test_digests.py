@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.audit.trails import KEY
-from tests.helpers import relaxed
 from traced_tools.audit.digests import AuditKey, definition_digest
 from traced_tools.core.canonical import canonical_json, canonical_text
 from traced_tools.core.tool_definition import ToolDefinition
@@ -41,7 +40,6 @@ def shuffled(value: Any) -> Any:
     return [shuffled(each) for each in value] if isinstance(value, list) else value
 
 
-@relaxed
 @given(values)
 def test_a_value_has_one_digest_however_its_json_is_written(value: Any) -> None:
     first = PLAIN.content(json.dumps(value), is_json=True)
@@ -51,7 +49,6 @@ def test_a_value_has_one_digest_however_its_json_is_written(value: Any) -> None:
         assert PLAIN.matches(first, text)
 
 
-@relaxed
 @given(values)
 def test_the_canonical_form_is_that_of_the_library(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
@@ -75,7 +72,6 @@ def test_keys_are_sorted_as_the_library_does(keys: str) -> None:
     assert canonical_text(value).encode() == rfc8785.dumps(value)
 
 
-@relaxed
 @given(values)
 def test_a_canonical_text_is_its_own_canonical_form(value: Any) -> None:
     canonical = canonical_text(value)
@@ -87,7 +83,6 @@ def test_a_value_beyond_the_canonical_form_is_written_with_sorted_keys(value: An
     assert canonical_text({"b": 1, "a": value}) == f'{{"a":{json.dumps(value)},"b":1}}'
 
 
-@relaxed
 @given(values, values)
 def test_different_values_have_different_digests(one: Any, other: Any) -> None:
     first, second = (PLAIN.content(json.dumps(each), is_json=True)["digest"] for each in (one, other))
@@ -164,7 +159,6 @@ def test_it_does_not_depend_on_the_stack_which_form_a_digest_has() -> None:
     assert found == ["json"]
 
 
-@relaxed
 @given(wild)
 def test_any_text_has_a_digest_and_a_size(text: str) -> None:
     written = text.encode("utf-8", "surrogatepass")

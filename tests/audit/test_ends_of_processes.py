@@ -15,6 +15,8 @@ from traced_tools.audit.records import RECORD_KINDS
 from traced_tools.audit.writing import mirror
 from traced_tools.observe import names
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 SCRIPT = """
 import threading
 from tests.audit.trails import intent, write

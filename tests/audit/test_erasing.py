@@ -20,7 +20,7 @@ from tests.audit.made import COLUMNS, Chain, content
 from tests.audit.made import write as write_store
 from tests.audit.tampered import by_hand
 from tests.audit.trails import KEY, SECRET, bodies, of_kind, write
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit import erasing, match, verify
 from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.erasing import Erasure, remove, targets

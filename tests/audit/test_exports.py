@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tests.audit.made import NOON, Chain, Row, content, write
-from tests.helpers import relaxed
 from traced_tools.audit.reading.exporting import COLUMNS, export
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.records import AuditRecord, body_of, hash_of
@@ -133,7 +132,6 @@ SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u2212\
 UNSEEN = " \t\r\n\x00\x0b\x1f\x7f\x85\xa0\xad\u034f\u115f\u200b\u2060\u2028\u3000\u3164\ufe0f\ufeff\ufffe"
 
 
-@relaxed
 @given(before=st.text(st.sampled_from(UNSEEN), max_size=3), sign=st.sampled_from(SIGNS))
 def test_no_sign_in_another_width_or_behind_what_cannot_be_seen_begins_a_formula(before: str, sign: str) -> None:
     chain = Chain()
@@ -155,7 +153,6 @@ hostile = st.text(st.characters(), max_size=40) | st.sampled_from(
 )
 
 
-@relaxed
 @given(name=hostile)
 def test_no_name_reaches_the_outside_as_it_is_if_it_cannot_be_seen(name: str) -> None:
     chain = Chain()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.trails import KEY, bodies, calls, intent, write
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import forking
@@ -79,7 +79,7 @@ def test_parent_and_child_write_chains_of_their_own(path: Path) -> None:
     assert verify(path).ok
 
 
-def test_what_waits_in_the_parent_is_written_once(path: Path) -> None:
+def test_a_record_pending_in_the_parent_is_written_once(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     for number in range(500):
         trail.submit(intent(f"call_{number}"))
@@ -100,6 +100,7 @@ def test_a_child_that_records_nothing_writes_nothing(path: Path) -> None:
     assert len({each["chain_id"] for each in bodies(path)}) == 1
 
 
+@pytest.mark.slow
 def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     stop = threading.Event()
@@ -124,7 +125,7 @@ def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
     assert verify(path).ok
 
 
-def test_a_child_lives_on_after_its_parent_has_closed(path: Path) -> None:
+def test_a_child_goes_on_writing_after_its_parent_has_closed(path: Path) -> None:
     """The parent is the last to let go of the store, so it thinks, and clears up after itself."""
     trail = AuditTrail(path, key=KEY)
     write(trail, intent("parent"))
@@ -153,6 +154,7 @@ def record_in_child(path: Path) -> None:
     AuditTrail(path, key=KEY).submit(intent("child"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["fork", "forkserver", "spawn"])
 def test_the_end_of_a_child_of_multiprocessing_closes_open_trails(path: Path, how: str) -> None:
     child = multiprocessing.get_context(how).Process(target=record_in_child, args=(path,))
@@ -163,7 +165,7 @@ def test_the_end_of_a_child_of_multiprocessing_closes_open_trails(path: Path, ho
     assert bodies(path)[-1].get("final") is True
 
 
-def test_a_trail_leaves_nothing_behind_that_forks_must_call(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collected_trail_leaves_no_fork_handler_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "register_at_fork", None)
     before = set(_fork._in_child)
     trail = AuditTrail(path, key=KEY)
@@ -176,7 +178,7 @@ def test_a_trail_leaves_nothing_behind_that_forks_must_call(path: Path, monkeypa
 
 def test_a_fork_does_not_wait_for_a_store_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forking, "_PATIENCE", 0.1)
-    trail = AuditTrail(path, key=KEY, timeout=0.2)
+    trail = AuditTrail(path, key=KEY, timeout=PATIENCE)
     write(trail, intent("before"))
     at_work = trail._writer._appender._at_work
     with at_work:

@@ -14,9 +14,10 @@ from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadWriteLogRecord
 
 from tests.audit.mirrored import CALL, DIGEST, NOON, Waiting, one_of_each, record, rows_of
-from tests.helpers import MARKER, Telemetry
+from tests.captured import Telemetry, total
+from tests.markers import MARKER
 from tests.observe.closed_list import assert_consistent
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools import TelemetryOptions
 from traced_tools.audit.records import (
     AUDIT_DECISIONS,
@@ -44,7 +45,9 @@ def test_each_record_is_an_event_of_the_table_and_is_counted(telemetry: Telemetr
     assert [event.name for event in telemetry.events] == [
         f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
     ]
-    counted = {point.labels[names.AUDIT_RECORD]: point.total for point in telemetry.metric(names.AUDIT_RECORDS.name)}
+    counted = {
+        point.attributes[names.AUDIT_RECORD]: total(point) for point in telemetry.metric(names.AUDIT_RECORDS.name)
+    }
     assert counted == {"intent": 2, "decision": 1, "outcome": 1, "checkpoint": 1, "gap": 1, "erasure": 1}
     assert_consistent(telemetry)
 
@@ -99,17 +102,17 @@ def test_an_event_tells_of_the_call_with_the_time_and_the_trace_of_the_record(te
         names.TOOL_RESULT_SIZE: 12,
     }
     assert (checkpoint.attributes, gap.attributes) == (places[3], places[4])
-    assert {f"{each.trace_id:032x}" for each in (intent, decision, outcome)} == {CALL["trace_id"]}
-    assert {f"{each.span_id:016x}" for each in (intent, decision, outcome)} == {CALL["span_id"]}
-    assert (checkpoint.trace_id, checkpoint.span_id, gap.trace_id, gap.span_id) == (0, 0, 0, 0)
-    flags = {each.log_record.trace_flags for each in telemetry.log_exporter.get_finished_logs()[:3]}
+    ids = {(each.trace_id, each.span_id) for each in (intent, decision, outcome)}
+    assert ids == {(CALL["trace_id"], CALL["span_id"])}
+    assert (checkpoint.trace_id, checkpoint.span_id, gap.trace_id, gap.span_id) == (None, None, None, None)
+    flags = {each.log_record.trace_flags for each in telemetry.records[:3]}
     assert flags == {trace.TraceFlags.SAMPLED}  # sampling logs by their traces would leave evidence out
-    assert {each.log_record.timestamp for each in telemetry.log_exporter.get_finished_logs()} == {NOON}
+    assert {each.log_record.timestamp for each in telemetry.records} == {NOON}
 
 
 def test_the_body_is_the_record_itself_so_that_its_hash_can_be_checked(telemetry: Telemetry) -> None:
     tell(telemetry, *one_of_each())
-    for each, told in zip(one_of_each(), telemetry.log_exporter.get_finished_logs(), strict=True):
+    for each, told in zip(one_of_each(), telemetry.records, strict=True):
         assert told.log_record.body == each.body
         assert hash_of(str(told.log_record.body)) == (told.log_record.attributes or {})[names.AUDIT_HASH]
 
@@ -117,7 +120,7 @@ def test_the_body_is_the_record_itself_so_that_its_hash_can_be_checked(telemetry
 @pytest.mark.parametrize("field", ["arguments", "reason", "requested_name", "result"])
 def test_a_stored_text_stays_in_the_store(telemetry: Telemetry, field: str) -> None:
     tell(telemetry, record(**{field: {**DIGEST, "text": MARKER, "cut": True}}, tags={"text": "a tag"}))
-    (told,) = telemetry.log_exporter.get_finished_logs()
+    (told,) = telemetry.records
     assert MARKER not in repr(told.log_record)
     fields = json.loads(str(told.log_record.body))
     assert fields[field] == DIGEST
@@ -136,12 +139,12 @@ def test_a_record_without_a_trace_is_in_none_whatever_is_current(telemetry: Tele
     with telemetry.tracer_provider.get_tracer("application").start_as_current_span("request"):
         tell(telemetry, record(trace_id=None, span_id=None))
     (event,) = telemetry.events
-    assert (event.trace_id, event.span_id) == (0, 0)
+    assert (event.trace_id, event.span_id) == (None, None)
 
 
 def test_text_that_utf_8_cannot_hold_is_told_as_it_can_be(telemetry: Telemetry) -> None:
     tell(telemetry, record(conversation_id="\ud800 x", tags={"\ud801": "\ud802"}))
-    (told,) = telemetry.log_exporter.get_finished_logs()
+    (told,) = telemetry.records
     str(told.log_record.body).encode()
     conversation = str((told.log_record.attributes or {})[names.CONVERSATION_ID])
     assert conversation.encode().endswith(b" x")
@@ -191,7 +194,7 @@ def blocked(telemetry: Telemetry) -> Iterator[tuple[Blocked, TelemetryOptions]]:
 
 
 def failures(telemetry: Telemetry) -> float:
-    return sum(point.total for point in telemetry.metric(names.TELEMETRY_FAILURES.name))
+    return sum(total(point) for point in telemetry.metric(names.TELEMETRY_FAILURES.name))
 
 
 def test_a_slow_exporter_holds_nobody_up_and_what_it_cannot_take_is_counted(
@@ -212,7 +215,7 @@ def test_a_slow_exporter_holds_nobody_up_and_what_it_cannot_take_is_counted(
     mirror.mirror_records(rows_of(record()), options)
     assert mirror.flush(PATIENCE)
     assert (len(processor.threads), failures(telemetry)) == (4, 2)
-    counted = sum(point.total for point in telemetry.metric(names.AUDIT_RECORDS.name))
+    counted = sum(total(point) for point in telemetry.metric(names.AUDIT_RECORDS.name))
     assert counted == 6
 
 
@@ -296,9 +299,10 @@ def test_what_there_is_no_thread_for_is_counted(telemetry: Telemetry, no_threads
 
 
 def gauge(telemetry: Telemetry, metric: Any) -> list[float]:
-    points = telemetry.metric(metric.name)
-    assert all(point.labels == {} for point in points)
-    return [point.total for point in points]
+    """What the gauge reports now; nothing once it reports nothing."""
+    points = telemetry.observed(metric.name)
+    assert all(dict(point.attributes or {}) == {} for point in points)
+    return [point.value for point in points]
 
 
 def test_the_lag_is_that_of_the_trail_that_lags_most_and_is_forgotten_with_it(telemetry: Telemetry) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.audit.postgresql import READER, WRITER, Database
 from tests.audit.postgresql_trails import KEY, LONG, intent, intents, stored, tools_that_run, write
 from tests.audit.trails import unavailable
-from tests.support import MODES
+from tests.modes import MODES
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import ConfigurationError
@@ -76,6 +76,7 @@ def test_unfinished_calls_are_found_newest_runs_first(database: Database, opened
     assert [call.run_id for call in reader.calls(outcome="unfinished", tool="rare", limit=2)] == ["run-200", "run-100"]
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_database(database: Database) -> None:
     with ProcessPoolExecutor(3, get_context("spawn")) as pool:
         list(pool.map(write_many, [database.url()] * 3, ["a", "b", "c"], timeout=2 * LONG))

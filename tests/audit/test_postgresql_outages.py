@@ -15,7 +15,8 @@ import pytest
 from tests.audit.postgresql import WRITER, Database
 from tests.audit.postgresql_trails import LONG, intents, settle, soon, stored, tools_that_run, write
 from tests.audit.proxy import proxied
-from tests.support import MODES, PATIENCE
+from tests.modes import MODES
+from tests.waiting import PATIENCE
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditUnavailable
 
@@ -93,6 +94,7 @@ def test_no_record_is_lost_or_doubled_while_connections_are_ended(
     traffic.check(database)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
 def test_no_record_is_lost_or_doubled_while_the_server_restarts(
     database: Database, opened: Callable[..., AuditTrail], how: signal.Signals

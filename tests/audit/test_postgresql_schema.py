@@ -14,7 +14,7 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable, UniqueViolat
 from sqlalchemy import create_engine, inspect
 
 from tests.audit.postgresql import OWNER, READER, SQL, WRITER, Database, Server
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit import schema
 
 INSERT = (

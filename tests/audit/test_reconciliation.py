@@ -10,8 +10,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import MODES, Telemetry, run
-from tests.observe.runs import Broken, Guard, add, adds, direct, fail
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
+from tests.observe.runs import Broken, Guard, adds
+from tests.sample_tools import add, direct, fail
 from traced_tools import Advisor, ChatClient, LoopLimits, ToolCall, ToolErrors, tool
 from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit import AuditTrail
@@ -58,7 +60,7 @@ def some_run(seed: int, advisor: AuditAdvisor, telemetry: Telemetry) -> None:
         telemetry=telemetry.options,
     )
     with suppress(Exception):
-        run(client.prompt("?"), MODES[seed % 4])
+        run(MODES[seed % 4], client.prompt("?"))
 
 
 def count(store: sqlite3.Connection, what: str, kind: str) -> Counter[str]:
@@ -80,7 +82,7 @@ def test_the_metric_the_spans_and_the_records_agree(tmp_path: Path) -> None:
     undecided = decided.pop("", 0)
     counted: Counter[str] = Counter()
     for point in telemetry.metric(names.TOOL_DECISIONS.name):
-        counted[str(point.labels[names.TOOL_DECISION])] += int(point.total)
+        counted[str(point.attributes[names.TOOL_DECISION])] += int(total(point))
     assert counted == decided
     assert undecided and all(decided[each] for each in ("allowed", "denied", "limited", "repeated", "unknown_tool"))
 
@@ -99,7 +101,7 @@ def test_the_metric_the_spans_and_the_records_agree(tmp_path: Path) -> None:
 
     mirrored = Counter(each.name for each in telemetry.events if ".audit." in each.name)
     assert mirrored == {f"traced_tools.audit.{kind}": number for kind, number in recorded.items()}
-    metric = {str(p.labels[names.AUDIT_RECORD]): int(p.total) for p in telemetry.metric(names.AUDIT_RECORDS.name)}
+    metric = {str(p.attributes[names.AUDIT_RECORD]): int(total(p)) for p in telemetry.metric(names.AUDIT_RECORDS.name)}
     assert metric == recorded
     assert advisor._runs == {}
 

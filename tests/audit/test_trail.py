@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.audit.trails import KEY, awrite, bodies, calls, intent, of_kind, write, write_each_way
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.writing import writer
 from traced_tools.audit.writing.queue_entries import QueueEntry
@@ -34,7 +34,7 @@ WAYS = ("blocking", "asyncio")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_waited_for_is_in_the_store(path: Path, way: str) -> None:
+def test_a_record_is_in_the_store_when_its_caller_returns(path: Path, way: str) -> None:
     with AuditTrail(path, key=KEY) as trail:
         for number in range(5):
             write_each_way(trail, intent(f"call_{number}"), way)
@@ -86,7 +86,7 @@ def test_concurrent_writes_share_commits(path: Path, monkeypatch: pytest.MonkeyP
     assert len(commits) <= 20
 
 
-def test_a_record_is_written_though_nobody_waits_for_it_any_more(path: Path) -> None:
+def test_a_record_is_written_although_its_caller_was_cancelled(path: Path) -> None:
     async def leave() -> None:
         waiting = asyncio.create_task(awrite(trail, intent("left")))
         await asyncio.sleep(0)
@@ -99,7 +99,7 @@ def test_a_record_is_written_though_nobody_waits_for_it_any_more(path: Path) -> 
     assert calls(path) == ["left"]
 
 
-def test_an_event_loop_that_is_gone_disturbs_nobody(path: Path) -> None:
+def test_a_closed_event_loop_does_not_stop_the_writer(path: Path) -> None:
     loop = asyncio.new_event_loop()
     with AuditTrail(path, key=KEY) as trail:
         waiting = trail.write(intent("gone")).arun()
@@ -131,7 +131,7 @@ def test_threads_that_wait_are_woken_together(path: Path) -> None:
 # How it begins and ends.
 
 
-def test_nothing_is_made_before_the_first_record(path: Path) -> None:
+def test_no_file_is_created_before_the_first_record(path: Path) -> None:
     trail = AuditTrail(path)
     trail.checkpoint()
     assert trail.flush()
@@ -162,7 +162,7 @@ def test_a_trail_goes_on_with_its_store_after_a_change_of_folder(path: Path, mon
     assert calls(path) == ["call_1"]
 
 
-def test_closing_writes_all_that_waits(path: Path) -> None:
+def test_closing_writes_all_pending_records(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     for number in range(2000):
         trail.submit(intent(f"call_{number}"))
@@ -180,7 +180,7 @@ def test_closing_twice_is_closing_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_closed_trail_takes_nothing(path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_closed_trail_accepts_no_records(path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
     trail = AuditTrail(path, key=KEY)
     trail.close()
     trail.submit(intent())
@@ -191,7 +191,7 @@ def test_a_closed_trail_takes_nothing(path: Path, way: str, caplog: pytest.LogCa
     assert not path.exists()
 
 
-def test_a_trail_that_nobody_holds_writes_what_it_has_and_ends(path: Path) -> None:
+def test_a_collected_trail_writes_its_pending_records_and_ends(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     trail.submit(intent())
     worker, gone = trail._writer._worker, weakref.ref(trail)
@@ -296,7 +296,7 @@ def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
     line = 0
     while was_interrupted:
         path, entry = tmp_path / f"{line}.db", QueueEntry(intent("first"))
-        trail = AuditTrail(path, key=KEY)
+        trail = AuditTrail(path, key=KEY, timeout=PATIENCE)
         gc.disable()  # Python ignores what its callbacks raise
         sys.settrace(interrupt_at(line))
         try:
@@ -314,7 +314,7 @@ def test_an_interrupt_at_any_line_of_the_first_record_leaves_a_trail_that_works(
         expected = ["first"] * entry.taken + ["second"] * (then == "another record")
         if then != "closing":
             assert (calls(path) if expected else []) == expected, line
-        trail.close()
+        trail.close(PATIENCE)
         assert (calls(path) if expected else []) == expected, line
         assert trail._writer._worker.join(deadline_in(0)), line
         assert not expected or bodies(path)[-1].get("final") is True
@@ -393,7 +393,7 @@ def test_a_url_may_name_the_file(path: Path) -> None:
 # Reading through the trail.
 
 
-def test_what_was_taken_can_be_read_at_once(path: Path) -> None:
+def test_a_submitted_record_can_be_read_at_once(path: Path) -> None:
     with AuditTrail(path, key=KEY) as trail:
         trail.submit(intent())
         assert [call.run_id for call in trail.query(tool="get_weather")] == ["run-1"]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.audit.outages import Outage, no_thread
 from tests.audit.trails import KEY, bodies, calls, intent, of_kind, settle, write
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.store import Row, Store, _Sqlite
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.audit.verifying.walk import verify

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.audit.records import Content, Draft, Subject
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditUnavailable

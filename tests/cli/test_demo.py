@@ -88,6 +88,7 @@ def test_tokens_self_times_and_metrics_are_seen(printed: str) -> None:
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in printed
 
 
+@pytest.mark.slow
 def test_with_a_server_in_the_environment_the_demo_uses_it() -> None:
     with ReplayServer(weather_service) as server:
         run = demo("demo", OPENAI_BASE_URL=f"{server.url}/v1", OPENAI_MODEL="other-model")
@@ -96,6 +97,7 @@ def test_with_a_server_in_the_environment_the_demo_uses_it() -> None:
     assert "chat other-model" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_ends_the_demo_with_the_trace_and_a_reason() -> None:
     run = demo("demo", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert run.returncode == 1
@@ -105,6 +107,7 @@ def test_a_server_that_is_not_there_ends_the_demo_with_the_trace_and_a_reason() 
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.slow
 def test_help_is_printed_and_an_unknown_command_is_a_usage_error() -> None:
     assert "demo" in demo("--help").stdout
     assert "local server" in demo("demo", "--help").stdout

@@ -30,13 +30,20 @@ def test_the_version_is_printed() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("command", ["--help", "", "--version", "demo", "audit", "audit list --help"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--version",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("--help", "", "demo", "audit", "audit list --help")),
+    ],
+)
 def test_an_unwritable_stdout_ends_with_one_line_and_no_traceback(command: str) -> None:
     with open("/dev/full", "wb") as full:
         status, _, said = ran(*command.split(), stdout=full)
     assert (status, said) == (2, "traced-tools: standard output cannot be written: No space left on device\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["--help", "audit list --help", "audit sql"])
 def test_a_closed_pipe_ends_the_command_without_a_traceback(command: str) -> None:
     read, write = os.pipe()
@@ -48,6 +55,7 @@ def test_a_closed_pipe_ends_the_command_without_a_traceback(command: str) -> Non
     assert said == ""
 
 
+@pytest.mark.slow
 def test_audit_sql_prints_the_packaged_sql_of_a_postgresql_store() -> None:
     assert ran("audit", "sql") == (0, SQL.read_text(), "")
     in_package = Path(traced_tools.__file__).parent / "audit/postgresql.sql"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.otel.processes import in_a_process
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.core import fork as _fork
 from traced_tools.events import EventFeed

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from tests.helpers import MARKER, relaxed
+from tests.markers import MARKER
 from traced_tools import (
     AssistantMessage,
     ChatClientRequest,
@@ -193,7 +193,6 @@ def test_a_value_goes_to_json_and_back(value: Any) -> None:
     assert type(again) is type(value)
 
 
-@relaxed
 @given(st.lists(messages, max_size=4))
 def test_any_conversation_goes_to_json_and_back(conversation: list[Message]) -> None:
     text = dump_messages(conversation)
@@ -202,13 +201,11 @@ def test_any_conversation_goes_to_json_and_back(conversation: list[Message]) -> 
     assert load_messages(text.encode()) == tuple(conversation)
 
 
-@relaxed
 @given(messages)
 def test_any_message_goes_to_python_and_back(message: Any) -> None:
     assert type(message).model_validate(message.model_dump()) == message
 
 
-@relaxed
 @given(st.binary())
 def test_bytes_are_base64_in_json_inside_a_message_and_alone(data: bytes) -> None:
     image = ImagePart(data=data)
@@ -219,7 +216,6 @@ def test_bytes_are_base64_in_json_inside_a_message_and_alone(data: bytes) -> Non
     assert UserMessage.model_validate_json(UserMessage([image]).model_dump_json()).parts == (image,)
 
 
-@relaxed
 @given(st.dictionaries(texts, jsons, max_size=4))
 def test_arguments_given_as_a_mapping_mean_the_same_as_json(arguments: dict[str, Any]) -> None:
     assert json.loads(ToolCall("t", arguments).arguments) == arguments

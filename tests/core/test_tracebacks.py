@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import MODES, run
+from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -91,7 +91,9 @@ def frames_of_others(lines: list[str]) -> list[str]:
     return others
 
 
-@pytest.mark.parametrize("mode", [*MODES, "embed", "aembed"])
+@pytest.mark.parametrize(
+    "mode", ["call", *(pytest.param(each, marks=pytest.mark.slow) for each in (*MODES[1:], "embed", "aembed"))]
+)
 def test_a_rejected_api_key_ends_a_script_with_a_short_traceback(mode: str, tmp_path: Path) -> None:
     lines = shown_by(tmp_path, mode)
     assert lines[-1] == "traced_tools.errors.AuthenticationError: openai: the request failed (status 401)"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.events.exporting import Exporter, HandClock
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.events.processor import EventProcessor, close
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.events import Event, EventExporter, TextDelta, ToolStarted
 from traced_tools.events.processor import EventProcessor
 from traced_tools.flow.background import Clock

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.events.watching import Watching, add, check_sequence, raising, types
-from tests.helpers import MODES, Telemetry, run
-from tests.support import in_time
+from tests.captured import Telemetry, total
+from tests.events.watching import Watching, check_sequence, raising, types
+from tests.modes import MODES, run
+from tests.sample_tools import add
+from tests.waiting import in_time
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -61,7 +63,7 @@ def told_of(calls: Any, mode: str = "call", *advisors: Advisor, **settings: Any)
     watching = Watching()
     tools = settings.pop("tools", [add, risky, fail])
     client = ChatClient(ScriptedChatModel([calls, "x"]), tools=tools, advisors=[watching, *advisors], **settings)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     check_sequence(watching.events)
     return watching
 
@@ -127,7 +129,7 @@ def test_a_call_beyond_a_limit_has_an_event_with_the_limit(
 def test_a_repeated_call_has_the_decision_repeated(mode: str) -> None:
     watching = Watching()
     limits = LoopLimits(max_repeated_calls=1, on_limit="stop")
-    run(ChatClient(ScriptedChatModel([SUM, SUM]), tools=[add], advisors=[watching], limits=limits).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel([SUM, SUM]), tools=[add], advisors=[watching], limits=limits).prompt("?"))
     decided = decision_in(watching, "call_2_1")
     assert (decided.decision, decided.reason_code) == ("repeated", "repeated_call")
 
@@ -191,7 +193,7 @@ def test_a_call_whose_advisor_raises_has_an_intended_event_and_no_decision(mode:
     watching = Watching()
     client = ChatClient(ScriptedChatModel([SUM]), tools=[add], advisors=[watching, Advice(act)])
     with pytest.raises(KeyError, match="advice"):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert types(watching.of_call("call_1_1")) == ["tool_intended"]
     check_sequence(watching.events)
 
@@ -210,7 +212,7 @@ def test_a_tool_whose_error_fails_the_run_has_a_finished_event(mode: str) -> Non
     watching = Watching()
     client = ChatClient(ScriptedChatModel([ToolCall("fail")]), tools=[fail], advisors=[watching])
     with pytest.raises(ToolExecutionError):
-        run(client.replace(tool_errors=ToolErrors(always_raise=True)).prompt("?"), mode)
+        run(mode, client.replace(tool_errors=ToolErrors(always_raise=True)).prompt("?"))
     assert types(watching.of_call("call_1_1")) == RAN
     assert ending_in(watching).error_type == "OSError"
 
@@ -300,12 +302,12 @@ def test_an_event_listener_error_about_a_call_leaves_no_unpaired_event(mode: str
     model = ScriptedChatModel([ToolCall("work")])
     client = ChatClient(model, tools=[work], advisors=advisors, telemetry=telemetry.options)
     with pytest.raises(KeyError, match=f"mine at {kind}"):
-        in_time(lambda: run(client.prompt("?"), mode))
+        in_time(lambda: run(mode, client.prompt("?")))
     assert first.events == last.events
     check_sequence(first.events)
     assert first.types.count("tool_started") == first.types.count("tool_finished")
     assert ran == ([1] if kind == "tool_finished" else [])
-    assert [point.total for point in telemetry.metric(names.TOOL_ACTIVE.name)] in ([], [0])
+    assert [total(point) for point in telemetry.metric(names.TOOL_ACTIVE.name)] in ([], [0])
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from tests.events.made import HOSTILE, one_of_each, started, texts
-from tests.helpers import MARKER
+from tests.markers import MARKER
 from traced_tools.errors import ConfigurationError
 from traced_tools.events import ConsoleEventExporter, Event, ExportFailed, ToolDecided, ToolFinished
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.events.watching import Watching, add, types
-from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.events.watching import Watching, types
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -60,7 +63,7 @@ def watched(capture: Any, mode: str, turns: Any = None, **settings: Any) -> Watc
     watching, telemetry = Watching(deltas=True), Telemetry(capture=capture)
     model = ScriptedChatModel(turns or [[MARKER, *CALLS], MARKER])
     client = ChatClient(model, tools=[say, fail, add, keep], advisors=[watching, Reasoned()], system=MARKER, **settings)
-    run(client.replace(telemetry=telemetry.options).prompt(MARKER), mode)
+    run(mode, client.replace(telemetry=telemetry.options).prompt(MARKER))
     return watching
 
 
@@ -126,7 +129,7 @@ def test_the_content_of_a_tool_with_capture_disabled_is_in_no_event(mode: str) -
     watching = Watching(deltas=True)
     options = TelemetryOptions(capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel([call, "done"]), tools=[keep], advisors=[watching, Reasoned()])
-    run(client.replace(telemetry=options).prompt("?"), mode)
+    run(mode, client.replace(telemetry=options).prompt("?"))
     assert "tool_finished" in watching.types
     assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
 
@@ -141,7 +144,7 @@ def test_a_direct_result_of_a_tool_with_capture_disabled_is_not_in_the_answer_ev
     watching = Watching(deltas=True)
     options = TelemetryOptions(capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel([ToolCall("answer")]), tools=[answer], advisors=[watching], telemetry=options)
-    assert run(client.prompt("?"), mode).content == MARKER
+    assert run(mode, client.prompt("?")).content == MARKER
     assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
 
 
@@ -184,7 +187,7 @@ def test_events_have_content_also_without_an_sdk(mode: str) -> None:
     watching = Watching()
     options = TelemetryOptions(capture="EVENT_ONLY")
     client = ChatClient(ScriptedChatModel(["done"]), advisors=[watching], telemetry=options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert "done" in watching.one("run_finished").model_dump_json()
 
 
@@ -194,6 +197,6 @@ def test_the_text_of_an_error_that_fails_a_run_is_in_no_event(mode: str) -> None
     model = ScriptedChatModel([ToolCall("fail", {"text": MARKER})])
     client = ChatClient(model, tools=[fail], advisors=[watching], tool_errors=ToolErrors(always_raise=True))
     with pytest.raises(ToolExecutionError):
-        run(client.replace(telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, client.replace(telemetry=telemetry.options).prompt("?"))
     assert types(watching.events)[-1] == "run_finished"
     assert not [event for event in watching.events if MARKER in event.model_dump_json()]

@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.events.watching import Watching, add, check_sequence, types
-from tests.helpers import MARKER, Telemetry, context_of, run
+from tests.captured import Telemetry, context_of
+from tests.events.watching import Watching, check_sequence, types
+from tests.markers import MARKER
+from tests.modes import run
+from tests.sample_tools import add
 from traced_tools import Advisor, AdvisorChainError, AssistantMessage, ChatClient, ContentCapture, ToolCall, tool
 from traced_tools.events import Delta, Event, TextDelta, ToolArgumentsDelta
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, OpenAIChatModel
@@ -37,7 +40,7 @@ def test_the_arguments_of_a_call_arrive_piece_by_piece(mode: str) -> None:
     watching, telemetry = Watching(deltas=True), Telemetry()
     with ReplayServer(replies()) as server, OpenAIChatModel("m", base_url=server.url) as model:
         client = ChatClient(model, tools=[add], advisors=[watching], telemetry=telemetry.options)
-        response = run(client.prompt("What is 20 + 22?", conversation_id="talk"), mode)
+        response = run(mode, client.prompt("What is 20 + 22?", conversation_id="talk"))
     assert response.content == "It is 42."
     arguments = [event for event in watching.events if isinstance(event, ToolArgumentsDelta)]
     assert [event.arguments for event in arguments] == ["", '{"a": 20,', ' "b": 22}']
@@ -62,7 +65,7 @@ def test_a_delta_reports_that_the_answer_restarts(text: str, mode: str) -> None:
                 yield chunk
 
     watching = Watching(deltas=True)
-    run(ChatClient(Restarting([]), advisors=[watching]).prompt("go"), mode)
+    run(mode, ChatClient(Restarting([]), advisors=[watching]).prompt("go"))
     pieces = [event for event in watching.pieces if isinstance(event, TextDelta)]
     assert [(event.text, event.restarts) for event in pieces] == [("old", False), (text, True), ("new", False)]
     assert [event.told().restarts for event in pieces] == [False, True, False]
@@ -73,7 +76,7 @@ def test_an_event_says_which_run_pass_and_span_it_belongs_to(mode: str) -> None:
     watching, telemetry = Watching(deltas=True), Telemetry()
     model = ScriptedChatModel(["one two"])
     client = ChatClient(model, name="planner", advisors=[watching], telemetry=telemetry.options)
-    response = run(client.prompt("go", conversation_id="talk"), mode)
+    response = run(mode, client.prompt("go", conversation_id="talk"))
     chat = context_of(telemetry.one("chat scripted"))
     for event in watching.pieces:
         assert (event.run_id, event.agent, event.conversation_id) == (response.run_id, "planner", "talk")
@@ -88,7 +91,7 @@ def test_an_event_says_which_run_pass_and_span_it_belongs_to(mode: str) -> None:
 def test_a_call_that_comes_whole_and_without_an_id_has_the_id_its_result_has(mode: str) -> None:
     watching = Watching(deltas=True)
     model = ScriptedChatModel([lambda _: ToolCall("add", {"a": 1, "b": 2}), "3"])
-    response = run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[watching]).prompt("go"))
     (event,) = [event for event in watching.events if isinstance(event, ToolArgumentsDelta)]
     assert event.arguments == '{"a": 1, "b": 2}'
     assert [event.call_id] == [result.call_id for result in response.tool_results]
@@ -97,14 +100,14 @@ def test_a_call_that_comes_whole_and_without_an_id_has_the_id_its_result_has(mod
 @pytest.mark.parametrize("mode", STREAMING)
 def test_an_advisor_outside_the_loop_receives_no_deltas(mode: str) -> None:
     outside = Watching(order=200, deltas=True)
-    run(ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go"))
     assert outside.types == ["run_started", "run_finished"]
 
 
 @pytest.mark.parametrize("mode", STREAMING)
 def test_without_a_loop_every_advisor_receives_every_event(mode: str) -> None:
     outside = Watching(order=200, deltas=True)
-    run(ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go", tool_calling=False), mode)
+    run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[outside]).prompt("go", tool_calling=False))
     assert outside.types == ["run_started", "text_delta", "model_responded", "run_finished"]
 
 
@@ -112,7 +115,7 @@ def test_without_a_loop_every_advisor_receives_every_event(mode: str) -> None:
 def test_a_listener_that_ignores_deltas_receives_all_other_events(mode: str) -> None:
     watching, whole = Watching(deltas=True), Watching(deltas=False)
     model = ScriptedChatModel([["Adding.", ToolCall("add", {"a": 1, "b": 2})], "3"])
-    run(ChatClient(model, tools=[add], advisors=[whole, watching]).prompt("go"), mode)
+    run(mode, ChatClient(model, tools=[add], advisors=[whole, watching]).prompt("go"))
     assert watching.pieces and not whole.pieces
     assert whole.events == [event for event in watching.events if not isinstance(event, Delta)]
 
@@ -120,7 +123,7 @@ def test_a_listener_that_ignores_deltas_receives_all_other_events(mode: str) -> 
 @pytest.mark.parametrize("mode", ["call", "acall"])
 def test_an_answer_that_is_not_streamed_has_no_deltas(mode: str) -> None:
     watching = Watching(deltas=True)
-    run(ChatClient(ScriptedChatModel(["hi"]), advisors=[watching]).prompt("go"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[watching]).prompt("go"))
     assert watching.events
     assert watching.pieces == []
 
@@ -136,7 +139,7 @@ def test_an_error_of_an_event_listener_passes_through(mode: str) -> None:
 
     watching = Watching(order=500, deltas=True)
     with pytest.raises(KeyError, match="mine"):
-        run(ChatClient(ScriptedChatModel(["hi"]), advisors=[Broken(), watching]).prompt("go"), mode)
+        run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[Broken(), watching]).prompt("go"))
     assert len(watching.pieces) == 1  # which is told to all before the error leaves
     assert watching.types[-1] == "run_finished"
 
@@ -155,7 +158,7 @@ def test_an_async_method_where_nothing_is_awaited_is_refused(method: str) -> Non
 def test_a_delta_is_exported_without_its_text_unless_content_is_captured(mode: str) -> None:
     watching = Watching(deltas=True)
     model = ScriptedChatModel([[MARKER, ToolCall("add", {MARKER: 1}), ToolCall(MARKER, {})], "done"])
-    run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), mode)
+    run(mode, ChatClient(model, tools=[add], advisors=[watching]).prompt("go"))
     told = [event.told() for event in watching.pieces]
     assert types(told) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
     assert [event.tool_name for event in told if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
@@ -177,7 +180,7 @@ def test_a_captured_delta_is_exported_unless_its_tool_disables_capture(mode: str
     watching, telemetry = Watching(deltas=True), Telemetry(capture="EVENT_ONLY")
     calls = [ToolCall("add", {"a": 1, "b": 2}), ToolCall("keep", {"secret": MARKER}), ToolCall(MARKER, {})]
     model = ScriptedChatModel([["Adding.", *calls], "done"])
-    run(ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"), mode)
+    run(mode, ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"))
     told = [event.told() for event in watching.pieces]
     assert [event.text for event in told if isinstance(event, TextDelta)] == ["Adding.", "done"]
     assert [(event.tool_name, event.arguments) for event in told if isinstance(event, ToolArgumentsDelta)] == [
@@ -195,7 +198,7 @@ def test_a_captured_delta_is_exported_unless_its_tool_disables_capture(mode: str
 def test_a_delta_is_not_captured_where_a_redactor_or_limit_needs_the_whole_value(capture: ContentCapture) -> None:
     watching, telemetry = Watching(deltas=True), Telemetry(capture=capture)
     model = ScriptedChatModel([ChatResponse(AssistantMessage("x" * 257))])
-    run(ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"), "stream")
+    run("stream", ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"))
     (piece,) = watching.pieces
     told = piece.told()
     assert isinstance(told, TextDelta)

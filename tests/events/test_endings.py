@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.events.watching import Watching, add, check_sequence
-from tests.helpers import MODES, Telemetry, context_of, run
-from tests.support import PATIENCE, arun, patiently
+from tests.captured import Telemetry, context_of, total
+from tests.events.watching import Watching, check_sequence
+from tests.modes import MODES, arun, run
+from tests.sample_tools import add
+from tests.waiting import PATIENCE, patiently
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -147,11 +149,11 @@ def test_every_ending_of_a_run_emits_run_finished(mode: str, ending: Ending) -> 
     outside, inside, telemetry = Watching(100), Watching(), Telemetry()
     client = client_for(ending, outside, inside, telemetry)
     if ending.error_type is None:
-        response = run(client.prompt("?"), mode)
+        response = run(mode, client.prompt("?"))
         assert response.stop_reason == ending.stop_reason
     else:
         with pytest.raises((Mine, ToolExecutionError, LoopLimitExceeded)):
-            run(client.prompt("?"), mode)
+            run(mode, client.prompt("?"))
     finished = check(outside, inside, ending.stop_reason, ending.error_type)
     told = telemetry.one("invoke_agent assistant").attributes or {}
     assert finished.iterations == inside.types.count("iteration_started") == told[names.LOOP_ITERATIONS]
@@ -273,7 +275,7 @@ def test_an_event_listener_error_during_garbage_collection_propagates_nowhere() 
     gc.collect()
     assert client.prompt("?").call().content == "x"
     (lost,) = telemetry.metric(names.TELEMETRY_FAILURES.name)
-    assert lost.total == 1
+    assert total(lost) == 1
 
 
 def test_a_tool_that_outlives_an_interrupted_run_ends_as_cancelled_with_the_run() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import (
@@ -48,7 +50,7 @@ class Observed:
         self.printed = stream.getvalue()
         self.logged = [
             json.loads(json.dumps(record.log_record.body, default=dict))
-            for record in telemetry.log_exporter.get_finished_logs()
+            for record in telemetry.records
             if record.log_record.event_name == names.EXPORTED_EVENT.name
         ]
 
@@ -69,7 +71,7 @@ def _run(telemetry: Telemetry, observer: ObserverAdvisor, mode: str) -> None:
     calls = [ToolCall("look_up", {"name": MARKER}), ToolCall(f"made_up_{MARKER}", {"x": MARKER})]
     model = ScriptedChatModel([[f"Let me see, {MARKER}.", *calls], f"It is {MARKER}."])
     client = ChatClient(model, tools=[look_up], advisors=[observer], telemetry=telemetry.options)
-    run(client.prompt(MARKER), mode)
+    run(mode, client.prompt(MARKER))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.events.made import batch
-from tests.support import PATIENCE, in_time, patiently
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools.events import Event, EventFeed, Subscription
 
 ROOT = Path(__file__).parents[2]

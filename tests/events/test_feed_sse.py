@@ -13,7 +13,7 @@ import pytest
 from httpx_sse import connect_sse
 
 from tests.events.made import batch
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.events import Event, EventFeed, Subscription, ToolStarted
 
 starlette = pytest.importorskip("starlette", reason="needs starlette and uvicorn (the extra dev)")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.events.files import exported, ids, ids_in, put_away
 from tests.events.made import batch, started
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.events import ExportFailed, JsonLinesExporter
 from traced_tools.events.exporters.event_file import event_json
 
@@ -84,6 +84,7 @@ def test_a_folder_that_went_away_fails_until_it_is_back(tmp_path: Path) -> None:
     assert ids_in(path) == ids(batch(1))
 
 
+@pytest.mark.slow
 def test_several_processes_and_threads_append_complete_lines_and_rotate_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     code = f"""

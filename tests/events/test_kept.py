@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, everything, run
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from traced_tools import Advisor, ChatClient, ToolCall
 from traced_tools.events import Event, ToolDecided, ToolEvent, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.testing import ScriptedChatModel
@@ -36,7 +37,7 @@ def test_an_advisor_reads_the_call_its_tool_and_its_result_from_local_data(mode:
 
     watching, asked = Watching(), ToolCall("echo", {"text": MARKER}, id="1")
     model = ScriptedChatModel([[asked, ToolCall("nobody", MARKER, id="2")], "x"])
-    run(ChatClient(model, tools=[echo], advisors=[watching]).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[echo], advisors=[watching]).prompt("?"))
     found = {(type(each), each.call_id): each.kept for each in watching.events}
     call, tool = found.pop((ToolIntended, "1"))
     assert (call, tool.definition.name) == (asked, "echo")

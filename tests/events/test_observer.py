@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from tests.captured import Telemetry, total
 from tests.events.exporting import Exporter
-from tests.events.watching import add, check_sequence, types
-from tests.helpers import MARKER, MODES, Telemetry, run
-from tests.support import PATIENCE, in_time
+from tests.events.watching import check_sequence, types
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.sample_tools import add
+from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
 from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
@@ -36,14 +39,14 @@ def client(observer: ObserverAdvisor, **settings: Any) -> ChatClient:
 
 
 def measured(telemetry: Telemetry, metric: str) -> dict[tuple[str, ...], float]:
-    return {tuple(map(str, point.labels.values())): point.total for point in telemetry.metric(metric)}
+    return {tuple(map(str, point.attributes.values())): total(point) for point in telemetry.metric(metric)}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_events_of_a_run_reach_each_exporter(mode: str) -> None:
     exporters = Exporter("one"), Exporter("two", interval=60.0)
     with ObserverAdvisor(exporters) as observer:
-        run(client(observer).prompt("?"), mode)
+        run(mode, client(observer).prompt("?"))
         assert observer.flush()
         for exporter in exporters:
             check_sequence(exporter.sent)
@@ -57,7 +60,7 @@ def test_the_events_of_a_run_reach_each_exporter(mode: str) -> None:
 def test_an_advisor_outside_the_loop_receives_the_start_and_the_end(mode: str) -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter], order=100) as observer:
-        run(client(observer).prompt("?"), mode)
+        run(mode, client(observer).prompt("?"))
     assert types(exporter.sent) == ["run_started", "run_finished"]
 
 
@@ -66,7 +69,7 @@ def test_an_advisor_outside_the_loop_receives_the_start_and_the_end(mode: str) -
 def test_deltas_are_exported_only_if_enabled_and_without_their_text(mode: str, deltas: bool) -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter], deltas=deltas) as observer:
-        run(client(observer).prompt(MARKER), mode)
+        run(mode, client(observer).prompt(MARKER))
     assert types(exporter.sent).count("text_delta") == (2 if deltas else 0)
     assert types(exporter.sent).count("tool_arguments_delta") == (1 if deltas else 0)
     assert not [event for event in exporter.sent if MARKER in event.model_dump_json()]
@@ -75,7 +78,7 @@ def test_deltas_are_exported_only_if_enabled_and_without_their_text(mode: str, d
 def test_local_data_reaches_no_exporter() -> None:
     exporter = Exporter()
     with ObserverAdvisor([exporter]) as observer:
-        run(client(observer).prompt("?"), "call")
+        run("call", client(observer).prompt("?"))
     (intended,) = [event for event in exporter.sent if isinstance(event, ToolIntended)]
     assert intended.kept is None
 
@@ -86,7 +89,7 @@ def test_a_run_ends_while_an_exporter_hangs_and_other_exporters_receive_its_even
     hanging.hold()
     observer = ObserverAdvisor([hanging, other], queue_size=4)
     try:
-        response = in_time(lambda: run(client(observer).prompt("?"), mode))
+        response = in_time(lambda: run(mode, client(observer).prompt("?")))
         assert response.content == MARKER
         assert not observer.flush(0.05)
         assert len(other.sent) == 12 - lost_of(observer, "other")
@@ -106,7 +109,7 @@ def test_an_export_failure_is_logged_without_data_of_the_run(mode: str, caplog: 
     caplog.set_level(logging.DEBUG)
     exporter = Exporter("mine", ExportFailed("the host answered HTTP 410", retryable=False), interval=60)
     with ObserverAdvisor([exporter]) as observer:
-        assert run(client(observer).prompt(MARKER), mode).stop_reason == "answered"
+        assert run(mode, client(observer).prompt(MARKER)).stop_reason == "answered"
         assert not observer.flush()
     assert lost_of(observer, "mine") == 12
     logged = "\n".join(f"{record.getMessage()} {record.exc_text}" for record in caplog.records)
@@ -138,7 +141,7 @@ def test_two_observers_share_nothing() -> None:
     one, two = Exporter("same"), Exporter("same")
     first, second = ObserverAdvisor([one]), ObserverAdvisor([two])
     first.close()
-    run(client(second).prompt("?"), "call")
+    run("call", client(second).prompt("?"))
     second.close()
     assert (len(one.sent), len(two.sent)) == (0, 12)
 
@@ -152,8 +155,8 @@ def test_export_counts_go_to_the_meter_provider_of_the_run(mode: str) -> None:
     failing = Exporter("failing", ExportFailed("no", retryable=False), interval=60)
     waiting = Exporter("waiting", interval=60)
     with ObserverAdvisor([failing, waiting]) as observer:
-        run(client(observer, telemetry=telemetry.options).prompt("?"), mode)
-        run(ChatClient(ScriptedChatModel(["x"]), telemetry=elsewhere.options).prompt("?"), mode)
+        run(mode, client(observer, telemetry=telemetry.options).prompt("?"))
+        run(mode, ChatClient(ScriptedChatModel(["x"]), telemetry=elsewhere.options).prompt("?"))
         assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name)["waiting",] == 12
         observer.flush()
         assert measured(telemetry, names.EXPORT_ITEMS.name) == {("failing",): 0, ("waiting",): 12}
@@ -168,12 +171,12 @@ def test_exporters_of_one_name_are_measured_as_their_sum_also_when_one_is_gone()
     telemetry = Telemetry()
     for _ in range(2):
         observer = ObserverAdvisor([Exporter("same")])
-        run(client(observer, telemetry=telemetry.options).prompt("?"), "call")
+        run("call", client(observer, telemetry=telemetry.options).prompt("?"))
         observer.close()
     del observer
     gc.collect()
     another = ObserverAdvisor([Exporter("same", interval=60)])
-    run(client(another, telemetry=telemetry.options).prompt("?"), "call")
+    run("call", client(another, telemetry=telemetry.options).prompt("?"))
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("same",): 24}
     assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name) == {("same",): 12}
     another.close()
@@ -189,7 +192,7 @@ def test_an_exporter_with_the_name_of_a_built_in_one_adds_to_its_metrics() -> No
     instruments.exports.show([stats])
     stats.try_enqueue()
     with ObserverAdvisor([Exporter("otlp.traces")]) as observer:
-        run(client(observer, telemetry=telemetry.options).prompt("?"), "call")
+        run("call", client(observer, telemetry=telemetry.options).prompt("?"))
     assert measured(telemetry, names.EXPORT_ITEMS.name) == {("otlp.traces",): 12}
     assert measured(telemetry, names.EXPORT_QUEUE_SIZE.name) == {("otlp.traces",): 1}
 
@@ -210,7 +213,7 @@ def collected_by_hand() -> Iterator[None]:
 
 @pytest.mark.usefixtures("collected_by_hand")
 def test_the_events_of_a_garbage_collected_run_are_sent_with_the_next_flush() -> None:
-    exporter = Exporter()
+    exporter = Exporter(interval=60)
     with ObserverAdvisor([exporter]) as observer:
         stream = client(observer).prompt("?").stream()
         next(stream)
@@ -227,7 +230,7 @@ def test_the_events_of_a_garbage_collected_run_are_sent_with_the_next_flush() ->
 def test_an_unreferenced_observer_sends_its_pending_events_and_closes() -> None:
     exporter = Exporter(interval=60)
     observer = ObserverAdvisor([exporter])
-    run(client(observer).prompt("?"), "call")
+    run("call", client(observer).prompt("?"))
     worker = observer._processors[0]._worker
     del observer
     gc.collect()
@@ -284,7 +287,7 @@ def test_invalid_arguments_of_the_exporter_are_refused(
 
 def test_an_observer_may_have_no_exporters() -> None:
     with ObserverAdvisor([]) as observer:
-        assert run(client(observer).prompt("?"), "call").content == MARKER
+        assert run("call", client(observer).prompt("?")).content == MARKER
         assert observer.flush()
 
 

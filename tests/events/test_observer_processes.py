@@ -11,6 +11,8 @@ from tests.otel.processes import in_a_process
 from traced_tools.events.processor import PATIENCE
 from traced_tools.observe import names
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 PRELUDE = """
 import threading, time
 from traced_tools.advisors.observer import ObserverAdvisor

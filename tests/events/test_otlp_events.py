@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from opentelemetry import _logs, trace
+from opentelemetry import _logs
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util._once import Once
 
+from tests.captured import Telemetry
 from tests.events.made import HOSTILE, SPAN_ID, START, TRACE_ID, batch, common, one_of_each, started
-from tests.helpers import MARKER, Telemetry
+from tests.markers import MARKER
 from tests.observe.closed_list import assert_consistent
 from tests.otel.collector import Collector, collecting
 from traced_tools.events import Event, ExportFailed, OtlpEventExporter, ToolArgumentsDelta
@@ -109,7 +110,7 @@ def test_an_event_outside_of_a_trace_does_not_join_the_exporters_own() -> None:
     with tracer.start_as_current_span("exporting"):
         OtlpEventExporter(telemetry.logger_provider).export([started(trace_id=None, span_id=None)])
     (event,) = telemetry.events
-    assert (event.trace_id, event.span_id) == (trace.INVALID_TRACE_ID, trace.INVALID_SPAN_ID)
+    assert (event.trace_id, event.span_id) == (None, None)
     assert_consistent(telemetry)
 
 

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.events.exporting import Exporter, HandClock, accounts, delta, event
-from tests.helpers import relaxed
-from tests.support import PATIENCE, in_time
+from tests.waiting import PATIENCE, in_time
 from traced_tools.events import ExportFailed, processor
 from traced_tools.events.processor import (
     LONGEST_PAUSE,
@@ -284,7 +283,6 @@ def test_events_of_many_threads_are_all_exported_in_the_order_of_their_run(made:
 STEPS = st.lists(st.sampled_from(["submit", "submit", "delta", "fails", "refuses", "flush"]), max_size=40)
 
 
-@relaxed
 @given(STEPS, st.integers(1, 6), st.integers(1, 4))
 def test_each_event_is_sent_lost_or_pending_and_never_counted_twice(steps: list[str], capacity: int, most: int) -> None:
     exporter = Exporter("mine", most=most)

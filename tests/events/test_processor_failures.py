@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.events.exporting import Exporter, HandClock, accounts, event
-from tests.helpers import MARKER
-from tests.support import PATIENCE, in_time
+from tests.markers import MARKER
+from tests.waiting import PATIENCE, in_time
 from traced_tools.events import ExportFailed
 from traced_tools.events.processor import FIRST_PAUSE, LONGEST_PAUSE, RETRY_FOR, close, flush, pause_after
 from traced_tools.flow.background import deadline_in

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.events.watching import Watching, add, check_sequence, raising
-from tests.helpers import MODES, Telemetry, context_of, run
-from tests.support import PATIENCE, in_time
+from tests.captured import Telemetry, context_of, total
+from tests.events.watching import Watching, check_sequence, raising
+from tests.modes import MODES, run
+from tests.sample_tools import add
+from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall, Usage
 from traced_tools.events import (
     Event,
@@ -49,7 +51,7 @@ def two_passes() -> ScriptedChatModel:
 def test_a_run_emits_events_from_its_start_to_its_end(mode: str) -> None:
     watching = Watching()
     client = ChatClient(two_passes(), name="adder", tools=[add], advisors=[watching])
-    response = run(client.prompt("?", conversation_id="talk"), mode)
+    response = run(mode, client.prompt("?", conversation_id="talk"))
     assert watching.types == ONE_CALL
     check_sequence(watching.events)
     for event in watching.events:
@@ -61,7 +63,7 @@ def test_a_run_emits_events_from_its_start_to_its_end(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_events_have_the_facts_of_their_step(mode: str) -> None:
     watching = Watching()
-    run(ChatClient(two_passes(), tools=[add], advisors=[watching]).prompt("?"), mode)
+    run(mode, ChatClient(two_passes(), tools=[add], advisors=[watching]).prompt("?"))
     by_type: dict[str, Any] = {event.type: event for event in watching.events}
     started, finished = by_type["run_started"], by_type["run_finished"]
     assert isinstance(started, RunStarted) and isinstance(finished, RunFinished)
@@ -91,7 +93,7 @@ def test_events_have_the_facts_of_their_step(mode: str) -> None:
 def test_each_event_has_the_ids_of_its_span(mode: str, detail: str, around: str) -> None:
     watching, telemetry = Watching(), Telemetry(detail=detail)
     model = ScriptedChatModel([[ToolCall("add", {"a": 1, "b": 1}), ToolCall("invented")], "2"])
-    response = run(ChatClient(model, tools=[add], advisors=[watching], telemetry=telemetry.options).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], advisors=[watching], telemetry=telemetry.options).prompt("?"))
     spans = {f"{context_of(span).span_id:016x}": span.name for span in telemetry.spans}
     assert {event.trace_id for event in watching.events} == {response.trace_id}
     expected = {
@@ -112,7 +114,7 @@ def test_each_event_has_the_ids_of_its_span(mode: str, detail: str, around: str)
 @pytest.mark.parametrize("mode", MODES)
 def test_without_an_sdk_events_have_no_trace_id(mode: str) -> None:
     watching = Watching()
-    run(ChatClient(two_passes(), tools=[add], advisors=[watching]).prompt("?"), mode)
+    run(mode, ChatClient(two_passes(), tools=[add], advisors=[watching]).prompt("?"))
     assert watching.types == ONE_CALL
     assert {(event.trace_id, event.span_id) for event in watching.events} == {(None, None)}
 
@@ -128,7 +130,7 @@ def test_events_of_concurrent_tools_have_no_gap(mode: str) -> None:
 
     watching = Watching()
     calls = [ToolCall("meet", {"place": place}) for place in range(8)]
-    run(ChatClient(ScriptedChatModel([calls, "x"]), tools=[meet], advisors=[watching]).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel([calls, "x"]), tools=[meet], advisors=[watching]).prompt("?"))
     check_sequence(watching.events)
     of_call = ["tool_intended", "tool_decided", "tool_started", "tool_finished"]
     for place in range(8):
@@ -151,7 +153,7 @@ def test_events_of_concurrent_async_tools_have_no_gap(mode: str) -> None:
 
     watching = Watching()
     model = ScriptedChatModel([[ToolCall("meet", {"place": place}) for place in range(8)], "x"])
-    run(ChatClient(model, tools=[meet], advisors=[watching]).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[meet], advisors=[watching]).prompt("?"))
     check_sequence(watching.events)
     assert watching.types.count("tool_finished") == 8
 
@@ -183,7 +185,7 @@ def test_concurrent_runs_number_their_events_independently() -> None:
 def test_a_call_without_a_loop_emits_events_for_one_answer(mode: str) -> None:
     watching = Watching(order=100)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1})])
-    run(ChatClient(model, tools=[add], advisors=[watching]).prompt("?", tool_calling=False), mode)
+    run(mode, ChatClient(model, tools=[add], advisors=[watching]).prompt("?", tool_calling=False))
     assert watching.types == ["run_started", "model_responded", "run_finished"]
     assert {event.iteration for event in watching.events} == {0}
 
@@ -196,7 +198,7 @@ def test_an_event_listener_error_propagates_after_all_listeners_were_called(mode
     others = Watching(order=350), Watching(order=450), Watching(order=100)
     advisors = [*others, Watching(400, raising(kind))]
     with pytest.raises(KeyError, match=f"mine at {kind}"):
-        run(ChatClient(ScriptedChatModel(["x"]), tools=[add], advisors=advisors).prompt("?"), mode)
+        run(mode, ChatClient(ScriptedChatModel(["x"]), tools=[add], advisors=advisors).prompt("?"))
     inner, further_in, outside = others
     assert inner.events == further_in.events
     check_sequence(inner.events)
@@ -213,9 +215,9 @@ def test_an_error_of_a_second_event_listener_is_counted(mode: str) -> None:
     advisors = [Watching(400, raising("model_responded")), Watching(401, raising("model_responded", error=OSError))]
     client = ChatClient(ScriptedChatModel(["x"]), advisors=advisors, telemetry=telemetry.options)
     with pytest.raises(KeyError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     (lost,) = telemetry.metric(names.TELEMETRY_FAILURES.name)
-    assert lost.total == 1
+    assert total(lost) == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -227,10 +229,10 @@ def test_an_event_listener_error_masks_no_failure_and_is_counted(mode: str) -> N
     watching = Watching(400, raising("iteration_finished", "run_finished"))
     client = ChatClient(ScriptedChatModel([Mine()]), advisors=[watching], telemetry=telemetry.options)
     with pytest.raises(Mine) as raised:
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert raised.value.__context__ is None
     (lost,) = telemetry.metric(names.TELEMETRY_FAILURES.name)
-    assert lost.total == 2
+    assert total(lost) == 2
     assert watching.types[-2:] == ["iteration_finished", "run_finished"]
 
 
@@ -250,7 +252,7 @@ def test_an_event_listener_may_start_a_run(mode: str) -> None:
             client.prompt("?").call()
 
     outer = Watching(400, ask)
-    in_time(lambda: run(ChatClient(ScriptedChatModel(["x"]), advisors=[outer]).prompt("?"), mode))
+    in_time(lambda: run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[outer]).prompt("?")))
     check_sequence(outer.events)
     check_sequence(inner.events)
 
@@ -262,7 +264,7 @@ def test_text_that_json_cannot_represent_is_replaced(mode: str) -> None:
 
     watching = Watching(deltas=True)
     model = Odd(["a \ud800 b"])
-    run(ChatClient(model, name="age\ud800nt", advisors=[watching]).prompt("?", conversation_id="c\ud800"), mode)
+    run(mode, ChatClient(model, name="age\ud800nt", advisors=[watching]).prompt("?", conversation_id="c\ud800"))
     started = watching.one("run_started")
     assert isinstance(started, RunStarted)
     assert (started.agent, started.conversation_id, started.provider) == ("age?nt", "c?", "od?d")
@@ -274,7 +276,7 @@ def test_text_that_json_cannot_represent_is_replaced(mode: str) -> None:
 def test_invalid_token_counts_are_in_no_event(mode: str) -> None:
     watching = Watching()
     model = ScriptedChatModel(["x"], usage=Usage(input_tokens=-5, output_tokens=2))
-    run(ChatClient(model, advisors=[watching]).prompt("?"), mode)
+    run(mode, ChatClient(model, advisors=[watching]).prompt("?"))
     responded, finished = watching.one("model_responded"), watching.one("run_finished")
     assert isinstance(responded, ModelResponded) and isinstance(finished, RunFinished)
     assert responded.usage == finished.usage == Usage(output_tokens=2)
@@ -288,10 +290,10 @@ def test_an_event_that_cannot_be_made_is_counted_and_the_run_goes_on(mode: str) 
     model, watching, telemetry = Sly(["x"]), Watching(), Telemetry()
     client = ChatClient(model, advisors=[watching], telemetry=telemetry.options)
     Sly.provider = 5  # type: ignore[assignment]
-    assert run(client.prompt("?"), mode).content == "x"
+    assert run(mode, client.prompt("?")).content == "x"
     assert watching.types == ["iteration_started", "iteration_finished", "run_finished"]
     check_sequence(watching.events)
-    assert sum(point.total for point in telemetry.metric(names.TELEMETRY_FAILURES.name)) >= 2
+    assert sum(total(point) for point in telemetry.metric(names.TELEMETRY_FAILURES.name)) >= 2
 
 
 def test_without_event_listeners_no_event_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,4 +303,4 @@ def test_without_event_listeners_no_event_is_built(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents._event", refuse)
     monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents.told", refuse)
     monkeypatch.setattr("traced_tools.observe.call_events.CallWatch.__init__", refuse)
-    run(ChatClient(two_passes(), tools=[add]).prompt("?"), "stream")
+    run("stream", ChatClient(two_passes(), tools=[add]).prompt("?"))

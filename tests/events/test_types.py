@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 import traced_tools.observe.event_types as all_types
-from tests.helpers import MARKER, relaxed
+from tests.markers import MARKER
 from traced_tools import Usage
 from traced_tools.core.enums import DECISIONS, ITERATION_OUTCOMES, STOP_REASONS, TOOL_OUTCOMES
 from traced_tools.events import Delta, Event, ToolEvent, ToolStarted, json_schema
@@ -80,7 +80,6 @@ def started(**fields: Any) -> ToolStarted:
     return ToolStarted(**{**common, **call, **fields})
 
 
-@relaxed
 @given(ANY)
 def test_every_event_goes_through_json_and_back(event: Event) -> None:
     for text in (event.model_dump_json(), event.model_dump_json(exclude_none=True)):
@@ -89,14 +88,12 @@ def test_every_event_goes_through_json_and_back(event: Event) -> None:
         assert "\n" not in text
 
 
-@relaxed
 @given(ANY)
 def test_every_event_fits_the_schema(event: Event) -> None:
     VALIDATOR.validate(json.loads(event.model_dump_json()))
     VALIDATOR.validate(json.loads(event.model_dump_json(exclude_none=True)))
 
 
-@relaxed
 @given(ANY, st.sampled_from(["type", "schema_version", "id", "time", "run_id", "sequence", "agent", "iteration"]))
 def test_the_schema_refuses_an_event_without_a_common_field(event: Event, name: str) -> None:
     told = json.loads(event.model_dump_json())
@@ -168,7 +165,6 @@ def test_local_data_is_in_no_copy_for_export() -> None:
     assert MARKER not in repr(event) + str(event.__reduce_ex__(4)) + event.model_dump_json()
 
 
-@relaxed
 @given(st.sampled_from(KINDS).flatmap(events_of))
 def test_a_repr_shows_no_content(event: Event) -> None:
     contents = {name for name, field in type(event).model_fields.items() if not field.repr}

@@ -25,8 +25,8 @@ from hypothesis import given
 
 from tests.events.made import START, batch, one_of_each, started, texts
 from tests.events.posting import TAKEN, posting, told
-from tests.helpers import MARKER
-from tests.support import PATIENCE
+from tests.markers import MARKER
+from tests.waiting import PATIENCE
 from traced_tools.errors import ConfigurationError
 from traced_tools.events import ExportFailed, WebhookExporter
 from traced_tools.events.exporters.webhook import to_cloud_event

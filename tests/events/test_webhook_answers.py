@@ -15,8 +15,8 @@ import pytest
 
 from tests.events.made import batch, one_of_each
 from tests.events.posting import TAKEN, posting, told
-from tests.helpers import MARKER
-from tests.support import in_time
+from tests.markers import MARKER
+from tests.waiting import in_time
 from traced_tools.errors import ConfigurationError
 from traced_tools.events import ExportFailed, JsonLinesExporter, WebhookExporter
 from traced_tools.testing import Fault, ReplayServer, Reply

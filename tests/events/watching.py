@@ -63,8 +63,3 @@ def check_sequence(events: Sequence[Event]) -> None:
     assert len({event.run_id for event in events}) == 1
     times = [event.time for event in whole]
     assert times == sorted(times)
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b

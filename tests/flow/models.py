@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 
-from tests.support import Telemetry
+from tests.captured import Telemetry
 from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.messages import AssistantMessage

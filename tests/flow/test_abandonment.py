@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.captured import Telemetry
 from tests.flow.models import Spanning, StreamedModel, client_of
-from tests.support import PATIENCE, Telemetry, patiently
+from tests.waiting import PATIENCE, patiently
 from traced_tools import Advisor, ChatClient, ChatClientRequest, ChatClientResponse, perform
 from traced_tools.advisors.base import AdviseNext
 
@@ -17,7 +18,7 @@ from traced_tools.advisors.base import AdviseNext
 def check(model: StreamedModel, telemetry: Telemetry) -> None:
     """The run counts as cancelled, each span ended once, nothing was logged; the model was asked and let go once."""
     telemetry.check_cancelled()
-    assert {"mine", "chat streamed", "iteration"} <= set(telemetry.names)
+    assert {"mine", "chat streamed", "iteration"} <= {span.name for span in telemetry.spans}
     assert (telemetry.one("chat").attributes or {})["error.type"] == "cancelled"
     assert (model.asked, model.closed_streams) == (1, 1)
 
@@ -64,6 +65,10 @@ def test_a_stream_in_a_reference_cycle_is_garbage_collected(model: StreamedModel
     next(holder["stream"])
     del holder
     gc.collect()
+    # The collector may close the coroutine that holds the span before it closes the stream. The span is then detached
+    # in another context than it was attached in, and OpenTelemetry logs that.
+    assert {*telemetry.complaints.texts} <= {"Failed to detach context"}
+    telemetry.complaints.texts.clear()
     check(model, telemetry)
 
 

@@ -8,7 +8,9 @@ from contextvars import ContextVar
 
 import pytest
 
-from tests.support import PATIENCE, Telemetry, arun, in_time, patiently, run
+from tests.captured import Telemetry
+from tests.modes import arun, run
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import PATIENCE, Telemetry, in_time, patiently, run
+from tests.captured import Telemetry
+from tests.modes import run
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -282,7 +284,15 @@ MIXED = '[ToolCall("astuck", {}, "c1"), ToolCall("stuck", {}, "c2")]'
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no SIGINT to one process")
 @pytest.mark.parametrize("statement", ["spec.call()", "list(spec.stream())", "asyncio.run(spec.acall())"])
-@pytest.mark.parametrize("calls", [ONE, TWO, ASYNC, MIXED], ids=["one", "two", "async", "mixed"])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param(ONE, id="one", marks=pytest.mark.slow),
+        pytest.param(TWO, id="two", marks=pytest.mark.slow),
+        pytest.param(ASYNC, id="async", marks=pytest.mark.slow),
+        pytest.param(MIXED, id="mixed"),
+    ],
+)
 def test_ctrl_c_ends_a_run_whose_tools_are_stuck(calls: str, statement: str) -> None:
     program = INTERRUPTED.format(calls=calls, run=statement)
     with subprocess.Popen(

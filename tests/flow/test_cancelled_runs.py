@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.advisors.trails import KeptTrail, auditing
+from tests.captured import Telemetry
 from tests.events.watching import Watching, check_sequence
-from tests.helpers import Telemetry
 from tests.observe.closed_list import assert_consistent
-from tests.observe.runs import add, adds
-from tests.support import PATIENCE, in_time, patiently
+from tests.observe.runs import adds
+from tests.sample_tools import add
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -314,7 +315,7 @@ def test_cancelling_a_run_that_has_not_begun_leaves_nothing_behind() -> None:
     run = observed.client.prompt("?").start()
     run.cancel()
     assert run.next() is None
-    assert (observed.telemetry.spans, observed.watching.events) == ([], [])
+    assert (observed.telemetry.spans, observed.watching.events) == ((), [])
 
 
 @pytest.mark.parametrize("how", DRIVERS)

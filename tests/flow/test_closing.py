@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.captured import Telemetry
 from tests.flow.models import StreamedModel, client_of
-from tests.support import PATIENCE, Telemetry, patiently
+from tests.waiting import PATIENCE, patiently
 from traced_tools import ChatClient, ToolCall
 from traced_tools.models.base import ChatChunk, ChatRequest
 from traced_tools.testing import ScriptedChatModel

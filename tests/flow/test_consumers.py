@@ -11,16 +11,12 @@ import pytest
 from opentelemetry import baggage
 from opentelemetry import context as otel_context
 
-from tests.support import MODES, run
+from tests.modes import MODES, run
+from tests.sample_tools import add
 from traced_tools import Advisor, AssistantMessage, ChatClient, ChatClientResponse, ToolCall, ToolCallingAdvisor
 from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.folding import ChunkFold
 from traced_tools.testing import ScriptedChatModel, capture_telemetry
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def asking() -> ScriptedChatModel:

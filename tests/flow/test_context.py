@@ -13,7 +13,9 @@ from unittest import mock
 import pytest
 from opentelemetry import trace
 
-from tests.support import PATIENCE, Telemetry, arun, patiently, run, span_id, trace_id
+from tests.captured import Telemetry, span_id, trace_id
+from tests.modes import arun, run
+from tests.waiting import PATIENCE, patiently
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support import Telemetry, patiently
+from tests.captured import Telemetry
+from tests.sample_tools import add
+from tests.waiting import patiently
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -54,11 +56,6 @@ def read(request: pytest.FixtureRequest) -> Read:
 
 def text_of(chunks: list[ChatClientResponse], iteration: int | None = None) -> str:
     return "".join(chunk.text for chunk in chunks if iteration in (None, chunk.iteration))
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 SUM = ToolCall("add", {"a": 1, "b": 2})

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.captured import Telemetry
 from tests.flow.models import StreamedModel
-from tests.support import PATIENCE, Telemetry, arun, patiently, run
+from tests.modes import arun, run
+from tests.waiting import PATIENCE, patiently
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from tests.captured import Telemetry
 from tests.flow.models import StreamedModel
-from tests.support import MODES, Telemetry, arun, patiently, run
+from tests.modes import MODES, arun, run
+from tests.waiting import patiently
 from traced_tools import (
     Advisor,
     BaseAdvisor,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from traced_tools import (
     ChatClient,
     ChatClientRequest,

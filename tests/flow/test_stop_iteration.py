@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import run
 from traced_tools import (
     Advisor,
     ChatClient,

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import PATIENCE, Telemetry, in_time, patiently, run
-from tests.tools.batches import until
+from tests.captured import Telemetry
+from tests.modes import run
+from tests.waiting import PATIENCE, in_time, patiently, until
 from traced_tools import ChatClient, LoopLimits, ToolCall, ToolErrors, ToolExecutionError, perform
 from traced_tools.flow import workers as _workers
 from traced_tools.flow.flow import acall, call

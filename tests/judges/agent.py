@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import traced_tools
-from tests.helpers import MARKER, MODES, run
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from tests.observe.embedders import RemoteEmbedder
 from traced_tools import Advisor, ChatClient, RateLimited, ToolCall, ToolInvocation, ToolResult, Usage, tool
 from traced_tools.models import EmbeddingResponse, OpenAIChatModel
@@ -84,7 +85,7 @@ def ask(agent: str, model: Any, mode: str) -> None:
     """Run an agent; what its model raises is part of the story."""
     client = ChatClient(model, tools=[weather, flights, pay], advisors=[Policy()], name=agent, system=MARKER)
     with contextlib.suppress(RateLimited):
-        run(client.prompt(f"{MARKER} go"), mode)
+        run(mode, client.prompt(f"{MARKER} go"))
 
 
 def ask_over_http() -> None:

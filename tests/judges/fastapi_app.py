@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.judges.paths import paths_of
-from tests.support import MODES
+from tests.modes import MODES
 from traced_tools import ChatClient
 from traced_tools.client import ChatClientRequestSpec
 from traced_tools.models import OpenAIChatModel

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.judges.instrumented import told_by
-from tests.support import MODES
+from tests.modes import MODES
+
+pytestmark = pytest.mark.slow  # each test starts processes
 
 SILENT = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
 TOOLS = {"call": "weather", "stream": "weather", "acall": "aweather", "astream": "aweather"}

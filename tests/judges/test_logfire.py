@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.judges.instrumented import told_by
-from tests.support import MODES
+from tests.modes import MODES
 from traced_tools.observe import names
+
+pytestmark = pytest.mark.slow  # each test starts processes
 
 RUN = ["outer", "invoke_agent assistant"]
 PASS = [*RUN, "advise tool_calling", "iteration"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER
 from tests.judges.agent import USAGE
 from tests.judges.phoenix import Phoenix, phoenix_running
 from tests.judges.programs import agent
+from tests.markers import MARKER
 from traced_tools.observe import names
 
 pytestmark = pytest.mark.slow  # Phoenix takes ten seconds to start

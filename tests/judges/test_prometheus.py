@@ -14,10 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.helpers import MARKER, MODES
 from tests.judges.agent import SCRIPTS, USAGE
 from tests.judges.programs import Agent, agent, program
 from tests.judges.prometheus import PACKAGE, Prometheus, scraping
+from tests.markers import MARKER
+from tests.modes import MODES
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
 

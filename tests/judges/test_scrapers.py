@@ -19,9 +19,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.samples import Sample
 
-from tests.helpers import MODES, run
+from tests.captured import span_id
 from tests.judges.agent import SCRIPTS, USAGE, weather
-from tests.support import span_id
+from tests.modes import MODES, run
 from traced_tools import ChatClient, TelemetryOptions
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
 from traced_tools.testing import ScriptedChatModel
@@ -73,7 +73,7 @@ def record(endpoint: Endpoint, enough: threading.Event) -> int:
             return runs
         model = ScriptedChatModel(SCRIPTS["pair"], usage=USAGE)
         client = ChatClient(model, tools=[weather], telemetry=endpoint.options, name="busy")
-        run(client.prompt("go"), mode)
+        run(mode, client.prompt("go"))
     raise AssertionError("there is always another mode")
 
 
@@ -124,6 +124,7 @@ def crowd(endpoint: Endpoint) -> Crowd:
     return Crowd(runs, [each + scrape(endpoint, accepted, 1) for each, accepted in zip(seen, formats, strict=True)])
 
 
+@pytest.mark.slow
 def test_no_count_goes_back_while_many_run_and_many_scrape(crowd: Crowd) -> None:
     for seen in crowd.scrapes:
         assert seen[0] != seen[-1], "nobody ran meanwhile"
@@ -133,6 +134,7 @@ def test_no_count_goes_back_while_many_run_and_many_scrape(crowd: Crowd) -> None
             assert not [series for series in growing if after[series] < before[series]]
 
 
+@pytest.mark.slow
 def test_each_scrape_agrees_with_itself(crowd: Crowd) -> None:
     for each in chain.from_iterable(crowd.scrapes):
         last = {series: value for series, value in each.items() if ("le", "+Inf") in series[1]}

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.judges.paths import paths_of
-from tests.support import MODES, run
+from tests.modes import MODES, run
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.testing import ScriptedChatModel
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from tests import support
-from tests.support import BLOCKING_MODES
-from traced_tools import ChatClientRequestSpec, ChatClientResponse
-from traced_tools.models.http.model import HttpChatModel
 from traced_tools.testing import Reply
 
 
@@ -27,16 +22,3 @@ def replies(mode: str, name: str, arguments: str, closing: str) -> list[Reply]:
         Reply.sse([*({"choices": [{"delta": {"tool_calls": [each]}}]} for each in (begun, rest)), "[DONE]"]),
         Reply.sse([{"choices": [{"delta": said, "finish_reason": "stop"}]}, "[DONE]"]),
     ]
-
-
-def run(mode: str, spec: ChatClientRequestSpec, model: HttpChatModel) -> ChatClientResponse:
-    """Run `spec` in `mode`, close the model's connections, and return the aggregated response."""
-    if mode in BLOCKING_MODES:
-        with model:
-            return support.run(mode, spec)
-
-    async def on_asyncio() -> ChatClientResponse:
-        async with model:
-            return await support.arun(mode, spec)
-
-    return asyncio.run(support.patiently(on_asyncio()))

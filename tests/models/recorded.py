@@ -11,7 +11,7 @@ from typing import Any, Protocol, Unpack
 import httpx
 
 from tests.fixtures import Exchange
-from tests.models.loops import run
+from tests.modes import run
 from traced_tools import (
     ChatClientRequestSpec,
     ChatClientResponse,

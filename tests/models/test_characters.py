@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.samples import CLOSING, SAMPLES, Answer, Sample
 from traced_tools.models.wire import SurrogateRepair, repair_surrogates
@@ -63,7 +62,6 @@ def pieces(text: str, size: int) -> list[str]:
     return [json.dumps({"text": piece.decode("utf-16-le", "surrogatepass")}) for piece in cut]
 
 
-@relaxed
 @given(st.text('a\\"u🌧\U0010fffd한\ud7ff\n', max_size=20), st.integers(1, 3))
 def test_text_split_anywhere_is_restored(text: str, size: int) -> None:
     characters = SurrogateRepair()
@@ -71,7 +69,6 @@ def test_text_split_anywhere_is_restored(text: str, size: int) -> None:
     assert "".join(found) == text
 
 
-@relaxed
 @given(st.text('a\\"u🌧\ud83c\udf27', max_size=20))
 def test_the_repaired_text_can_be_encoded(text: str) -> None:
     body = json.dumps({"text": text, "n": [text]}).encode()

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools import (
     AssistantMessage,
     ImagePart,
@@ -189,7 +188,6 @@ RULES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("name", RULES)
-@relaxed
 @given(conversation=conversations)
 def test_any_conversation_is_encoded_by_the_rules_of_the_api(name: str, conversation: tuple[Any, ...]) -> None:
     RULES[name](encoded(name, *conversation))
@@ -220,7 +218,6 @@ def test_a_signature_is_sent_back_only_to_its_provider(name: str, by: str) -> No
 
 
 @pytest.mark.parametrize("name", CODECS)
-@relaxed
 @given(conversation=conversations)
 def test_parts_signed_by_another_provider_are_never_sent(name: str, conversation: tuple[Any, ...]) -> None:
     elsewhere = [

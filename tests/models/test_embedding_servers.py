@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import MARKER, everything, relaxed
-from tests.support import patiently
+from tests.markers import MARKER, everything
+from tests.waiting import patiently
 from traced_tools import (
     AuthenticationError,
     ConfigurationError,
@@ -268,7 +268,6 @@ JSON = st.recursive(
 )
 
 
-@relaxed
 @given(JSON)
 def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     for model in (openai(), ollama()):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.helpers import MARKER
-from tests.support import patiently
+from tests.markers import MARKER
+from tests.waiting import patiently
 from traced_tools import (
     InvalidResponse,
     Usage,

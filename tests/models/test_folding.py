@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools import AssistantMessage, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models import ChatChunk, ChatResponse, ToolCallDelta
 from traced_tools.models.base import MADE_UP_ID
@@ -165,7 +164,6 @@ def test_memory_is_limited_by_the_message_and_not_by_the_number_of_chunks() -> N
     assert held < 20_000
 
 
-@relaxed
 @given(st.lists(st.text(max_size=5), max_size=20), st.lists(st.text(max_size=5), max_size=20))
 def test_text_and_arguments_do_not_depend_on_how_they_were_split(text: list[str], arguments: list[str]) -> None:
     chunks = [ChatChunk(text=piece) for piece in text]

@@ -14,17 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import modes
 from tests.fixtures import exchanges, wire_cases
-from tests.helpers import relaxed
-from tests.models import loops, recorded
+from tests.models import recorded
 from tests.models.samples import SAMPLES, Answer, Sample
-from tests.support import MODES, in_time
+from tests.modes import MODES
+from tests.waiting import in_time
 from traced_tools import ChatClient, InvalidResponse, ModelError, RateLimited, ToolMessage, ToolResultPart
 from traced_tools.models import ChatRequest, ChatResponse, OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.models.http import framing
 from traced_tools.testing import ReplayServer, Reply
 
-wild = settings(relaxed, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+wild = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 """A slow machine is no fault of a codec's."""
 
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=repr)
@@ -183,6 +184,7 @@ def test_an_answer_above_the_maximum_size_is_refused(sample: Sample, monkeypatch
                 recorded.folded(model) if streamed else model.call(recorded.REQUEST)
 
 
+@pytest.mark.slow
 @every_sample
 def test_memory_is_limited_by_the_answer_and_not_by_events_without_content(sample: Sample) -> None:
     first, *rest = sample.closing.events
@@ -495,7 +497,7 @@ def test_an_answer_that_could_not_be_sent_back_is_refused_before_its_calls_run(m
     with ReplayServer([Reply(body, content_type=content_type)]) as server:
         model = sample.model_at(server.url)
         with pytest.raises(InvalidResponse, match=f"cannot be understood: {cause}"):
-            loops.run(mode, ChatClient(model, tools=[weather]).prompt("hi"), model)
+            modes.run(mode, ChatClient(model, tools=[weather]).prompt("hi"), model)
     assert ran == []
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from tests.models import recorded
 from tests.models.samples import SAMPLES, Sample
-from tests.support import BLOCKING_MODES, MODES, in_time, run
+from tests.modes import BLOCKING_MODES, MODES, run
+from tests.waiting import in_time
 from traced_tools import ChatClient, InvalidResponse, ModelError, ModelTimeout, ToolCall
 from traced_tools.models import ChatChunk, OllamaEmbeddingModel, OpenAIChatModel, OpenAIEmbeddingModel, folding, wire
 from traced_tools.models.anthropic import chat as anthropic_chat
@@ -120,6 +121,7 @@ def test_numbers_and_texts_do_not_count_as_items(sample: Sample) -> None:
     assert json.loads(found.arguments) == arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "form"), [*LISTS.values(), IMAGES], ids=[*LISTS, "images"])
 def test_memory_is_bounded_by_a_multiple_of_the_body(kind: str, form: str) -> None:
     for item in ("{}", "1"):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.models import loops
-from tests.support import MODES
+from tests import modes
+from tests.modes import MODES
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -62,7 +62,7 @@ def run(
             replies.append(Reply.sse(events))
     with ReplayServer(replies) as server:
         model = kind("m", base_url=server.url, api_key="k", retries=0, **settings)
-        response = loops.run(mode, ChatClient(model, tools=list(tools)).prompt("Go."), model)
+        response = modes.run(mode, ChatClient(model, tools=list(tools)).prompt("Go."), model)
         return response, [request.json() for request in server.requests]
 
 

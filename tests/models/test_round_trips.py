@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.models.recorded import without_made_up_ids
 from traced_tools import AssistantMessage, UserMessage
 from traced_tools.models import ChatRequest, ChatResponse
@@ -93,7 +92,6 @@ def chat_calls(asked: Sequence[tuple[str, str, list[int]]]) -> tuple[list[Any], 
     return whole, deltas
 
 
-@relaxed
 @given(words, words, calls, cuts, st.sampled_from(["reasoning", "reasoning_content"]))
 def test_chat_completions(thoughts: str, text: str, asked: Any, places: list[int], field: str) -> None:
     codec = OpenAIChatCodec("m", resolve_server("https://api.deepseek.com", None))
@@ -117,7 +115,6 @@ mistral_pieces = st.lists(
 )
 
 
-@relaxed
 @given(mistral_pieces, calls)
 def test_chat_completions_whose_content_is_a_list(content: list[Any], asked: Any) -> None:
     codec = OpenAIChatCodec("m", resolve_server("https://api.mistral.ai/v1", None))
@@ -200,7 +197,6 @@ def item_events(index: int, item: dict[str, Any], places: list[int]) -> Iterator
     yield {"type": "response.output_item.done", **at, "item": item}
 
 
-@relaxed
 @given(items, cuts)
 def test_responses(output: list[Any], places: list[int]) -> None:
     codec = OpenAIResponsesCodec("m", provider="openai")
@@ -241,7 +237,6 @@ def block_events(index: int, block: dict[str, Any], places: list[int]) -> Iterat
     yield {"type": "content_block_stop", "index": index}
 
 
-@relaxed
 @given(blocks, cuts)
 def test_messages(content: list[Any], places: list[int]) -> None:
     codec = AnthropicChatCodec("m", max_tokens=9)
@@ -278,7 +273,6 @@ parts = st.lists(
 )
 
 
-@relaxed
 @given(parts, cuts)
 def test_gemini(content: list[Any], places: list[int]) -> None:
     codec = GeminiChatCodec("gemini-2.5-flash")
@@ -301,7 +295,6 @@ def is_piece(part: dict[str, Any]) -> bool:
 # Ollama.
 
 
-@relaxed
 @given(words, words, st.lists(st.tuples(names, objects), max_size=3), cuts, st.booleans())
 def test_ollama(thoughts: str, text: str, asked: Any, places: list[int], has_ids: bool) -> None:
     codec = OllamaChatCodec("m")

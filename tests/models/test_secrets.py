@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, Telemetry, everything
-from tests.models import loops
+from tests import modes
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
 from tests.models.samples import CLOSING, NAME, REASONING, SAMPLES, TEXT, Answer, Sample
-from tests.support import MODES
+from tests.modes import MODES
+from tests.sweeps import sweep
 from traced_tools import ChatClient, ChatOptions, ModelError
 from traced_tools.models import OllamaEmbeddingModel, OpenAIEmbeddingModel
 from traced_tools.testing import Fault, ReplayServer, Reply
@@ -64,9 +66,7 @@ def loop_that_fails(sample: Sample, mode: str) -> list[Any]:
 ENDINGS: list[Callable[[Sample, str], list[Any]]] = [loop, loop_that_fails, refused, broken, garbled, cut]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
-@pytest.mark.parametrize("sample", SAMPLES, ids=repr)
+@sweep(mode=MODES, ending=ENDINGS, sample=SAMPLES)
 def test_no_content_and_no_key_leaves_the_process_however_a_call_ends(
     sample: Sample, ending: Callable[[Sample, str], list[Any]], mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,7 +81,7 @@ def test_no_content_and_no_key_leaves_the_process_however_a_call_ends(
         spec = client.prompt(f"Where? {MARKER}", options=ChatOptions(extra={"metadata": {"note": MARKER}}))
         with telemetry.tracer_provider.get_tracer("application").start_as_current_span("outer"):
             try:
-                response = loops.run(mode, spec, model)
+                response = modes.run(mode, spec, model)
                 shown += [repr(response), repr(response.chat_response), repr(response.messages)]
                 assert response.tool_results[0].name == NAME
             except ModelError as error:
@@ -91,7 +91,7 @@ def test_no_content_and_no_key_leaves_the_process_however_a_call_ends(
     assert MARKER in sent, "the marker was never there"
     spans = [span.to_json() for span in telemetry.spans]
     assert len(spans) > 2
-    for text in (*spans, everything(telemetry.points()), caplog.text, *shown):
+    for text in (*spans, everything(telemetry.metrics), caplog.text, *shown):
         assert MARKER not in text
 
 
@@ -113,5 +113,5 @@ def test_no_text_and_no_key_of_an_embedding_leaves_the_process(
             shown.append(repr(model))
         assert MARKER in server.requests[0].body.decode()
     assert [span.name for span in telemetry.spans] == ["embeddings m"]
-    for text in (telemetry.spans[0].to_json(), everything(telemetry.points()), caplog.text, *shown):
+    for text in (telemetry.spans[0].to_json(), everything(telemetry.metrics), caplog.text, *shown):
         assert MARKER not in text

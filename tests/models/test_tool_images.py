@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.models.loops import replies, run
+from tests.models.loops import replies
+from tests.modes import run
 from traced_tools import (
     AssistantMessage,
     ChatClient,

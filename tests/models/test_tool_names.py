@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures import bfcl_queries, bfcl_tools
-from tests.models.loops import replies, run
+from tests.models.loops import replies
+from tests.modes import run
 from traced_tools import (
     AssistantMessage,
     ChatClient,

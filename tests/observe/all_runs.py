@@ -10,23 +10,12 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.audit.mirrored import WAITING, one_of_each, rows_of
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
 from tests.observe.embedders import Embedder, RemoteEmbedder
-from tests.observe.runs import (
-    USAGE,
-    Broken,
-    BrokenSampler,
-    Failing,
-    Guard,
-    Outside,
-    Remote,
-    add,
-    adds,
-    direct,
-    fail,
-    scenario,
-)
-from tests.support import PATIENCE
+from tests.observe.runs import USAGE, Broken, BrokenSampler, Failing, Guard, Outside, Remote, adds, scenario
+from tests.sample_tools import add, direct, fail
+from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -98,7 +87,7 @@ def run_that_is_sent_again(telemetry: Telemetry) -> None:
     vectors = Reply.json({"data": [{"index": 0, "embedding": [1.0]}]})
     with ReplayServer([busy, said, busy, vectors]) as server:
         with OpenAIChatModel("m", base_url=server.url, retries=1) as model:
-            run(ChatClient(model, telemetry=telemetry.options).prompt("?"), "call")
+            run("call", ChatClient(model, telemetry=telemetry.options).prompt("?"))
         with OpenAIEmbeddingModel("m", base_url=server.url, retries=1) as embedder:
             embedder.embed(["one"], telemetry=telemetry.options)
 
@@ -119,11 +108,11 @@ def run_of_a_stuck_tool(telemetry: Telemetry) -> None:
     model = ScriptedChatModel([[ToolCall("stuck", ""), ToolCall("talk", "")], "x"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
-        run(ChatClient(model, tools=[stuck, talk], telemetry=telemetry.options).prompt("?"), "call")
+        run("call", ChatClient(model, tools=[stuck, talk], telemetry=telemetry.options).prompt("?"))
     assert telemetry.metric(names.TOOL_LATE_RESULTS.name) == []
     released.set()
     deadline = time.monotonic() + PATIENCE
-    while sum(point.total for point in telemetry.metric(names.TOOL_LATE_RESULTS.name)) < 2:
+    while sum(total(point) for point in telemetry.metric(names.TOOL_LATE_RESULTS.name)) < 2:
         assert time.monotonic() < deadline
 
 
@@ -132,7 +121,7 @@ def run_with_guards(telemetry: Telemetry) -> None:
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", ""), ToolCall("invented")], "x"])
     advisors = [Guard(), Outside()]
     client = ChatClient(model, tools=[add, fail], advisors=advisors, telemetry=telemetry.options)
-    run(client.prompt("?"), "call")
+    run("call", client.prompt("?"))
 
 
 def run_with_a_person(telemetry: Telemetry) -> None:
@@ -150,7 +139,7 @@ def run_with_a_person(telemetry: Telemetry) -> None:
 def run_with_a_result_withheld(telemetry: Telemetry) -> None:
     """Have an advisor refuse a call whose tool has run."""
     model = ScriptedChatModel([adds(1, 1), "x"])
-    run(ChatClient(model, tools=[add], advisors=[Late()], telemetry=telemetry.options).prompt("?"), "call")
+    run("call", ChatClient(model, tools=[add], advisors=[Late()], telemetry=telemetry.options).prompt("?"))
 
 
 def run_with_reasons(telemetry: Telemetry) -> None:
@@ -162,37 +151,37 @@ def run_with_reasons(telemetry: Telemetry) -> None:
     client = ChatClient(
         model, system=long, tools=[add, fail, direct], advisors=[Reasoned()], telemetry=telemetry.options
     )
-    run(client.prompt(long, conversation_id="c-2"), "call")
+    run("call", client.prompt(long, conversation_id="c-2"))
 
 
 def runs_that_fail(telemetry: Telemetry) -> None:
     """Have a model fail at once and in the middle, an embedding, an advisor's hook, and the application's tracing."""
     failing = ScriptedChatModel([RuntimeError("no " * 1000)])
     with pytest.raises(RuntimeError):
-        run(ChatClient(failing, telemetry=telemetry.options).prompt("?", conversation_id="c-3"), "call")
+        run("call", ChatClient(failing, telemetry=telemetry.options).prompt("?", conversation_id="c-3"))
     with pytest.raises(RuntimeError):
-        run(ChatClient(Failing(["one two"], usage=USAGE), telemetry=telemetry.options).prompt("?"), "stream")
+        run("stream", ChatClient(Failing(["one two"], usage=USAGE), telemetry=telemetry.options).prompt("?"))
     with pytest.raises(RuntimeError):
         FailingEmbedder().embed(["one"], telemetry=telemetry.options)
     broken = ChatClient(ScriptedChatModel([]), advisors=[Broken("advise")], telemetry=telemetry.options)
     with pytest.raises(LookupError):
-        run(broken.prompt("?"), "call")
+        run("call", broken.prompt("?"))
     lost = TelemetryOptions(Telemetry(sampler=BrokenSampler()).tracer_provider, telemetry.meter_provider)
-    run(ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"), "call")
+    run("call", ChatClient(ScriptedChatModel(["x"]), telemetry=lost).prompt("?"))
 
 
 def run_of_an_answer_that_cannot_be_understood(telemetry: Telemetry) -> None:
     """Have a model promise calls, ask for none, and report what that took."""
     odd = ChatResponse(AssistantMessage(""), finish_reason="tool_call", usage=USAGE)
     with pytest.raises(InvalidResponse):
-        run(ChatClient(Remote([odd]), telemetry=telemetry.options).prompt("?"), "call")
+        run("call", ChatClient(Remote([odd]), telemetry=telemetry.options).prompt("?"))
 
 
 def run_that_is_limited(telemetry: Telemetry) -> None:
     """Have a call refused because the tokens are spent."""
     model = ScriptedChatModel([adds(1, 1), "x"], usage=USAGE)
     client = ChatClient(model, tools=[add], limits=LoopLimits(max_tokens=5), telemetry=telemetry.options)
-    run(client.prompt("?"), "call")
+    run("call", client.prompt("?"))
 
 
 def runs_of_the_scenario(telemetry: Telemetry) -> None:
@@ -214,7 +203,7 @@ def run_that_embeds(telemetry: Telemetry) -> None:
         return str(Embedder().embed(["one"]).model)
 
     model = ScriptedChatModel([ToolCall("embed"), "x"])
-    run(ChatClient(model, tools=[embed], telemetry=telemetry.options).prompt("?"), "call")
+    run("call", ChatClient(model, tools=[embed], telemetry=telemetry.options).prompt("?"))
 
 
 def calls_by_hand(telemetry: Telemetry) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.helpers import Event, Point, Telemetry, context_of
+from tests.captured import Telemetry, context_of
 from traced_tools.core.enums import HOOKS
 from traced_tools.observe import names
 from traced_tools.observe.content import as_capture
+from traced_tools.observe.metric_point import MetricPoint
 from traced_tools.observe.names.registry_types import EventType, SpanType
+from traced_tools.otel.memory import FinishedEvent
 
 APPLICATION = "application"
 """The scope of the spans that tests start themselves: nothing is asked of them."""
@@ -141,12 +143,12 @@ def assert_consistent(telemetry: Telemetry) -> None:
     assert_parents(spans)
     ids = [context_of(span).span_id for span in telemetry.spans]
     assert len(ids) == len(set(ids)), "a span was ended twice"
-    for point in telemetry.points():
+    for point in telemetry.metrics:
         assert_declared_point(point)
     told = [*(span.attributes or {} for span in spans), *(event.attributes for event in telemetry.events)]
-    assert_one_set_of_names(telemetry.points(), chain.from_iterable(told))
-    for event in telemetry.events:
-        assert_declared_event(event, content=capture is not None and capture.on_events)
+    assert_one_set_of_names(telemetry.metrics, chain.from_iterable(told))
+    for event, record in zip(telemetry.events, telemetry.records, strict=True):
+        assert_declared_event(event, record.log_record.body, content=capture is not None and capture.on_events)
 
 
 # Spans.
@@ -219,16 +221,16 @@ def assert_parents(spans: Collection[ReadableSpan]) -> None:
 # Metrics.
 
 
-def assert_declared_point(point: Point) -> None:
+def assert_declared_point(point: MetricPoint) -> None:
     """Hold a series to its metric."""
     metric = names.METRICS[point.name]
     optional = OPTIONAL_LABELS if metric is not names.ADVISOR_DURATION else {names.ERROR_TYPE, names.AGENT_NAME}
     assert_attributes(
-        point.name, point.labels, metric.attributes, set(metric.attributes) - optional, assert_declared_value
+        point.name, point.attributes, metric.attributes, set(metric.attributes) - optional, assert_declared_value
     )
 
 
-def assert_one_set_of_names(points: Iterable[Point], attributes: Iterable[str] = ()) -> None:
+def assert_one_set_of_names(points: Iterable[MetricPoint], attributes: Iterable[str] = ()) -> None:
     """The names of one set of conventions are there, or those of the other, never both."""
     sets = {names.METRICS[point.name].only for point in points} | {names.ATTRIBUTES[name].only for name in attributes}
     assert len(sets - {None}) <= 1, "names of both conventions are emitted"
@@ -237,20 +239,20 @@ def assert_one_set_of_names(points: Iterable[Point], attributes: Iterable[str] =
 # Events.
 
 
-def event_type(event: Event) -> EventType:
+def event_type(event: FinishedEvent) -> EventType:
     """The row of the table that an event belongs to."""
     assert event.name in names.EVENTS, f"{event.name} is not in the table"
     return names.EVENTS[event.name]
 
 
-def assert_declared_event(event: Event, *, content: bool = False) -> None:
+def assert_declared_event(event: FinishedEvent, body: object, *, content: bool = False) -> None:
     """Check an event against its definition; `content` is whether it may carry content."""
     declared = event_type(event)
     assert event.severity == declared.severity
     if event.name in WITH_A_BODY:
-        assert event.body and event.body != event.name
+        assert body and body != event.name
     else:
-        assert event.body == event.name
+        assert body == event.name
     assert declared is not names.INFERENCE_DETAILS_EVENT or content
     allowed = {*declared.attributes, *(declared.content if content else ())}
     required = REQUIRED_ON_EVENTS[declared.name]

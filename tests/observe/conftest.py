@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers import Telemetry
+from tests.captured import Telemetry
 from tests.observe.closed_list import assert_consistent
 
 

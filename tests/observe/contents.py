@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Telemetry, run
-from tests.observe.runs import add, fail
+from tests.captured import Telemetry
+from tests.modes import run
+from tests.sample_tools import add, fail
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -50,7 +51,7 @@ def talk(telemetry: Telemetry, mode: str, *calls: ToolCall, tools: Any = (add, f
     """A run whose first answer is `calls`, the second `done`."""
     model = ScriptedChatModel([["let me see", *calls], "done"])
     client = ChatClient(model, system="Be brief.", tools=list(tools), advisors=[Reasons()], telemetry=telemetry.options)
-    run(client.prompt("1+2?"), mode)
+    run(mode, client.prompt("1+2?"))
 
 
 def on_spans(telemetry: Telemetry) -> set[str]:

@@ -10,10 +10,10 @@ from typing import Any, Generic, Self, TypeVar
 
 from opentelemetry import trace
 
-from tests.helpers import Telemetry
+from tests.captured import SpanCounter, Telemetry, total
 from tests.observe.closed_list import assert_consistent
 from tests.observe.runs import USAGE
-from tests.support import PATIENCE, Counting
+from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     BaseAdvisor,
@@ -164,7 +164,7 @@ class CutRun:
     """One run to be cut: tools at once, one that asks a client of its own, and advisors around them."""
 
     def __init__(self, *, waits: bool, tidies: bool = True, trip: Callable[[], None] = nothing) -> None:
-        self.counting = Counting()
+        self.counting = SpanCounter()
         self.telemetry = Telemetry()
         self.telemetry.tracer_provider.add_span_processor(self.counting)
         self._tidies, self._trip = tidies, trip
@@ -211,7 +211,7 @@ class CutRun:
         assert_consistent(self.telemetry)
         assert not trace.get_current_span().get_span_context().is_valid
         for metric in (names.RUN_ACTIVE, names.TOOL_ACTIVE, names.RUN_OLDEST_ACTIVE):
-            assert all(point.total == 0 for point in self.telemetry.metric(metric.name)), metric.name
+            assert all(total(point) == 0 for point in self.telemetry.metric(metric.name)), metric.name
         (root,) = self.telemetry.children(None)
         assert root.name == "invoke_agent assistant"
         attributes = root.attributes or {}

@@ -24,9 +24,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from tests.helpers import MARKER, Telemetry, everything
-from tests.support import ASYNC_MODES, arun, patiently
-from tests.support import run as run_blocking
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import ASYNC_MODES, arun
+from tests.modes import run as run_blocking
+from tests.waiting import patiently
 from traced_tools import ChatClientRequestSpec
 from traced_tools.observe.span_tree import build_trees, render_text
 from traced_tools.otel.console import ConsoleProcessor
@@ -138,9 +140,8 @@ def found_in(exported: dict[str, bytes], search: Search) -> list[str]:
 
 def exported_by(telemetry: Telemetry) -> Iterator[tuple[str, bytes]]:
     """What each exporter makes of the spans, metrics and events, by the exporter's name."""
-    spans, logs = telemetry.spans, telemetry.log_exporter.get_finished_logs()
-    data = telemetry.reader.get_metrics_data()
-    assert data is not None
+    spans, logs = telemetry.spans, telemetry.records
+    data = telemetry.metrics_data()
     yield "spans: console", on_console(ConsoleSpanExporter, spans)
     yield "metrics: console", on_console(ConsoleMetricExporter, data)
     yield "events: console", on_console(ConsoleLogRecordExporter, logs)

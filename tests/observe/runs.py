@@ -7,7 +7,11 @@ from typing import Any
 
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from tests.helpers import MARKER, Recorder, Telemetry, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import run
+from tests.recorder import Recorder
+from tests.sample_tools import add, fail
 from traced_tools import (
     Advisor,
     BaseAdvisor,
@@ -21,7 +25,6 @@ from traced_tools import (
     ToolInvocation,
     ToolResult,
     Usage,
-    tool,
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatRequest
@@ -29,22 +32,6 @@ from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 
 USAGE = Usage(input_tokens=9, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2, reasoning_tokens=1)
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-def fail(reason: str = "no") -> str:
-    """Fail."""
-    raise RuntimeError(reason)
-
-
-@tool(return_direct=True)
-def direct(text: str) -> str:
-    """Answer directly."""
-    return text
 
 
 def adds(a: int, b: int) -> ToolCall:
@@ -85,7 +72,7 @@ class Outside(BaseAdvisor):
 
 def scenario(telemetry: Telemetry, mode: str) -> ChatClientResponse:
     """Two passes with two tools at once, of which one fails; a memory outside the loop, an observer inside."""
-    return run(scenario_spec(telemetry), mode)
+    return run(mode, scenario_spec(telemetry))
 
 
 def scenario_spec(telemetry: Telemetry) -> ChatClientRequestSpec:

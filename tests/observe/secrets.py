@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel
 
-from tests.helpers import MARKER, Telemetry
+from tests.captured import Telemetry
+from tests.markers import MARKER
 from tests.observe.runs import USAGE
 from traced_tools import (
     Advisor,

@@ -8,10 +8,13 @@ import sys
 import pytest
 from opentelemetry.trace import SpanKind
 
-from tests.helpers import MODES, Recorder, Telemetry, context_of, run
+from tests.captured import Telemetry, context_of, total
+from tests.modes import MODES, run
 from tests.observe.closed_list import word_of
-from tests.observe.runs import fail, scenario
+from tests.observe.runs import scenario
 from tests.observe.told import STREAMING, STREAMING_METRICS, values_apart_from_times
+from tests.recorder import Recorder
+from tests.sample_tools import fail
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -32,7 +35,7 @@ def test_only_a_streamed_answer_has_chunk_times(telemetry: Telemetry, mode: str)
     streamed = mode.endswith("stream")
     for span in telemetry.named("chat scripted"):
         assert set(span.attributes or {}) >= STREAMING if streamed else not STREAMING & set(span.attributes or {})
-    found = {each.name for each in telemetry.points()} & STREAMING_METRICS
+    found = {each.name for each in telemetry.metrics} & STREAMING_METRICS
     assert found == (STREAMING_METRICS if streamed else set())
 
 
@@ -134,7 +137,7 @@ def test_a_tool_span_has_its_batch_position_and_outcome(telemetry: Telemetry, mo
 
 
 def test_a_model_in_this_process_has_internal_spans(telemetry: Telemetry) -> None:
-    run(ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"), "call")
+    run("call", ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"))
     assert telemetry.one("chat scripted").kind is SpanKind.INTERNAL
 
 
@@ -150,9 +153,9 @@ def test_attempts_are_counted_on_one_span(telemetry: Telemetry, mode: str) -> No
     client = ChatClient(
         ScriptedChatModel([ToolCall("fail"), "x"]), tools=[fail], advisors=[Again()], telemetry=telemetry.options
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert (telemetry.one("execute_tool fail").attributes or {})[names.TOOL_ATTEMPTS] == 2
-    assert [point.total for point in telemetry.metric(names.TOOL_ACTIVE.name)] == [0]
+    assert [total(point) for point in telemetry.metric(names.TOOL_ACTIVE.name)] == [0]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -173,18 +176,18 @@ def test_self_time_leaves_out_what_is_downstream(mode: str, monkeypatch: pytest.
 
     telemetry = Telemetry()
     client = ChatClient(ScriptedChatModel([slow]), advisors=[Recorder("outer", 100)], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     for span in telemetry.spans:
         if word_of(span) == "advise":
             assert float((span.attributes or {})[names.ADVISOR_SELF_TIME]) < 0.001  # type: ignore[arg-type]
-    assert sum(each.total for each in telemetry.metric(names.OPERATION_DURATION.name)) > 1
+    assert sum(total(each) for each in telemetry.metric(names.OPERATION_DURATION.name)) > 1
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_options_and_usage_that_are_absent_have_no_attributes(telemetry: Telemetry, mode: str) -> None:
     limits = LoopLimits(max_iterations=None, max_tool_calls=None)
     model = ScriptedChatModel([ToolCall("fail"), "x"])
-    run(ChatClient(model, tools=[fail], limits=limits, telemetry=telemetry.options).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[fail], limits=limits, telemetry=telemetry.options).prompt("?"))
     told = {name for span in telemetry.spans for name in span.attributes or {}}
     told |= {name for event in telemetry.events for name in event.attributes}
     assert not {name for name in told if name.startswith(("gen_ai.request.", "gen_ai.usage."))} - {

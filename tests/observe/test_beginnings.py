@@ -11,10 +11,12 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from tests.observe.all_runs import RUNS, runs_of_everything
 from tests.observe.closed_list import APPLICATION, OPERATIONS, word_of
-from tests.observe.runs import Guard, add, adds, scenario
+from tests.observe.runs import Guard, adds, scenario
+from tests.sample_tools import add
 from traced_tools import ChatClient, TelemetryOptions, ToolCall, __version__
 from traced_tools.core.enums import HOOKS
 from traced_tools.observe import names
@@ -82,7 +84,7 @@ def test_a_tool_span_gets_its_operation_when_the_tool_is_certain_to_run(mode: st
     telemetry = Telemetry(sampler=sampler)
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"])
     guarded = ChatClient(model, tools=[add], advisors=[Guard()], telemetry=telemetry.options)
-    run(guarded.prompt("?"), mode)
+    run(mode, guarded.prompt("?"))
     (told,) = [attributes for name, _, attributes in sampler.told if name == "execute_tool add"]
     assert names.OPERATION_NAME not in told
     assert (telemetry.one("execute_tool add").attributes or {})[names.OPERATION_NAME] in OPERATIONS
@@ -94,11 +96,10 @@ def test_a_tool_span_gets_its_operation_when_the_tool_is_certain_to_run(mode: st
 def test_all_signals_have_the_packages_name_and_version_and_no_schema() -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     runs_of_everything(telemetry)
-    data = telemetry.reader.get_metrics_data()
-    assert data is not None
+    data = telemetry.metrics_data()
     scopes = [span.instrumentation_scope for span in telemetry.spans]
     scopes += [each.scope for resource in data.resource_metrics for each in resource.scope_metrics]
-    scopes += [record.instrumentation_scope for record in telemetry.log_exporter.get_finished_logs()]
+    scopes += [record.instrumentation_scope for record in telemetry.records]
     told = {(scope.name, scope.version, scope.schema_url) for scope in scopes if scope is not None}
     assert told <= {(names.SCOPE, __version__, ""), (names.SCOPE, __version__, None)}
     assert APPLICATION not in str(told) and len(scopes) > 100
@@ -109,12 +110,12 @@ def test_global_providers_that_are_set_after_a_client_was_made_are_used(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = ChatClient(ScriptedChatModel(["before", adds(1, 1), "after"]), tools=[add])
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     telemetry = Telemetry()
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: telemetry.tracer_provider)
     monkeypatch.setattr(metrics, "get_meter_provider", lambda: telemetry.meter_provider)
     monkeypatch.setattr(_logs, "get_logger_provider", lambda: telemetry.logger_provider)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert len(telemetry.named("invoke_agent assistant")) == len(telemetry.named("execute_tool add")) == 1
     assert [point.count for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [1]
     assert len(telemetry.events_named(names.LOOP_STOP_EVENT.name)) == 1
@@ -126,10 +127,10 @@ def test_each_signal_may_have_its_own_provider(mode: str, signal: str) -> None:
     telemetry = Telemetry()
     only = TelemetryOptions(**{signal: getattr(telemetry, signal)})
     model = ScriptedChatModel([adds(1, 1), "x"])
-    run(ChatClient(model, tools=[add], telemetry=only).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], telemetry=only).prompt("?"))
     emitted = {
         "tracer_provider": telemetry.spans,
-        "meter_provider": telemetry.points(),
+        "meter_provider": telemetry.metrics,
         "logger_provider": telemetry.events,
     }
     assert [name for name, what in emitted.items() if what] == [signal]

@@ -10,7 +10,8 @@ from opentelemetry._logs import Logger, LoggerProvider, NoOpLogger
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, NoOpMeter
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-from tests.support import MODES, run
+from tests.modes import MODES, run
+from tests.sample_tools import add
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.observe.metrics import Instruments
 from traced_tools.observe.run_telemetry import instruments_of
@@ -107,11 +108,6 @@ def tracing() -> TracerProvider:
 def answer(mode: str, options: TelemetryOptions) -> str:
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "It is three."])
     return run(mode, ChatClient(model, tools=[add], telemetry=options).prompt("1 + 2?")).content
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,6 +11,7 @@ import pytest
 from tests.observe.closed_list import APPLICATION, assert_consistent
 from tests.observe.exported import Search, Wiretap, found_in, holds_marker
 from tests.observe.secrets import CONTEXT, SECRET_CALLS, secret_spec
+from tests.sweeps import sweep
 from traced_tools import LoopLimits, ToolExecutionError, ToolNotFoundError
 
 CARRIERS = {"SPAN_ONLY": {"spans"}, "EVENT_ONLY": {"events"}, "SPAN_AND_EVENT": {"spans", "events"}}
@@ -18,15 +19,15 @@ PASSES = (RuntimeError, LookupError)
 """What a model or an advisor raises passes unchanged."""
 
 
-@pytest.fixture(params=CARRIERS)
+@pytest.fixture
 def wiretap(
-    request: pytest.FixtureRequest,
+    capture: str,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Wiretap]:
     monkeypatch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
-    with Wiretap(caplog, capsys, capture=request.param) as wiretap:
+    with Wiretap(caplog, capsys, capture=capture) as wiretap:
         yield wiretap
 
 
@@ -55,10 +56,8 @@ def check(wiretap: Wiretap) -> None:
     assert "spans: request" not in found
 
 
-@pytest.mark.parametrize("mode", ["call", "astream"])
-@pytest.mark.parametrize("policy", ["answer", "raise"])
-@pytest.mark.parametrize("what", SECRET_CALLS)
-def test_captured_content_is_told_where_it_was_asked_for(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
+@sweep(capture=CARRIERS, mode=["call", "astream"], what=SECRET_CALLS, policy=["answer", "raise"])
+def test_captured_content_is_on_the_enabled_signals_alone(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
     error = run_captured(wiretap, mode, what, policy, "")
     check(wiretap)
     if error is not None and not isinstance(error, PASSES):
@@ -66,8 +65,11 @@ def test_captured_content_is_told_where_it_was_asked_for(wiretap: Wiretap, mode:
         assert not holds_marker("".join(traceback.format_exception(error)).encode())
 
 
-@pytest.mark.parametrize("mode", ["call", "astream"])
-@pytest.mark.parametrize("raises_in", ["advise", "advise_tool", "after", "finalize", "denies", "answers", "changes"])
-def test_what_advisors_say_is_told_where_it_was_asked_for(wiretap: Wiretap, mode: str, raises_in: str) -> None:
+@sweep(
+    capture=CARRIERS,
+    mode=["call", "astream"],
+    raises_in=["advise", "advise_tool", "after", "finalize", "denies", "answers", "changes"],
+)
+def test_captured_text_of_advisors_is_on_the_enabled_signals_alone(wiretap: Wiretap, mode: str, raises_in: str) -> None:
     run_captured(wiretap, mode, "result", "answer", raises_in)
     check(wiretap)

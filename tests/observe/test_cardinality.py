@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry, series_key
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent
-from tests.observe.runs import USAGE, add, adds
+from tests.observe.runs import USAGE, adds
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -28,7 +31,6 @@ from traced_tools.models import ChatRequest, ChatResponse, OpenAIChatModel
 from traced_tools.observe import names
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 
-RUNS = 10_000
 WARM_UP = 4 * names.MAX_LABEL_VALUES
 FRESH = itertools.count()
 
@@ -69,22 +71,23 @@ def run_often(telemetry: Telemetry, count: int) -> None:
         client.prompt(f"question {next(FRESH)}", conversation_id=f"c-{next(FRESH)}").call()
 
 
-def test_the_number_of_series_does_not_grow_with_the_number_of_runs() -> None:
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_the_number_of_series_does_not_grow_with_the_number_of_runs(count: int) -> None:
     telemetry = Telemetry(sampler=ALWAYS_OFF)
     run_often(telemetry, WARM_UP)
-    series = {point.key for point in telemetry.points()}
-    run_often(telemetry, RUNS)
-    assert {point.key for point in telemetry.points()} == series
+    series = {series_key(point) for point in telemetry.metrics}
+    run_often(telemetry, count)
+    assert {series_key(point) for point in telemetry.metrics} == series
     (runs,) = telemetry.metric(names.INVOKE_AGENT_DURATION.name)
-    assert runs.count == RUNS + WARM_UP
+    assert runs.count == count + WARM_UP
     assert_consistent(telemetry)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_tool_label_is_a_registered_name_or_a_placeholder(telemetry: Telemetry, mode: str) -> None:
     model = ScriptedChatModel([*[[ToolCall(next(INVENTED)) for _ in range(10)] for _ in range(10)], "x"])
-    run(ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"), mode)
-    labels = {point.labels[names.TOOL_NAME] for point in telemetry.points() if names.TOOL_NAME in point.labels}
+    run(mode, ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"))
+    labels = {point.attributes[names.TOOL_NAME] for point in telemetry.metrics if names.TOOL_NAME in point.attributes}
     assert labels == {names.UNKNOWN_TOOL}
 
 
@@ -99,7 +102,7 @@ def test_the_number_of_error_types_per_tool_is_limited() -> None:
     client = ChatClient(model, tools=[inventive_too], telemetry=telemetry.options)
     for _ in range(100):
         client.prompt("?").call()
-    found = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
+    found = {point.attributes[names.ERROR_TYPE] for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name)}
     assert len(found) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in found
 
@@ -111,8 +114,8 @@ def test_the_number_of_response_models_is_limited(mode: str) -> None:
     answers = [ChatResponse(AssistantMessage("x"), usage=USAGE, model=f"answer-{number}") for number in range(100)]
     client = ChatClient(Named(answers, model), telemetry=telemetry.options)
     for _ in answers:
-        run(client.prompt("?"), mode)
-    shown = {point.labels[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
+        run(mode, client.prompt("?"))
+    shown = {point.attributes[names.RESPONSE_MODEL] for point in telemetry.metric(names.OPERATION_DURATION.name)}
     assert len(shown) == names.MAX_LABEL_VALUES + 1
     assert names.OTHER in shown
     on_spans = {(span.attributes or {})[names.RESPONSE_MODEL] for span in telemetry.named(f"chat {model}")}
@@ -134,13 +137,13 @@ def test_the_number_of_error_types_of_models_and_advisors_is_limited(mode: str, 
     )
     for kind in kinds:
         with pytest.raises(kind):
-            run(client.prompt("?"), mode)
+            run(mode, client.prompt("?"))
     for metric in (names.INVOKE_AGENT_DURATION, names.ADVISOR_DURATION, names.OPERATION_DURATION):
-        for labels in (point.labels for point in telemetry.metric(metric.name)):
+        for labels in (point.attributes for point in telemetry.metric(metric.name)):
             assert len(labels.get(names.ERROR_TYPE, "")) < 100
-    shown = {point.labels[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
+    shown = {point.attributes[names.ERROR_TYPE] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)}
     assert len(shown) == names.MAX_LABEL_VALUES + 1
-    series = [point.key for point in telemetry.points() if names.ERROR_TYPE in point.labels]
+    series = [series_key(point) for point in telemetry.metrics if names.ERROR_TYPE in point.attributes]
     assert len(series) <= 6 * (names.MAX_LABEL_VALUES + 1)
 
 
@@ -151,7 +154,7 @@ def test_the_number_of_agent_names_is_limited(monkeypatch: pytest.MonkeyPatch) -
     for number in range(200):
         ChatClient(model, name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
     for metric in (names.INVOKE_AGENT_DURATION, names.OPERATION_DURATION, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE):
-        shown = {point.labels[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
+        shown = {point.attributes[names.AGENT_NAME] for point in telemetry.metric(metric.name)}
         assert len(shown) == names.MAX_AGENTS + 1
         assert names.OTHER in shown
     assert (telemetry.one("invoke_agent agent-199").attributes or {})[names.AGENT_NAME] == "agent-199"
@@ -161,7 +164,7 @@ def test_the_number_of_agent_names_is_limited(monkeypatch: pytest.MonkeyPatch) -
 def test_an_unprintable_agent_name_is_replaced_in_labels(name: str) -> None:
     telemetry = Telemetry()
     ChatClient(ScriptedChatModel(["x"]), name=name, telemetry=telemetry.options).prompt("?").call()
-    assert {point.labels[names.AGENT_NAME] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)} == {
+    assert {point.attributes[names.AGENT_NAME] for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)} == {
         names.OTHER
     }
 
@@ -176,7 +179,7 @@ def test_overlong_names_and_ids_are_replaced(field: str) -> None:
     attributes = telemetry.one("chat m").attributes or {}
     assert attributes[names.RESPONSE_ID if field == "id" else names.RESPONSE_MODEL] == names.OTHER
     assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
-    assert MARKER not in everything([point.labels for point in telemetry.points()])
+    assert MARKER not in everything([point.attributes for point in telemetry.metrics])
 
 
 def test_a_cancelled_run_is_cancelled_in_metrics_beyond_the_error_type_limit() -> None:

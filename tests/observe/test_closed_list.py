@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Telemetry
+from tests.captured import Telemetry
 from tests.observe.all_runs import RUNS, Prices, runs_of_everything
 from tests.observe.closed_list import assert_consistent, event_type, span_type, word_of
+from tests.sweeps import sweep
 from traced_tools.core.enums import CAPTURE_MODES, DETAILS, HOOKS
 from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture
@@ -43,12 +44,10 @@ def told() -> Telemetry:
 # What is exported is in the table.
 
 
-@pytest.mark.parametrize("convention", ["stable", "latest"])
-@pytest.mark.parametrize("capture", CAPTURE_MODES)
-@pytest.mark.parametrize("detail", DETAILS)
+@sweep(convention=["stable", "latest"], capture=CAPTURE_MODES, detail=DETAILS)
 def test_everything_exported_is_in_the_registry_with_any_options(convention: str, capture: str, detail: str) -> None:
     exported = emitted(convention, capture=capture, detail=detail)
-    assert exported.spans and exported.points() and exported.events
+    assert exported.spans and exported.metrics and exported.events
 
 
 @pytest.mark.parametrize("alone", RUNS, ids=lambda each: each.__name__)
@@ -67,7 +66,7 @@ def test_every_span_of_the_registry_is_emitted(plain: Telemetry) -> None:
 
 
 def test_every_metric_of_the_registry_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    assert {point.name for point in (*plain.points(), *told.points())} == set(names.METRICS)
+    assert {point.name for point in (*plain.metrics, *told.metrics)} == set(names.METRICS)
 
 
 def test_every_event_of_the_registry_is_emitted(plain: Telemetry, told: Telemetry) -> None:
@@ -93,7 +92,7 @@ def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, to
 
 
 def test_every_label_of_a_metric_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    found = carried_by((point.name, point.labels) for point in (*plain.points(), *told.points()))
+    found = carried_by((point.name, point.attributes) for point in (*plain.metrics, *told.metrics))
     assert missing_of(found, names.METRICS.values(), "attributes") == {}
 
 
@@ -120,7 +119,7 @@ def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_f
 def test_each_convention_emits_exactly_its_metrics_of_the_registry(plain: Telemetry, told: Telemetry) -> None:
     for convention, telemetry in (("stable", plain), ("latest", told)):
         wanted = {each.name for each in names.METRICS.values() if each.only in (None, convention)}
-        assert {point.name for point in telemetry.points()} == wanted
+        assert {point.name for point in telemetry.metrics} == wanted
 
 
 def test_attributes_of_one_convention_are_not_emitted_with_the_other(plain: Telemetry, told: Telemetry) -> None:
@@ -143,8 +142,7 @@ def test_the_names_of_spans_and_events_are_the_same_by_both_conventions(plain: T
 def test_every_metric_has_the_instrument_unit_and_buckets_of_the_registry(
     plain: Telemetry, told: Telemetry, convention: str
 ) -> None:
-    data = (plain if convention == "stable" else told).reader.get_metrics_data()
-    assert data is not None
+    data = (plain if convention == "stable" else told).metrics_data()
     for resource in data.resource_metrics:
         for scope in resource.scope_metrics:
             assert scope.scope.name == names.SCOPE

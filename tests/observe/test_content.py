@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.contents import on_events, on_spans, refuse_to_make, talk, told
 from traced_tools import (
     AssistantMessage,
@@ -169,7 +171,7 @@ def test_a_failed_model_call_captures_the_exception_message(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel([RuntimeError("no line")]), telemetry=telemetry.options)
     with pytest.raises(RuntimeError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     for where in ("chat scripted", "iteration", "advise tool_calling", "invoke_agent assistant"):
         assert (telemetry.one(where).attributes or {})[names.EXCEPTION_MESSAGE] == "no line"
     (event,) = telemetry.events_named(names.OPERATION_EXCEPTION_EVENT.name)
@@ -185,7 +187,7 @@ def test_a_tool_name_that_the_model_made_up_is_captured_only_as_content(mode: st
     (decision,) = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
     for attributes in (span.attributes or {}, intent.attributes, decision.attributes):
         assert (attributes[names.TOOL_NAME], attributes[names.TOOL_REQUESTED_NAME]) == (names.UNKNOWN_TOOL, "invented")
-    assert "invented" not in everything([[point.name, point.labels] for point in telemetry.points()])
+    assert "invented" not in everything([[point.name, point.attributes] for point in telemetry.metrics])
 
 
 @pytest.mark.parametrize("mode", MODES)

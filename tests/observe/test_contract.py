@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
-from tests.helpers import Event, Point, Telemetry
+from tests.captured import Telemetry
 from tests.observe.closed_list import (
     APPLICATION,
     REQUIRED,
@@ -25,6 +25,8 @@ from tests.observe.closed_list import (
     assert_parents,
 )
 from traced_tools.observe import names
+from traced_tools.observe.metric_point import MetricPoint
+from traced_tools.otel.memory import FinishedEvent
 
 
 def test_the_registry_is_consistent() -> None:
@@ -187,19 +189,19 @@ def test_a_span_below_one_it_does_not_belong_to_is_found() -> None:
         assert_parents([span_of("chat m", number=1), span_of(number=2, parent=1)])
 
 
-POINT = Point(names.TOOL_LATE_RESULTS.name, {names.TOOL_NAME: "add"}, 1, 1.0)
+POINT = MetricPoint(names.TOOL_LATE_RESULTS.name, {names.TOOL_NAME: "add"}, "1", 1.0)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         replace(POINT, name="invented"),
-        replace(POINT, labels={}),
-        replace(POINT, labels={names.TOOL_NAME: 1}),
-        replace(POINT, labels={names.TOOL_NAME: "add", names.RUN_ID: "x"}),
+        replace(POINT, attributes={}),
+        replace(POINT, attributes={names.TOOL_NAME: 1}),
+        replace(POINT, attributes={names.TOOL_NAME: "add", names.RUN_ID: "x"}),
     ],
 )
-def test_a_series_that_breaks_the_contract_is_found(wrong: Point) -> None:
+def test_a_series_that_breaks_the_contract_is_found(wrong: MetricPoint) -> None:
     assert_declared_point(POINT)
     with pytest.raises((AssertionError, KeyError)):
         assert_declared_point(wrong)
@@ -215,7 +217,7 @@ def test_names_of_both_conventions_at_once_are_found() -> None:
 
 
 RAISED = names.TOOL_EXCEPTION_EVENT.name
-EVENT = Event(RAISED, "WARN", {names.EXCEPTION_TYPE: "KeyError"}, RAISED, 1, 1)
+EVENT = FinishedEvent(RAISED, {names.EXCEPTION_TYPE: "KeyError"}, "WARN", f"{1:032x}", f"{1:016x}")
 TEXT = {**EVENT.attributes, names.EXCEPTION_MESSAGE: "x"}
 
 
@@ -228,11 +230,15 @@ TEXT = {**EVENT.attributes, names.EXCEPTION_MESSAGE: "x"}
         replace(EVENT, attributes={names.EXCEPTION_TYPE: 1}),
         replace(EVENT, attributes={**EVENT.attributes, names.TOOL_NAME: "add"}),
         replace(EVENT, attributes=TEXT),
-        replace(EVENT, body=None),
     ],
 )
-def test_an_event_that_breaks_the_contract_is_found(wrong: Event) -> None:
-    assert_declared_event(EVENT)
-    assert_declared_event(replace(EVENT, attributes=TEXT), content=True)
+def test_an_event_that_breaks_the_contract_is_found(wrong: FinishedEvent) -> None:
+    assert_declared_event(EVENT, RAISED)
+    assert_declared_event(replace(EVENT, attributes=TEXT), RAISED, content=True)
     with pytest.raises((AssertionError, KeyError)):
-        assert_declared_event(wrong)
+        assert_declared_event(wrong, RAISED)
+
+
+def test_an_event_without_its_body_is_found() -> None:
+    with pytest.raises(AssertionError):
+        assert_declared_event(EVENT, None)

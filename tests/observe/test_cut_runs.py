@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Telemetry
+from tests.captured import Telemetry, total
+from tests.modes import ASYNC_MODES, BLOCKING_MODES, arun, run
 from tests.observe.cutting import CUT, CutAt, CutRun, Silence
-from tests.support import ASYNC_MODES, BLOCKING_MODES, PATIENCE, arun, in_time, run
+from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ContentCapture
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
@@ -93,7 +94,7 @@ def test_a_run_that_is_cancelled_after_any_number_of_turns_of_the_event_loop_lea
     assert len(asyncio.run(main())) > 20
 
 
-@pytest.mark.parametrize("again", [1, 2, 3])
+@pytest.mark.parametrize("again", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", ASYNC_MODES)
 def test_a_run_that_is_cancelled_while_it_is_being_cancelled_leaves_a_whole_tree(mode: str, again: int) -> None:
     async def main() -> None:
@@ -204,7 +205,10 @@ class Tripwire:
 
 
 @pytest.mark.parametrize("mode", BLOCKING_MODES)
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt, *(pytest.param(each, marks=pytest.mark.slow) for each in (SystemExit, MemoryError))],
+)
 def test_a_blocking_run_that_is_interrupted_anywhere_leaves_a_whole_tree(mode: str, error: type[BaseException]) -> None:
     interrupted = 0
     for touches in range(1, MOST_POINTS):
@@ -230,4 +234,4 @@ def test_a_run_whose_end_is_interrupted_is_no_longer_active() -> None:
     telemetry = Telemetry(capture=ContentCapture("SPAN_ONLY", redact=interrupt))
     with pytest.raises(KeyboardInterrupt):
         ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
-    assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
+    assert [total(point) for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]

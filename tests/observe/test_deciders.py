@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.captured import Telemetry, total
 from tests.events.watching import Watching
-from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent
-from tests.observe.runs import add, adds, fail
-from tests.support import patiently
+from tests.observe.runs import adds
+from tests.sample_tools import add, fail
+from tests.waiting import patiently
 from traced_tools import Advisor, ChatClient, ExecuteTools, LoopLimits, ToolCall, ToolInvocation, ToolResult, tool
 from traced_tools.events import ToolDecided
 from traced_tools.observe import names
@@ -51,7 +54,7 @@ def assert_told(telemetry: Telemetry, watching: Watching, span: str, expected: l
     (typed,) = (event for event in watching.events if isinstance(event, ToolDecided))
     assert [typed.advisor, typed.reason_code, typed.by] == expected
     (counted,) = telemetry.metric(names.TOOL_DECISIONS.name)
-    assert who_and_why(counted.labels) == [*expected[:2], None]
+    assert who_and_why(counted.attributes) == [*expected[:2], None]
     assert_consistent(telemetry)
 
 
@@ -61,7 +64,7 @@ def test_a_refusal_names_the_advisor_the_reason_code_and_the_person(mode: str) -
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "x"]), tools=[add], advisors=[watching, Desk()], telemetry=telemetry.options
     )
-    (result,) = run(client.prompt("?"), mode).tool_results
+    (result,) = run(mode, client.prompt("?")).tool_results
     assert (result.advisor, result.reason_code, result.by) == ("desk", "weekend", "Ana Müller")
     assert_told(telemetry, watching, "refuse_tool add", ["desk", "weekend", "Ana Müller"])
     assert MARKER not in str([span.attributes for span in telemetry.spans])
@@ -81,13 +84,13 @@ def test_a_refusal_by_the_loop_has_its_reason_code_on_span_event_and_metric(
 ) -> None:
     telemetry = Telemetry()
     client = ChatClient(ScriptedChatModel([call, "x"]), tools=[add, launch], telemetry=telemetry.options, **settings)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     (span,) = (each for each in telemetry.spans if each.name.startswith("refuse_tool"))
     assert who_and_why(span.attributes) == [None, code, None]
     events = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
     assert [None, code, None] in [who_and_why(each.attributes) for each in events]
     points = telemetry.metric(names.TOOL_DECISIONS.name)
-    assert [None, code, None] in [who_and_why(each.labels) for each in points]
+    assert [None, code, None] in [who_and_why(each.attributes) for each in points]
 
 
 def driven(how: str, telemetry: Telemetry, watching: Watching, decide: Any) -> list[ToolResult]:
@@ -171,9 +174,9 @@ def test_the_number_of_reason_codes_and_advisor_labels_is_limited() -> None:
     )
     client.prompt("?").call()
     points = telemetry.metric(names.TOOL_DECISIONS.name)
-    assert sum(point.total for point in points) == 100
+    assert sum(total(point) for point in points) == 100
     for label in (names.REASON_CODE, names.ADVISOR_NAME):
-        told = {point.labels[label] for point in points}
+        told = {point.attributes[label] for point in points}
         assert len(told) <= names.MAX_LABEL_VALUES + 1
         assert names.OTHER in told
 

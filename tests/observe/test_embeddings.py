@@ -12,10 +12,12 @@ from opentelemetry import metrics, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.helpers import MARKER, MODES, Telemetry, context_of, everything, run
+from tests.captured import Telemetry, context_of, total
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.embedders import Embedder, RemoteEmbedder
 from tests.observe.test_contract import assert_consistent
-from tests.support import patiently
+from tests.waiting import patiently
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -105,10 +107,10 @@ def test_an_embedding_is_counted_like_any_model_call(way: str) -> None:
     (duration,) = telemetry.metric(names.OPERATION_DURATION.name)
     (tokens,) = telemetry.metric(names.TOKEN_USAGE.name)
     span = telemetry.one("embeddings embedder")
-    assert duration.labels == labels
-    assert duration.total == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)
-    assert (tokens.labels, tokens.total) == ({**labels, names.TOKEN_TYPE: "input"}, 8)
-    assert {point.name for point in telemetry.points()} == {names.OPERATION_DURATION.name, names.TOKEN_USAGE.name}
+    assert duration.attributes == labels
+    assert total(duration) == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)
+    assert (tokens.attributes, total(tokens)) == ({**labels, names.TOKEN_TYPE: "input"}, 8)
+    assert {point.name for point in telemetry.metrics} == {names.OPERATION_DURATION.name, names.TOKEN_USAGE.name}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -124,7 +126,7 @@ def test_many_batches_are_one_span_with_their_tokens_summed(way: str) -> None:
 def test_no_texts_leave_no_span() -> None:
     telemetry = Telemetry()
     Embedder().embed([], telemetry=telemetry.options)
-    assert (telemetry.spans, telemetry.points()) == ([], [])
+    assert (telemetry.spans, telemetry.metrics) == ((), [])
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -156,7 +158,7 @@ def test_a_model_that_fails_fails_the_span_with_the_kind_of_error_alone(way: str
     span = telemetry.one("embeddings embedder")
     assert (span.attributes or {})[names.ERROR_TYPE] == "ValueError"
     (duration,) = telemetry.metric(names.OPERATION_DURATION.name)
-    assert duration.labels[names.ERROR_TYPE] == "ValueError"
+    assert duration.attributes[names.ERROR_TYPE] == "ValueError"
     assert telemetry.metric(names.TOKEN_USAGE.name) == []
     assert_consistent(telemetry)
 
@@ -218,7 +220,7 @@ def test_for_a_span_that_is_not_sampled_nothing_is_built(way: str, monkeypatch: 
     monkeypatch.setattr(EmbeddingsScope, "_final_attributes", never)
     telemetry = Telemetry(sampler=ALWAYS_OFF)
     assert len(embedded(Embedder(), way, telemetry.options, "one").embeddings) == 1
-    assert telemetry.spans == []
+    assert telemetry.spans == ()
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
     assert [point.count for point in telemetry.metric(names.OPERATION_DURATION.name)] == [1]
 
@@ -258,7 +260,7 @@ def test_as_a_step_of_an_advisor_it_is_a_child_of_the_advisors_span_and_goes_whe
     telemetry = Telemetry()
     advisor = Embeds(getattr(Embedder(), way))
     client = ChatClient(ScriptedChatModel(["x"]), advisors=[advisor], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     children = telemetry.children(telemetry.one("advise embeds"))
     assert [span.name for span in children] == ["embeddings embedder", "advise tool_calling"]
     assert_consistent(telemetry)
@@ -275,7 +277,7 @@ def test_inside_a_tool_it_is_a_child_of_the_tools_span(mode: str) -> None:
 
     calls = [ToolCall("look_up", {"query": "a"}), ToolCall("look_up", {"query": "b"})]
     client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[look_up], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     for span in telemetry.named("execute_tool look_up"):
         assert [child.name for child in telemetry.children(span)] == ["embeddings embedder"]
 
@@ -298,7 +300,7 @@ def test_a_telemetry_argument_overrides_the_telemetry_of_the_run(mode: str) -> N
     telemetry, own = Telemetry(), Telemetry()
     model = Embedder()
     advisor = Embeds(lambda texts: model.embed(texts, telemetry=own.options))
-    run(ChatClient(ScriptedChatModel(["x"]), advisors=[advisor], telemetry=telemetry.options).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[advisor], telemetry=telemetry.options).prompt("?"))
     assert telemetry.named("embeddings embedder") == []
     assert len(own.named("embeddings embedder")) == 1
 
@@ -313,8 +315,8 @@ def test_embeddings_in_a_run_without_telemetry_emit_nothing_and_later_ones_do(
     )
     model = Embedder()
     silent = TelemetryOptions(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider())
-    run(ChatClient(ScriptedChatModel(["x"]), advisors=[Embeds(model.embed)], telemetry=silent).prompt("?"), mode)
-    assert telemetry.spans == []
+    run(mode, ChatClient(ScriptedChatModel(["x"]), advisors=[Embeds(model.embed)], telemetry=silent).prompt("?"))
+    assert telemetry.spans == ()
     model.embed(["one"])
     assert len(telemetry.named("embeddings embedder")) == 1
 
@@ -353,7 +355,7 @@ def test_no_text_is_exported_logged_or_raised(way: str, status: int, caplog: pyt
             assert MARKER not in repr(response) + repr(model)
     (span,) = telemetry.spans
     assert MARKER not in span.to_json() + caplog.text
-    assert MARKER not in everything([[point.name, point.labels] for point in telemetry.points()])
+    assert MARKER not in everything([[point.name, point.attributes] for point in telemetry.metrics])
     assert_consistent(telemetry)
 
 
@@ -363,4 +365,4 @@ def test_an_exception_of_a_custom_model_passes_unchanged_and_its_text_is_not_exp
     with pytest.raises(ValueError, match=MARKER):
         embedded(Failing(), way, telemetry.options, MARKER)
     assert MARKER not in telemetry.one("embeddings embedder").to_json()
-    assert MARKER not in everything([[point.name, point.labels] for point in telemetry.points()])
+    assert MARKER not in everything([[point.name, point.attributes] for point in telemetry.metrics])

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from tests.observe.embedders import Embedder
-from tests.observe.runs import USAGE, add, adds
+from tests.observe.runs import USAGE, adds
+from tests.sample_tools import add
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -56,7 +58,7 @@ def test_empty_values_of_a_model_are_in_no_signal(mode: str) -> None:
         options=ChatOptions(stop=(), temperature=0.0, seed=0),
         telemetry=telemetry.options,
     )
-    run(client.prompt("1+2?", conversation_id=""), mode)
+    run(mode, client.prompt("1+2?", conversation_id=""))
     assert empty_in(telemetry) == []
     chat = telemetry.named("chat")[0].attributes or {}
     assert {name: chat[name] for name in (names.REQUEST_TEMPERATURE, names.REQUEST_SEED)} == {
@@ -77,7 +79,7 @@ def empty_in(telemetry: Telemetry) -> list[tuple[str, str]]:
     """Return where something is empty: in what, and which attribute."""
     carriers = [
         *((span.name, span.attributes or {}) for span in telemetry.spans),
-        *((point.name, point.labels) for point in telemetry.points()),
+        *((point.name, point.attributes) for point in telemetry.metrics),
         *((event.name, event.attributes) for event in telemetry.events),
     ]
     return [(name, key) for name, attributes in carriers for key, value in attributes.items() if value in ("", ())]

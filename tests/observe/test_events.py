@@ -9,15 +9,17 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tests.helpers import MODES, Event, Telemetry, context_of, run
-from tests.observe.runs import USAGE, Guard, add, adds, fail
-from tests.support import ASYNC_MODES
+from tests.captured import Telemetry, hex_ids, total
+from tests.modes import ASYNC_MODES, MODES, run
+from tests.observe.runs import USAGE, Guard, adds
+from tests.sample_tools import add, fail
 from traced_tools import ChatClient, ExecuteTools, LoopLimits, TelemetryOptions, ToolCall, tool
 from traced_tools.observe import log_events as logs
 from traced_tools.observe import names
 from traced_tools.observe.model_calls import ChatScope
 from traced_tools.observe.spans import AgentScope
 from traced_tools.observe.tool_calls import ToolScope
+from traced_tools.otel.memory import FinishedEvent
 from traced_tools.testing import ScriptedChatModel
 
 INTENT, DECISION, OUTCOME = (
@@ -39,14 +41,14 @@ def client_of(telemetry: Telemetry, *turns: Any, **settings: Any) -> ChatClient:
     return ChatClient(ScriptedChatModel(list(turns), usage=USAGE), name="travel", telemetry=telemetry.options, **tools)
 
 
-def of_call(telemetry: Telemetry, call_id: str) -> list[Event]:
+def of_call(telemetry: Telemetry, call_id: str) -> list[FinishedEvent]:
     return [each for each in telemetry.events if each.attributes.get(names.TOOL_CALL_ID) == call_id]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_runs_has_intent_decision_and_outcome_events_in_order(mode: str) -> None:
     telemetry = Telemetry()
-    response = run(client_of(telemetry, adds(1, 2), "three").prompt("?", conversation_id="c-1"), mode)
+    response = run(mode, client_of(telemetry, adds(1, 2), "three").prompt("?", conversation_id="c-1"))
     (result,) = response.tool_results
     events = of_call(telemetry, result.call_id)
     assert [each.name for each in events] == [INTENT, DECISION, OUTCOME]
@@ -66,8 +68,7 @@ def test_a_call_that_runs_has_intent_decision_and_outcome_events_in_order(mode: 
         {names.TOOL_OUTCOME: "ok", names.TOOL_ATTEMPTS: 1, names.TOOL_RESULT_SIZE: 1},
     ]
     assert [dict(each.attributes) for each in events] == [{**common, **each} for each in own]
-    span = context_of(telemetry.one("execute_tool add"))
-    assert {(each.trace_id, each.span_id) for each in events} == {(span.trace_id, span.span_id)}
+    assert {(each.trace_id, each.span_id) for each in events} == {hex_ids(telemetry.one("execute_tool add"))}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -80,7 +81,7 @@ def test_an_allowed_decision_is_emitted_before_the_tool_starts(mode: str) -> Non
         seen.extend(each.name for each in telemetry.events)
         return "x"
 
-    run(client_of(telemetry, ToolCall("look"), "done", tools=[look]).prompt("?"), mode)
+    run(mode, client_of(telemetry, ToolCall("look"), "done", tools=[look]).prompt("?"))
     assert seen == [INTENT, DECISION]
 
 
@@ -100,15 +101,13 @@ def test_a_call_that_is_refused_has_a_decision_and_no_outcome(
 ) -> None:
     telemetry = Telemetry()
     limits = LoopLimits(max_tokens=5) if decision == "limited" else LoopLimits()
-    run(client_of(telemetry, call, "done", advisors=[Guard()], limits=limits).prompt("?"), mode)
+    run(mode, client_of(telemetry, call, "done", advisors=[Guard()], limits=limits).prompt("?"))
     intent, decided = of_call(telemetry, "1")
     assert (intent.name, decided.name) == (INTENT, DECISION)
     assert decided.attributes[names.TOOL_DECISION] == decision
     assert decided.attributes.get(names.ADVISOR_NAME) == advisor
     assert decided.attributes.get(names.ERROR_TYPE) == error
-    assert (
-        decided.span_id == context_of(telemetry.named(f"refuse_tool {decided.attributes[names.TOOL_NAME]}")[0]).span_id
-    )
+    assert decided.span_id == hex_ids(telemetry.named(f"refuse_tool {decided.attributes[names.TOOL_NAME]}")[0])[1]
 
 
 def test_an_approved_call_has_the_decision_approved() -> None:
@@ -127,10 +126,10 @@ def test_an_approved_call_has_the_decision_approved() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tools_exception_is_an_event_with_its_type_alone(mode: str) -> None:
     telemetry = Telemetry()
-    run(client_of(telemetry, ToolCall("fail", {"reason": "secret"}, id="1"), "done").prompt("?"), mode)
+    run(mode, client_of(telemetry, ToolCall("fail", {"reason": "secret"}, id="1"), "done").prompt("?"))
     (event,) = telemetry.events_named(TOOL_EXCEPTION)
     assert (event.severity, dict(event.attributes)) == ("WARN", {names.EXCEPTION_TYPE: "RuntimeError"})
-    assert event.span_id == context_of(telemetry.one("execute_tool fail")).span_id
+    assert event.span_id == hex_ids(telemetry.one("execute_tool fail"))[1]
     outcome = of_call(telemetry, "1")[-1]
     assert outcome.attributes[names.ERROR_TYPE] == "RuntimeError"
     assert telemetry.events_named(OPERATION_EXCEPTION) == []
@@ -140,17 +139,17 @@ def test_a_tools_exception_is_an_event_with_its_type_alone(mode: str) -> None:
 def test_a_models_exception_is_an_event_with_its_type_alone(mode: str) -> None:
     telemetry = Telemetry()
     with pytest.raises(RuntimeError):
-        run(client_of(telemetry, RuntimeError("secret")).prompt("?"), mode)
+        run(mode, client_of(telemetry, RuntimeError("secret")).prompt("?"))
     (event,) = telemetry.events_named(OPERATION_EXCEPTION)
     assert (event.severity, dict(event.attributes)) == ("WARN", {names.EXCEPTION_TYPE: "RuntimeError"})
-    assert event.span_id == context_of(telemetry.one("chat scripted")).span_id
+    assert event.span_id == hex_ids(telemetry.one("chat scripted"))[1]
     assert telemetry.events_named(STOP)[0].attributes[names.ERROR_TYPE] == "RuntimeError"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_stop_event_has_the_stop_reason_and_usage(mode: str) -> None:
     telemetry = Telemetry()
-    response = run(client_of(telemetry, adds(1, 2), "three").prompt("?"), mode)
+    response = run(mode, client_of(telemetry, adds(1, 2), "three").prompt("?"))
     (event,) = telemetry.events_named(STOP)
     assert event.severity == "INFO"
     assert dict(event.attributes) == {
@@ -163,7 +162,7 @@ def test_the_stop_event_has_the_stop_reason_and_usage(mode: str) -> None:
         names.USAGE_INPUT_TOKENS: 18,
         names.USAGE_OUTPUT_TOKENS: 8,
     }
-    assert event.span_id == context_of(telemetry.one("invoke_agent travel")).span_id
+    assert event.span_id == hex_ids(telemetry.one("invoke_agent travel"))[1]
     assert telemetry.events[-1] == event
 
 
@@ -190,7 +189,7 @@ def test_a_run_whose_stream_is_closed_early_is_cancelled_without_an_exception_ev
 @pytest.mark.parametrize("mode", MODES)
 def test_events_have_their_span_id_also_if_it_is_not_sampled(mode: str) -> None:
     telemetry = Telemetry(sampler=ALWAYS_OFF)
-    run(client_of(telemetry, adds(1, 2), "three").prompt("?"), mode)
+    run(mode, client_of(telemetry, adds(1, 2), "three").prompt("?"))
     assert {each.name for each in telemetry.events} == {INTENT, DECISION, OUTCOME, STOP}
     assert all(each.trace_id for each in telemetry.events)
 
@@ -222,7 +221,7 @@ def test_events_of_a_disabled_logger_are_not_built(mode: str, processor: Any, mo
         capture="SPAN_AND_EVENT",
     )
     client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
 
 
@@ -236,7 +235,7 @@ def test_without_a_logger_nothing_asks_whether_events_are_wanted(mode: str, monk
     telemetry = Telemetry()
     options = TelemetryOptions(tracer_provider=telemetry.tracer_provider, meter_provider=telemetry.meter_provider)
     client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
 
 
@@ -260,8 +259,8 @@ def test_a_logging_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
         logger_provider=provider,
     )
     client = ChatClient(ScriptedChatModel([adds(1, 2), "x"]), tools=[add], telemetry=options)
-    assert run(client.prompt("?"), mode).content == "x"
-    assert telemetry.metric(names.TELEMETRY_FAILURES.name)[0].total == 4
+    assert run(mode, client.prompt("?")).content == "x"
+    assert total(telemetry.metric(names.TELEMETRY_FAILURES.name)[0]) == 4
 
 
 def test_the_severities_of_the_table_are_those_of_opentelemetry() -> None:

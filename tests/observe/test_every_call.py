@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import MODES, Telemetry, relaxed, run
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent, word_of
-from tests.observe.runs import USAGE, Guard, add, adds, direct, fail
-from tests.support import PATIENCE
+from tests.observe.runs import USAGE, Guard, adds
+from tests.sample_tools import add, direct, fail
+from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -78,7 +80,7 @@ def assert_each_left_a_trace(telemetry: Telemetry) -> None:
     decided = Counter(str((span.attributes or {})[names.TOOL_DECISION]) for span in spans)
     counted: Counter[str] = Counter()
     for point in telemetry.metric(names.TOOL_DECISIONS.name):
-        counted[point.labels[names.TOOL_DECISION]] += int(point.total)
+        counted[point.attributes[names.TOOL_DECISION]] += int(total(point))
     assert counted == decided
     told = Counter(
         str(event.attributes[names.TOOL_DECISION]) for event in telemetry.events_named(names.TOOL_DECISION_EVENT.name)
@@ -92,7 +94,6 @@ def assert_each_left_a_trace(telemetry: Telemetry) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @given(turns=st.lists(CALLS, min_size=1, max_size=4), limits=LIMITS, guarded=st.booleans())
-@relaxed
 def test_each_call_leaves_one_span_one_decision_and_one_intent(
     mode: str, turns: list[list[str]], limits: LoopLimits, guarded: bool
 ) -> None:
@@ -105,7 +106,7 @@ def test_each_call_leaves_one_span_one_decision_and_one_intent(
         limits=limits,
         telemetry=telemetry.options,
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert_each_left_a_trace(telemetry)
 
 
@@ -122,9 +123,9 @@ def test_a_call_that_fails_the_run_leaves_its_span_as_well(mode: str, kind: str)
     )
     if kind in ("failed", "unknown", "invalid", "no JSON"):
         with pytest.raises((ToolExecutionError, ToolNotFoundError)):
-            run(client.prompt("?"), mode)
+            run(mode, client.prompt("?"))
     else:
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert_each_left_a_trace(telemetry)
     assert asked_in(telemetry) == 1
 
@@ -142,8 +143,8 @@ def test_a_call_that_is_cut_before_its_tool_starts_is_an_execution_that_was_canc
     telemetry = Telemetry()
     with pytest.raises(BaseException):  # noqa: B017
         run(
-            ChatClient(ScriptedChatModel([adds(1, 1)]), tools=[add], telemetry=telemetry.options).prompt("?"),
             "call",
+            ChatClient(ScriptedChatModel([adds(1, 1)]), tools=[add], telemetry=telemetry.options).prompt("?"),
         )
     attributes = telemetry.one("execute_tool add").attributes or {}
     assert (attributes[names.TOOL_OUTCOME], attributes[names.TOOL_ATTEMPTS]) == ("cancelled", 0)
@@ -186,7 +187,7 @@ def test_calls_that_never_started_leave_spans_when_the_run_ends_early(mode: str)
         ScriptedChatModel([calls]), tools=[interrupting], advisors=[interrupting], telemetry=telemetry.options
     )
     with pytest.raises((KeyboardInterrupt, asyncio.CancelledError)):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert telemetry.one(f"execute_tool {first}")
     for name in ("refuse_tool second", "refuse_tool _unknown"):
         attributes = telemetry.one(name).attributes or {}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from tests.helpers import Telemetry
-from tests.support import patiently
+from tests.captured import Telemetry, total
+from tests.waiting import patiently
 from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor, perform
 from traced_tools.events import Event, EventExporter, RunFinished
 from traced_tools.flow import deferred as _finalizing
@@ -39,7 +39,7 @@ def telemetry() -> Iterable[Telemetry]:
 
 
 def counts(telemetry: Telemetry) -> list[str | None]:
-    return [point.labels.get(names.ERROR_TYPE) for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)]
+    return [point.attributes.get(names.ERROR_TYPE) for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)]
 
 
 def test_the_span_of_a_garbage_collected_run_ends_immediately_and_its_metrics_follow(telemetry: Telemetry) -> None:
@@ -48,7 +48,7 @@ def test_the_span_of_a_garbage_collected_run_ends_immediately_and_its_metrics_fo
     (span,) = telemetry.named("invoke_agent assistant")
     assert (span.attributes or {})[names.ERROR_TYPE] == names.CANCELLED
     assert counts(telemetry) == [names.CANCELLED]
-    assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
+    assert [total(point) for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
 
 
 def test_a_collection_of_metrics_calls_no_event_listener(telemetry: Telemetry) -> None:

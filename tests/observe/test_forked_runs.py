@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.helpers import Telemetry
+from tests.captured import Telemetry, total
 from traced_tools import ChatClient, ToolCall
 from traced_tools.observe import names
 from traced_tools.observe import run_telemetry as run
@@ -41,7 +41,7 @@ def test_active_runs_of_a_parent_are_not_active_in_its_child() -> None:
     def check() -> None:
         ask(telemetry)
         for metric in (names.RUN_ACTIVE, names.TOOL_ACTIVE, names.RUN_OLDEST_ACTIVE):
-            assert not any(point.total for point in telemetry.metric(metric.name))
+            assert not any(total(point) for point in telemetry.metric(metric.name))
 
     def fork() -> str:
         """Fork."""

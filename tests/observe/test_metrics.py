@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry, series_key, total
+from tests.modes import MODES, run
 from tests.observe.all_runs import Prices
 from tests.observe.embedders import RemoteEmbedder
 from tests.observe.runs import USAGE, scenario
@@ -36,9 +37,9 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
         names.SERVER_PORT: 8443,
         **agent,
     }
-    found = {point.key: (point.count, point.total) for point in telemetry.points()}
+    found = {series_key(point): (point.count, total(point)) for point in telemetry.metrics}
 
-    def of(metric: Metric, labels: dict[str, Any]) -> tuple[int, float]:
+    def of(metric: Metric, labels: dict[str, Any]) -> tuple[int | None, float]:
         return found[metric.name, tuple(sorted(labels.items()))]
 
     assert of(names.INVOKE_AGENT_DURATION, {**agent, names.REQUEST_MODEL: "scripted"})[0] == 1
@@ -56,7 +57,7 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
         of(names.EXECUTE_TOOL_DURATION, {**called, names.TOOL_NAME: "fail", names.ERROR_TYPE: "RuntimeError"})[0] == 1
     )
     for name in ("add", "fail"):
-        assert of(names.TOOL_DECISIONS, {**agent, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (1, 1)
+        assert of(names.TOOL_DECISIONS, {**agent, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (None, 1)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
     assert of(names.RUN_OLDEST_ACTIVE, agent)[1] == 0
     for advisor, count in (("memory", 1), ("tool_calling", 1), ("observer", 2)):
@@ -72,13 +73,13 @@ def test_every_metric_of_a_run_carries_the_agents_name(
     monkeypatch.setenv(STABILITY_OPT_IN, convention)
     telemetry = Telemetry(prices=Prices())
     scenario(telemetry, mode)
-    assert {point.name: point.labels.get(names.AGENT_NAME) for point in telemetry.points()} == {
-        point.name: "travel" for point in telemetry.points()
+    assert {point.name: point.attributes.get(names.AGENT_NAME) for point in telemetry.metrics} == {
+        point.name: "travel" for point in telemetry.metrics
     }
 
 
 def test_without_reported_usage_there_is_no_token_metric(telemetry: Telemetry) -> None:
-    run(ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"), "call")
+    run("call", ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"))
     assert telemetry.metric(names.TOKEN_USAGE.name) == []
     assert names.USAGE_INPUT_TOKENS not in (telemetry.one("invoke_agent assistant").attributes or {})
 
@@ -93,17 +94,17 @@ def test_a_duration_metric_is_the_spans_duration(telemetry: Telemetry, mode: str
     }
     for metric, span in pairs.items():
         spans = sum((each.end_time or 0) - (each.start_time or 0) for each in telemetry.named(span))
-        assert sum(point.total for point in telemetry.metric(metric)) == pytest.approx(spans / 1e9, abs=2e-9)
+        assert sum(total(point) for point in telemetry.metric(metric)) == pytest.approx(spans / 1e9, abs=2e-9)
     for point in telemetry.metric(names.EXECUTE_TOOL_DURATION.name):
-        each = telemetry.one(f"execute_tool {point.labels[names.TOOL_NAME]}")
-        assert point.total == pytest.approx(((each.end_time or 0) - (each.start_time or 0)) / 1e9, abs=2e-9)
+        each = telemetry.one(f"execute_tool {point.attributes[names.TOOL_NAME]}")
+        assert total(point) == pytest.approx(((each.end_time or 0) - (each.start_time or 0)) / 1e9, abs=2e-9)
     for point in telemetry.metric(names.ADVISOR_DURATION.name):
-        advisor, hook = point.labels[names.ADVISOR_NAME], point.labels[names.ADVISOR_HOOK]
+        advisor, hook = point.attributes[names.ADVISOR_NAME], point.attributes[names.ADVISOR_HOOK]
         if hook == "advise":
             own = sum(
                 float((s.attributes or {})[names.ADVISOR_SELF_TIME]) for s in telemetry.named(f"advise {advisor}")
             )  # type: ignore[arg-type]
-            assert point.total == pytest.approx(own)
+            assert total(point) == pytest.approx(own)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -111,15 +112,15 @@ def test_an_answer_that_cannot_be_understood_still_counts_as_a_model_call(teleme
     odd = ChatResponse.model_validate({"message": {"parts": []}, "finish_reason": "tool_call", "usage": USAGE})
     client = ChatClient(ScriptedChatModel([odd]), telemetry=telemetry.options)
     with pytest.raises(InvalidResponse):
-        run(client.prompt("?"), mode)
-    assert [point.total for point in telemetry.metric(names.INVOKE_AGENT_INFERENCE_CALLS.name)] == [1]
+        run(mode, client.prompt("?"))
+    assert [total(point) for point in telemetry.metric(names.INVOKE_AGENT_INFERENCE_CALLS.name)] == [1]
     assert (telemetry.one("invoke_agent assistant").attributes or {})[names.USAGE_INPUT_TOKENS] == 9
 
 
 def test_active_runs_are_counted_and_their_age_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     telemetry = Telemetry()
-    active: Callable[[], float] = lambda: telemetry.metric(names.RUN_ACTIVE.name)[0].total  # noqa: E731
-    oldest: Callable[[], float] = lambda: telemetry.metric(names.RUN_OLDEST_ACTIVE.name)[0].total  # noqa: E731
+    active: Callable[[], float] = lambda: total(telemetry.metric(names.RUN_ACTIVE.name)[0])  # noqa: E731
+    oldest: Callable[[], float] = lambda: total(telemetry.metric(names.RUN_OLDEST_ACTIVE.name)[0])  # noqa: E731
     stream = ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?").stream()
     next(stream)
     assert active() == 1
@@ -138,11 +139,11 @@ def test_the_time_to_the_first_chunk_is_the_same_on_the_span_and_in_the_metric(t
     told = [(span.attributes or {})[names.RESPONSE_TIME_TO_FIRST_CHUNK] for span in telemetry.named("chat scripted")]
     (counted,) = telemetry.metric(names.TIME_TO_FIRST_CHUNK.name)
     assert counted.count == len(told) == 2
-    assert counted.total == pytest.approx(sum(told))  # type: ignore[arg-type]
+    assert total(counted) == pytest.approx(sum(told))  # type: ignore[arg-type]
 
 
 def test_the_duration_of_embeddings_is_the_spans_duration(telemetry: Telemetry) -> None:
     RemoteEmbedder().embed(["one"], telemetry=telemetry.options)
     span = telemetry.one("embeddings embedder")
     (counted,) = telemetry.metric(names.OPERATION_DURATION.name)
-    assert counted.total == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)
+    assert total(counted) == pytest.approx(((span.end_time or 0) - (span.start_time or 0)) / 1e9, abs=2e-9)

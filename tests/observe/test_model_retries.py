@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from tests.helpers import MODES, Point, Telemetry, run
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
 from traced_tools import ChatClient, ModelError, RateLimited, TelemetryOptions
 from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel, RetryPolicy
 from traced_tools.observe import names
+from traced_tools.observe.metric_point import MetricPoint
 from traced_tools.observe.model_calls import call_here
 from traced_tools.observe.scope import OFF
 from traced_tools.testing import Fault, ReplayServer, Reply
@@ -38,13 +40,16 @@ def asked(telemetry: Telemetry) -> Iterator[Callable[..., None]]:
     def ask(replies: list[Any], mode: str = "call", retries: int = 2) -> None:
         policy = RetryPolicy(retries, first_delay=0.001)
         with ReplayServer(replies) as server, OpenAIChatModel("m", base_url=server.url, retries=policy) as model:
-            run(ChatClient(model, name="busy", telemetry=telemetry.options).prompt("?"), mode)
+            run(mode, ChatClient(model, name="busy", telemetry=telemetry.options).prompt("?"))
 
     yield ask
 
 
-def by_reason(points: list[Point]) -> dict[tuple[Any, Any], float]:
-    return {(each.labels.get(names.RESPONSE_STATUS), each.labels.get(names.ERROR_TYPE)): each.total for each in points}
+def by_reason(points: list[MetricPoint]) -> dict[tuple[Any, Any], float]:
+    return {
+        (each.attributes.get(names.RESPONSE_STATUS), each.attributes.get(names.ERROR_TYPE)): total(each)
+        for each in points
+    }
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -58,9 +63,9 @@ def test_each_retried_request_is_counted_by_its_failure(
     assert waited[429, RATE_LIMITED] == 0.01
     assert 0.0015 <= waited[503, FAILED] <= 0.002
     (limited,) = telemetry.metric(names.MODEL_RATE_LIMITS.name)
-    assert limited.total == 1
+    assert total(limited) == 1
     for point in (limited, *retries):
-        labels = point.labels
+        labels = point.attributes
         assert (labels[names.AGENT_NAME], labels[names.PROVIDER_NAME], labels[names.REQUEST_MODEL]) == (
             "busy",
             "openai",
@@ -74,7 +79,7 @@ def test_a_final_rate_limit_is_counted_without_a_retry(
 ) -> None:
     with pytest.raises(RateLimited):
         asked([Reply.json({}, 429, {"Retry-After": "3600"})], mode)
-    assert [point.total for point in telemetry.metric(names.MODEL_RATE_LIMITS.name)] == [1]
+    assert [total(point) for point in telemetry.metric(names.MODEL_RATE_LIMITS.name)] == [1]
     assert telemetry.metric(names.MODEL_RETRIES.name) == []
 
 
@@ -86,7 +91,7 @@ def test_a_run_without_spans_sets_no_resend_count_on_a_span_of_the_application(t
         OpenAIChatModel("m", base_url=server.url, retries=policy) as model,
     ):
         with telemetry.tracer_provider.get_tracer("application").start_as_current_span("request"):
-            run(ChatClient(model, telemetry=silent).prompt("?"), mode)
+            run(mode, ChatClient(model, telemetry=silent).prompt("?"))
     assert telemetry.one("request").attributes == {}
 
 
@@ -113,8 +118,8 @@ def test_retried_embeddings_are_counted_by_their_own_telemetry(telemetry: Teleme
             else:
                 asyncio.run(_embed(model, telemetry))
     (retried,) = telemetry.metric(names.MODEL_RETRIES.name)
-    assert retried.labels[names.OPERATION_NAME] == names.EMBEDDINGS
-    assert names.AGENT_NAME not in retried.labels
+    assert retried.attributes[names.OPERATION_NAME] == names.EMBEDDINGS
+    assert names.AGENT_NAME not in retried.attributes
 
 
 async def _embed(model: OpenAIEmbeddingModel, telemetry: Telemetry) -> None:

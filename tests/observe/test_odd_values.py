@@ -10,7 +10,8 @@ from opentelemetry._logs import get_logger_provider
 from opentelemetry.metrics import get_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
 from tests.observe.exported import exported_by
 from traced_tools import (
     Advisor,
@@ -45,9 +46,9 @@ class OddAdvisor(Advisor):
 def test_names_with_lone_surrogates_are_sent_and_scraped(mode: str) -> None:
     telemetry = Telemetry()
     client = ChatClient(Odd(["x"]), name=ODD, telemetry=telemetry.options)
-    run(client.prompt("?", conversation_id="c"), mode)
+    run(mode, client.prompt("?", conversation_id="c"))
     assert all(dict(exported_by(telemetry)).values())
-    assert "half ? a pair" in {point.labels.get(names.AGENT_NAME) for point in telemetry.points()}
+    assert "half ? a pair" in {point.attributes.get(names.AGENT_NAME) for point in telemetry.metrics}
 
 
 def test_an_advisor_name_with_a_lone_surrogate_is_refused() -> None:
@@ -70,11 +71,11 @@ def test_an_invalid_token_count_is_dropped_and_counted(
     monkeypatch.setattr("traced_tools.observe.scope._reported", set())
     telemetry = Telemetry(prices=GenaiPrices())
     odd = ChatResponse(AssistantMessage("x"), usage=Usage(input_tokens=tokens, output_tokens=4))
-    run(ChatClient(ScriptedChatModel([odd]), telemetry=telemetry.options).prompt("?"), mode)
+    run(mode, ChatClient(ScriptedChatModel([odd]), telemetry=telemetry.options).prompt("?"))
     attributes = telemetry.one("chat scripted").attributes or {}
     assert names.USAGE_INPUT_TOKENS not in attributes
     assert attributes[names.USAGE_OUTPUT_TOKENS] == 4
-    assert [point.total for point in telemetry.metric(names.TELEMETRY_FAILURES.name)] == [1]
+    assert [total(point) for point in telemetry.metric(names.TELEMETRY_FAILURES.name)] == [1]
     assert "tokens nobody can have counted" in caplog.text
     assert all(dict(exported_by(telemetry)).values())
 
@@ -120,13 +121,13 @@ def test_the_age_of_a_running_tool_has_its_name_as_a_label(monkeypatch: pytest.M
         with monkeypatch.context() as patched:
             patched.setattr("traced_tools.observe.metrics.time.monotonic", lambda: later)
             (point,) = telemetry.metric(names.TOOL_OLDEST_ACTIVE.name)
-        assert dict(point.labels) == {names.TOOL_NAME: "slow", names.AGENT_NAME: "assistant"}
-        ages.append(point.total)
+        assert dict(point.attributes) == {names.TOOL_NAME: "slow", names.AGENT_NAME: "assistant"}
+        ages.append(total(point))
         return "x"
 
     ChatClient(ScriptedChatModel([ToolCall("slow"), "x"]), tools=[slow], telemetry=telemetry.options).prompt("?").call()
     assert ages[0] > 3599
-    assert [point.total for point in telemetry.metric(names.TOOL_OLDEST_ACTIVE.name)] == [0]
+    assert [total(point) for point in telemetry.metric(names.TOOL_OLDEST_ACTIVE.name)] == [0]
 
 
 def test_an_unknown_finish_reason_is_replaced() -> None:

@@ -19,11 +19,13 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 from opentelemetry.trace import NonRecordingSpan, NoOpTracerProvider, SpanContext, TraceFlags, TraceState
 
-from tests.helpers import MARKER, MODES, Telemetry, context_of, run
-from tests.models import loops
+from tests import modes
+from tests.captured import Telemetry, context_of
+from tests.markers import MARKER
 from tests.models.samples import SAMPLES, Sample
+from tests.modes import MODES, run
 from tests.observe.closed_list import APPLICATION
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -108,7 +110,7 @@ def test_each_tool_runs_in_its_own_copy_of_the_callers_context(
         telemetry=telemetry.options,
     )
     with calling():
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
         assert look() == ("the caller", "caller's bag", False)
     assert set(looking.seen) == {SEEN}
     assert len(looking.seen) == 2 * (len(batch) + batch.count("awaited"))
@@ -136,7 +138,7 @@ def nothing() -> None:
 def test_a_model_runs_in_the_callers_context_in_every_iteration(telemetry: Telemetry, mode: str) -> None:
     model = Model()
     with calling():
-        run(ChatClient(model, tools=[nothing], telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, ChatClient(model, tools=[nothing], telemetry=telemetry.options).prompt("?"))
     assert model.seen == [SEEN, SEEN]
 
 
@@ -166,7 +168,7 @@ def test_context_that_an_advisor_sets_is_visible_downstream(telemetry: Telemetry
     model._script = ScriptedChatModel([ToolCall("blocking"), "done"])
     client = ChatClient(model, tools=[looking.blocking], advisors=[advisor], telemetry=telemetry.options)
     with calling():
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
         assert look() == ("the caller", "caller's bag", False)
     expected = ("the advisor", "advisor's bag", True)
     assert set(model.seen) == set(advisor.seen) == {expected}
@@ -190,7 +192,7 @@ def test_a_run_inside_a_tool_is_a_child_of_the_tool_span_and_sees_the_callers_co
     outer = ScriptedChatModel([ToolCall("blocking"), ToolCall("awaited"), "done"])
     model._script = ScriptedChatModel([ToolCall("nothing"), "one", ToolCall("nothing"), "two"])
     with calling():
-        run(ChatClient(outer, tools=[blocking, awaited], telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, ChatClient(outer, tools=[blocking, awaited], telemetry=telemetry.options).prompt("?"))
     assert model.seen == [SEEN] * 4
     for name in ("blocking", "awaited"):
         (child,) = telemetry.children(telemetry.one(f"execute_tool {name}"))
@@ -204,7 +206,7 @@ def test_a_run_inside_a_tool_is_a_child_of_the_tool_span_and_sees_the_callers_co
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_continues_the_trace_of_another_process(telemetry: Telemetry, mode: str) -> None:
     with calling(REMOTE):
-        response = run(ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"), mode)
+        response = run(mode, ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?"))
     root = telemetry.one("invoke_agent assistant")
     assert root.parent == REMOTE
     assert {context_of(span).trace_id for span in telemetry.spans} == {REMOTE.trace_id}
@@ -217,7 +219,7 @@ def sent_by(sample: Sample, mode: str, options: TelemetryOptions) -> dict[str, s
     kind = sample.content_type if "stream" in mode else "application/json"
     with ReplayServer([Reply(body, content_type=kind)]) as server:
         model = sample.model_at(server.url)
-        loops.run(mode, ChatClient(model, telemetry=options).prompt("?"), model)
+        modes.run(mode, ChatClient(model, telemetry=options).prompt("?"), model)
         (request,) = server.requests
     return {name.lower(): value for name, value in request.headers.items()}
 
@@ -244,7 +246,7 @@ def test_a_model_request_carries_the_unsampled_flag(mode: str) -> None:
     unsampled = SpanContext(REMOTE.trace_id, REMOTE.span_id, True, TraceFlags(0))
     with calling(unsampled):
         headers = sent_by(SAMPLES[0], mode, telemetry.options)
-    assert telemetry.spans == []
+    assert telemetry.spans == ()
     assert headers["traceparent"].startswith(f"00-{REMOTE.trace_id:032x}-")
     assert headers["traceparent"].endswith("-00")
     assert [point.count for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [1]

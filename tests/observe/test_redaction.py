@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.captured import Telemetry, total
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from tests.observe.contents import CONTENT, on_events, on_spans, talk, told
-from tests.observe.runs import add
+from tests.sample_tools import add
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -62,7 +64,7 @@ def test_a_redactor_that_fails_drops_the_value_and_is_counted(
     telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact))
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail", {"reason": MARKER}))
     assert on_spans(telemetry) == on_events(telemetry) == set()
-    assert telemetry.metric(names.TELEMETRY_FAILURES.name)[0].total > 5
+    assert total(telemetry.metric(names.TELEMETRY_FAILURES.name)[0]) > 5
     assert MARKER not in caplog.text
     assert telemetry.one("execute_tool add").status.is_unset
 
@@ -76,7 +78,7 @@ def test_in_place_changes_by_a_redactor_affect_telemetry_only(mode: str) -> None
 
     telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact=redact))
     model = ScriptedChatModel([ToolCall("add"), "x"])
-    run(ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=[add], telemetry=telemetry.options).prompt("?"))
     assert '"parameters": {}' in str((telemetry.spans[0].attributes or {})[names.TOOL_DEFINITIONS])
     assert all(each.tools[0].input_schema for each in model.requests)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.sweeps import check_each
 from traced_tools.observe import names
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -165,15 +166,17 @@ def test_every_group_has_the_fields_of_its_type_and_no_others() -> None:
         assert group.get("stability", "development") == "development"
 
 
-@pytest.mark.parametrize("attribute", DEFINED, ids=lambda attribute: attribute["id"])
-def test_examples_are_there_where_they_must_be_and_of_the_attributes_type(attribute: dict[str, Any]) -> None:
-    kind = attribute["type"]
-    assert ("examples" in attribute) == (kind in ("string", "string[]"))
-    for example in attribute.get("examples", ()):
-        values = example if kind == "string[]" else [example]
-        assert isinstance(values, list)
-        assert values
-        assert all(type(value) is SCALARS[kind.removesuffix("[]")] for value in values)
+def test_examples_are_there_where_they_must_be_and_of_the_attributes_type() -> None:
+    def check(attribute: dict[str, Any]) -> None:
+        kind = attribute["type"]
+        assert ("examples" in attribute) == (kind in ("string", "string[]"))
+        for example in attribute.get("examples", ()):
+            values = example if kind == "string[]" else [example]
+            assert isinstance(values, list)
+            assert values
+            assert all(type(value) is SCALARS[kind.removesuffix("[]")] for value in values)
+
+    check_each({attribute["id"]: attribute for attribute in DEFINED}, check)
 
 
 def test_the_members_of_a_list_are_unique_and_well_named() -> None:

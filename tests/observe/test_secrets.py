@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.closed_list import APPLICATION, assert_consistent
 from tests.observe.exported import Wiretap, holds_marker
-from tests.observe.runs import add
 from tests.observe.secrets import ESCAPED, POLICIES, SECRET_CALLS, TOOLS, secret_spec
+from tests.sample_tools import add
+from tests.sweeps import sweep
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -57,27 +60,18 @@ def run_in_secret(wiretap: Wiretap, mode: str, *scene: Any) -> BaseException | N
     return None
 
 
-def without_the_application(telemetry: Telemetry) -> None:
-    """Leave out what a span of the application's own recorded of an error of its own."""
-    kept = [span for span in telemetry.exporter.get_finished_spans() if span.name != "request"]
-    telemetry.exporter.clear()
-    telemetry.exporter.export(kept)
-
-
 def check(wiretap: Wiretap) -> None:
     assert_consistent(wiretap.telemetry)
     wiretap.check()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("what", SECRET_CALLS)
+@sweep(mode=MODES, what=SECRET_CALLS, policy=POLICIES)
 def test_no_content_is_exported_logged_or_raised(wiretap: Wiretap, mode: str, what: str, policy: str) -> None:
     error = run_in_secret(wiretap, mode, what, policy, "", LoopLimits())
     passes = what == "model" or (what, policy) == ("unsayable", "message")
     if passes:  # an exception of the model's own, or of the application's `message`, is raised unchanged
         assert type(error) is (RuntimeError if what == "model" else ValueError)
-        without_the_application(wiretap.telemetry)
+        wiretap.telemetry.leave_out("request")
     check(wiretap)
     if error is not None and not passes:
         assert isinstance(error, ToolExecutionError | ToolNotFoundError)
@@ -99,11 +93,11 @@ def raising(policy: str) -> set[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("raises_in", [*HOOKS_THAT_RAISE, "denies", "answers", "changes"])
-def test_no_word_of_an_advisor_is_exported(wiretap: Wiretap, mode: str, raises_in: str) -> None:
+def test_no_text_of_an_advisor_is_exported(wiretap: Wiretap, mode: str, raises_in: str) -> None:
     error = run_in_secret(wiretap, mode, "result", "answer", raises_in, LoopLimits())
     if raises_in in HOOKS_THAT_RAISE:
         assert isinstance(error, LookupError)
-        without_the_application(wiretap.telemetry)  # an advisor's own exception passes unchanged
+        wiretap.telemetry.leave_out("request")  # an advisor's own exception passes unchanged
     else:
         assert error is None
     check(wiretap)
@@ -155,10 +149,10 @@ def test_a_tool_error_that_raises_names_the_tool_and_the_kind_and_carries_the_or
 @pytest.mark.parametrize("mode", MODES)
 def test_a_name_the_model_invented_appears_nowhere(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([ToolCall(MARKER), "ok"]), tools=[add], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert telemetry.one(f"refuse_tool {names.UNKNOWN_TOOL}").attributes
     assert not [span for span in telemetry.spans if MARKER in span.to_json()]
-    assert MARKER not in everything([[each.name, each.labels] for each in telemetry.points()])
+    assert MARKER not in everything([[each.name, each.attributes] for each in telemetry.metrics])
     assert MARKER not in everything([each.attributes for each in telemetry.events])
 
 
@@ -180,16 +174,16 @@ def test_a_name_the_model_invented_appears_nowhere(telemetry: Telemetry, mode: s
         *(base64.urlsafe_b64encode(b"?" * before + MARKER.encode() + b"\xfb" * 5) for before in range(4)),
     ],
 )
-def test_the_marker_is_found_in_whatever_spelling(data: bytes) -> None:
+def test_the_search_finds_the_marker_in_every_encoding(data: bytes) -> None:
     assert holds_marker(data)
 
 
-def test_what_does_not_hold_the_marker_is_told_apart() -> None:
+def test_the_search_does_not_find_parts_of_the_marker() -> None:
     assert not holds_marker(f"{MARKER[:-1]} {ESCAPED[:-1]} {MARKER[1:]}".encode())
 
 
 @pytest.mark.parametrize("where", ["span", "metric", "event", "log", "print", "thread", "warning"])
-def test_a_leak_is_found_wherever_it_is(wiretap: Wiretap, where: str) -> None:
+def test_a_leak_is_found_in_every_output(wiretap: Wiretap, where: str) -> None:
     run_in_secret(wiretap, "call", "result", "answer", "", LoopLimits())
     leak(wiretap.telemetry, where)
     with pytest.raises(AssertionError):

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from tests.helpers import MODES, Telemetry, context_of, run
+from tests.captured import SpanCounter, Telemetry, context_of, series_key, total
+from tests.modes import ASYNC_MODES, MODES, arun, run
 from tests.observe.cutting import Silence
 from tests.observe.runs import scenario, scenario_spec
 from tests.observe.told import lineage, lineage_of, point_shape, steady, told_events
-from tests.support import ASYNC_MODES, PATIENCE, Counting, arun, in_time, patiently
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools.observe import names
 
 RUNS = 24
@@ -30,9 +31,9 @@ def silence() -> Iterator[None]:
 
 
 @pytest.fixture
-def counting(telemetry: Telemetry) -> Iterator[Counting]:
+def counting(telemetry: Telemetry) -> Iterator[SpanCounter]:
     """Holds every span to begin and to end once."""
-    counting = Counting()
+    counting = SpanCounter()
     telemetry.tracer_provider.add_span_processor(counting)
     yield counting
     assert counting.begun == counting.ended
@@ -60,19 +61,18 @@ def assert_each_as(alone: Telemetry, telemetry: Telemetry, runs: int) -> None:
     expected = lineage(alone)
     assert [trace for trace in map(lineage_of, traces) if trace != expected] == []
     assert sorted(told_events(telemetry), key=str) == sorted(told_events(alone) * runs, key=str)
-    found = {point.key: point for point in steady(telemetry)}
-    once = {point.key: point for point in steady(alone)}
+    found = {series_key(point): point for point in steady(telemetry)}
+    once = {series_key(point): point for point in steady(alone)}
     assert set(found) == set(once)
     for key, point in once.items():
-        is_gauge = names.METRICS[point.name].instrument in ("gauge", "counter", "updowncounter")
-        assert found[key].count == (1 if is_gauge else point.count * runs), key
+        assert found[key].count == (None if point.count is None else point.count * runs), key
         if names.METRICS[point.name].unit != "s":
-            assert found[key].total == point.total * runs, key
+            assert total(found[key]) == total(point) * runs, key
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_in_another_thread_emits_the_same_telemetry(
-    mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
+    mode: str, telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
     in_time(lambda: scenario(telemetry, mode))
     assert lineage(telemetry) == lineage(alone)
@@ -82,14 +82,14 @@ def test_a_run_in_another_thread_emits_the_same_telemetry(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_concurrent_runs_in_threads_emit_the_same_telemetry_as_single_runs(
-    mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
+    mode: str, telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
     at_once(telemetry, lambda number: mode)
     assert_each_as(alone, telemetry, RUNS)
 
 
 def test_concurrent_runs_of_all_modes_emit_the_same_telemetry_as_single_runs(
-    telemetry: Telemetry, alone: Telemetry, counting: Counting
+    telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
     at_once(telemetry, lambda number: MODES[number % len(MODES)])
     assert_each_as(alone, telemetry, RUNS)
@@ -100,7 +100,7 @@ def at_once(telemetry: Telemetry, mode_of: Callable[[int], str]) -> None:
 
     def one(number: int) -> str:
         ready.wait(PATIENCE)
-        return run(scenario_spec(telemetry), mode_of(number)).content
+        return run(mode_of(number), scenario_spec(telemetry)).content
 
     with ThreadPoolExecutor(RUNS) as pool:
         assert set(pool.map(one, range(RUNS), timeout=4 * PATIENCE)) == {"three it is"}
@@ -108,7 +108,7 @@ def at_once(telemetry: Telemetry, mode_of: Callable[[int], str]) -> None:
 
 @pytest.mark.parametrize("mode", ASYNC_MODES)
 def test_concurrent_runs_in_tasks_emit_the_same_telemetry_as_single_runs(
-    mode: str, telemetry: Telemetry, alone: Telemetry, counting: Counting
+    mode: str, telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
     async def main() -> list[Any]:
         return await asyncio.gather(*(arun(mode, scenario_spec(telemetry)) for _ in range(RUNS)))
@@ -119,7 +119,7 @@ def test_concurrent_runs_in_tasks_emit_the_same_telemetry_as_single_runs(
 
 
 def test_interleaved_streams_emit_the_same_telemetry_as_single_runs(
-    telemetry: Telemetry, alone: Telemetry, counting: Counting
+    telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
     streams = [scenario_spec(telemetry).stream() for _ in range(RUNS)]
     left = list(streams)
@@ -130,7 +130,7 @@ def test_interleaved_streams_emit_the_same_telemetry_as_single_runs(
 
 
 def test_interleaved_async_streams_emit_the_same_telemetry_as_single_runs(
-    telemetry: Telemetry, alone: Telemetry, counting: Counting
+    telemetry: Telemetry, alone: Telemetry, counting: SpanCounter
 ) -> None:
     async def main() -> None:
         left = [scenario_spec(telemetry).astream() for _ in range(RUNS)]

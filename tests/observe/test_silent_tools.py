@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, everything, run
+from tests.captured import Telemetry
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.observe.contents import quiet, talk
-from tests.observe.runs import add
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -76,7 +78,7 @@ def test_an_advisor_error_around_an_uncaptured_tool_records_only_its_type(mode: 
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "x"])
     client = ChatClient(model, tools=[quiet], advisors=[Indiscreet(), *around], telemetry=telemetry.options)
     with pytest.raises(RuntimeError if around else LookupError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     (hook,) = telemetry.named("advise_tool indiscreet")
     assert (hook.attributes or {})[names.ERROR_TYPE] == "LookupError"
     assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
@@ -92,7 +94,7 @@ def test_captured_messages_have_only_the_name_of_an_unknown_tool(mode: str) -> N
         ToolMessage([ToolResultPart(call_id="1", name="quiet", content=MARKER)]),
     ]
     client = ChatClient(ScriptedChatModel(["hi"]), telemetry=telemetry.options)
-    run(client.prompt("and now?", messages=before), mode)
+    run(mode, client.prompt("and now?", messages=before))
     assert "quiet" in str((telemetry.one("chat scripted").attributes or {})[names.INPUT_MESSAGES])
     assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
     assert MARKER not in everything([event.attributes for event in telemetry.events])
@@ -103,7 +105,7 @@ def test_the_tool_context_is_never_captured(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "done"])
     client = ChatClient(model, tools=[add], tool_context={"key": MARKER}, telemetry=telemetry.options)
-    run(client.prompt("?", tool_context={MARKER: MARKER}), mode)
+    run(mode, client.prompt("?", tool_context={MARKER: MARKER}))
     assert MARKER not in "".join(span.to_json() for span in telemetry.spans)
     assert MARKER not in everything([event.attributes for event in telemetry.events])
 
@@ -119,7 +121,7 @@ def test_an_exit_from_an_uncaptured_tool_records_only_its_type(mode: str, error:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("pay"), "x"])
     with pytest.raises(error):
-        run(ChatClient(model, tools=[pay], telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, ChatClient(model, tools=[pay], telemetry=telemetry.options).prompt("?"))
     assert {span.status.description for span in telemetry.spans} <= {None, error.__name__}
     assert [span for span in telemetry.spans if names.EXCEPTION_MESSAGE in (span.attributes or {})] == []
 
@@ -148,7 +150,7 @@ def test_a_call_in_a_concluding_answer_captures_nothing_of_an_uncaptured_tool(mo
         with OpenAIChatModel("m", base_url=server.url) as model:
             limits = LoopLimits(max_iterations=1)
             client = ChatClient(model, tools=[pay], limits=limits, telemetry=telemetry.options)
-            run(client.prompt("?"), "call" if mode == "stream" else "acall" if mode == "astream" else mode)
+            run("call" if mode == "stream" else "acall" if mode == "astream" else mode, client.prompt("?"))
     assert_untold(telemetry)
 
 
@@ -158,9 +160,9 @@ def test_a_direct_result_of_an_uncaptured_tool_is_in_no_captured_answer_or_later
     direct = FunctionToolCallback(quiet, metadata=ToolMetadata(return_direct=True))
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), "and on"])
     client = ChatClient(model, tools=[direct], telemetry=telemetry.options)
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert response.content == MARKER
-    run(client.prompt("and now?", messages=response.messages), mode)
+    run(mode, client.prompt("and now?", messages=response.messages))
     assert_untold(telemetry)
 
 
@@ -196,7 +198,7 @@ class Unspoken:
 def test_a_tool_without_capture_metadata_is_uncaptured(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("unspoken"), "x"])
-    assert run(ChatClient(model, tools=[Unspoken()], telemetry=telemetry.options).prompt("?"), mode).content == "x"
+    assert run(mode, ChatClient(model, tools=[Unspoken()], telemetry=telemetry.options).prompt("?")).content == "x"
     assert_untold(telemetry)
 
 
@@ -205,7 +207,7 @@ def test_a_model_error_that_quotes_an_uncaptured_tool_records_only_its_type(mode
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), RuntimeError(MARKER)])
     with pytest.raises(RuntimeError):
-        run(ChatClient(model, tools=[quiet], telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, ChatClient(model, tools=[quiet], telemetry=telemetry.options).prompt("?"))
     assert_untold(telemetry)
 
 

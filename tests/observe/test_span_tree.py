@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from tests.observe.closed_list import APPLICATION
-from tests.observe.runs import Guard, add, adds, scenario
+from tests.observe.runs import Guard, adds, scenario
 from tests.observe.told import lineage, point_shape, steady, told_events
+from tests.sample_tools import add
 from traced_tools import (
     ChatClient,
     ChatClientResponse,
@@ -38,7 +40,7 @@ def test_the_span_tree_of_a_run_matches_the_contract(telemetry: Telemetry) -> No
             "finalize tool_calling",
         ],
     )
-    tree = telemetry.tree()
+    tree = telemetry.nested_names()
     first = tree[0][1][0][1][0][1][1][1]
     first[3:] = sorted(first[3:])  # two tools at once start in either order
     assert tree == [("invoke_agent travel", [("advise memory", [loop])])]
@@ -73,7 +75,7 @@ def test_advise_tool_spans_are_children_of_the_tool_span(telemetry: Telemetry, m
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "two"]), tools=[add], advisors=[Guard()], telemetry=telemetry.options
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     (hook,) = telemetry.children(telemetry.one("execute_tool add"))
     assert hook.name == "advise_tool guard"
     assert dict(hook.attributes or {}) == {
@@ -104,7 +106,7 @@ def test_a_run_span_is_a_child_of_the_applications_span_and_not_current_for_its_
         elif mode == "astream":
             asyncio.run(consume())
         else:
-            run(spec, mode)
+            run(mode, spec)
         currents.append(trace.get_current_span())
     assert set(currents) == {outer}
     (child,) = telemetry.children(telemetry.one("request"))
@@ -129,7 +131,7 @@ def test_spans_that_a_tool_or_model_starts_are_children_of_its_span(telemetry: T
             inside("model")
             return self._script.call(request)
 
-    run(ChatClient(Spanning(), tools=[inside], telemetry=telemetry.options).prompt("?"), mode)
+    run(mode, ChatClient(Spanning(), tools=[inside], telemetry=telemetry.options).prompt("?"))
     assert [span.name for span in telemetry.children(telemetry.one("execute_tool inside"))] == ["own"]
     for chat in telemetry.named("chat spanning"):
         assert [span.name for span in telemetry.children(chat)] == ["own"]

@@ -6,6 +6,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
+from tests.markers import MARKER
 from traced_tools.advisors.base import BaseAdvisor
 from traced_tools.client import ChatClient
 from traced_tools.core.messages import ToolCall, Usage
@@ -14,7 +15,6 @@ from traced_tools.observe.span_tree import OpenTraces, SpanNode, build_trees, fo
 from traced_tools.testing.scripted import ScriptedChatModel
 from traced_tools.testing.telemetry import capture_telemetry
 
-MARKER = "the-secret-marker"
 MS = 1_000_000
 
 

@@ -11,8 +11,11 @@ import httpx
 import pytest
 from opentelemetry.trace import StatusCode
 
-from tests.helpers import MODES, Telemetry, run
-from tests.observe.runs import USAGE, Broken, Failing, Guard, add, adds, direct, fail, scenario
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
+from tests.observe.runs import USAGE, Broken, Failing, Guard, adds, scenario
+from tests.sample_tools import add, direct, fail
+from tests.sweeps import sweep
 from traced_tools import (
     Advisor,
     AssistantMessage,
@@ -44,7 +47,7 @@ def test_an_error_handed_back_to_the_model_fails_the_tools_span_and_nothing_abov
 def test_a_failing_model_fails_its_span_and_all_above(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([RuntimeError("no")]), telemetry=telemetry.options)
     with pytest.raises(RuntimeError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     failed = {
         span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
     }
@@ -54,15 +57,15 @@ def test_a_failing_model_fails_its_span_and_all_above(telemetry: Telemetry, mode
     (run_span,) = telemetry.named("invoke_agent assistant")
     assert (run_span.attributes or {})[names.LOOP_STOP_REASON] == "error"
     labels = {names.AGENT_NAME: "assistant", names.REQUEST_MODEL: "scripted", names.ERROR_TYPE: "RuntimeError"}
-    assert [point.labels for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [labels]
-    outcome = telemetry.metric(names.ITERATION_DURATION.name)[0].labels[names.ITERATION_OUTCOME]
+    assert [point.attributes for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [labels]
+    outcome = telemetry.metric(names.ITERATION_DURATION.name)[0].attributes[names.ITERATION_OUTCOME]
     assert outcome == "error"
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_a_stream_that_breaks_off_fails_its_span(telemetry: Telemetry, mode: str) -> None:
     with pytest.raises(RuntimeError):
-        run(ChatClient(Failing(["one two"]), telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, ChatClient(Failing(["one two"]), telemetry=telemetry.options).prompt("?"))
     span = telemetry.one("chat scripted")
     assert (span.attributes or {})[names.ERROR_TYPE] == "RuntimeError"
     assert (span.attributes or {})[names.REQUEST_STREAM] is True
@@ -77,7 +80,7 @@ def test_a_tool_whose_failure_raises_fails_every_span_above(telemetry: Telemetry
         telemetry=telemetry.options,
     )
     with pytest.raises(ToolExecutionError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     failed = {
         span.name: (span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset
     }
@@ -134,15 +137,13 @@ FAILED_STEPS: dict[str, tuple[Any, dict[str, Any], str | None]] = {
 }
 
 
-@pytest.mark.parametrize("detail", ["run", "hooks"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("what", FAILED_STEPS)
+@sweep(mode=MODES, what=FAILED_STEPS, detail=["run", "hooks"])
 def test_the_run_names_the_step_that_failed_it(mode: str, what: str, detail: str) -> None:
     script, settings, expected = FAILED_STEPS[what]
     telemetry = Telemetry(detail=detail, capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel(script), tools=[add, fail], telemetry=telemetry.options, **settings)
     with suppress(Exception):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     (stop,) = telemetry.events_named(names.LOOP_STOP_EVENT.name)
     for attributes in (telemetry.one("invoke_agent assistant").attributes or {}, stop.attributes):
         assert attributes.get(names.FAILED_STEP) == expected
@@ -183,7 +184,7 @@ def test_a_stream_left_early_ends_every_span_as_cancelled(telemetry: Telemetry, 
     run_span = telemetry.one("invoke_agent assistant").attributes or {}
     assert run_span[names.LOOP_STOP_REASON] == "cancelled"
     assert names.FAILED_STEP not in run_span
-    assert [point.total for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
+    assert [total(point) for point in telemetry.metric(names.RUN_ACTIVE.name)] == [0]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -206,7 +207,7 @@ def test_a_refused_call_leaves_a_span_that_executed_nothing(
     client = ChatClient(
         model, tools=[add, fail, direct], advisors=[Guard()], limits=limits, telemetry=telemetry.options
     )
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     span = telemetry.one(f"refuse_tool {tool_name}")
     attributes = span.attributes or {}
     assert attributes[names.TOOL_DECISION] == decision
@@ -218,13 +219,13 @@ def test_a_refused_call_leaves_a_span_that_executed_nothing(
     advisor = {names.ADVISOR_NAME: "guard"} if decision in ("denied", "answered") else {}
     code = {names.REASON_CODE: "token_budget"} if decision == "limited" else {}
     decided = {names.AGENT_NAME: "assistant", names.TOOL_NAME: tool_name, names.TOOL_DECISION: decision}
-    assert counted.labels == {**decided, **advisor, **code}
+    assert counted.attributes == {**decided, **advisor, **code}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_fourth_identical_call_is_a_repeated_one(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([*[adds(1, 1)] * 4, "ok"]), tools=[add], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert len(telemetry.named("execute_tool add")) == 3
     assert (telemetry.one("refuse_tool add").attributes or {})[names.TOOL_DECISION] == "repeated"
 
@@ -232,7 +233,7 @@ def test_a_fourth_identical_call_is_a_repeated_one(telemetry: Telemetry, mode: s
 @pytest.mark.parametrize("mode", MODES)
 def test_a_registered_tool_keeps_its_name_in_the_concluding_pass(telemetry: Telemetry, mode: str) -> None:
     client = ChatClient(ScriptedChatModel([adds(1, 1), adds(2, 2)]), tools=[add], telemetry=telemetry.options)
-    run(client.prompt("?", limits=LoopLimits(max_iterations=1)), mode)
+    run(mode, client.prompt("?", limits=LoopLimits(max_iterations=1)))
     assert [span.name for span in telemetry.spans if "_tool " in span.name] == ["execute_tool add", "refuse_tool add"]
 
 
@@ -246,7 +247,7 @@ def test_a_model_that_compares_by_value_is_traced_like_any_other(telemetry: Tele
         def call(self, request: ChatRequest) -> ChatResponse:
             return ChatResponse(AssistantMessage("x"))
 
-    assert run(ChatClient(Valued(), telemetry=telemetry.options).prompt("?"), mode).content == "x"
+    assert run(mode, ChatClient(Valued(), telemetry=telemetry.options).prompt("?")).content == "x"
     assert telemetry.one("chat valued").status.is_unset
 
 
@@ -272,7 +273,7 @@ def test_the_type_of_an_error_is_the_name_of_its_class_and_where_that_is_defined
     telemetry: Telemetry, mode: str, error: BaseException, kind: str
 ) -> None:
     with pytest.raises(type(error)):
-        run(ChatClient(Raising(error), telemetry=telemetry.options).prompt("?"), mode)
+        run(mode, ChatClient(Raising(error), telemetry=telemetry.options).prompt("?"))
     failed = {(span.attributes or {})[names.ERROR_TYPE] for span in telemetry.spans if not span.status.is_unset}
     assert failed == {kind}
     assert telemetry.one("invoke_agent assistant").status.status_code is StatusCode.ERROR
@@ -295,7 +296,7 @@ class Raising(ChatModel):
 def test_a_limit_that_ends_a_run_fails_no_span(telemetry: Telemetry, mode: str, on_limit: Any) -> None:
     limits = LoopLimits(max_iterations=1, on_limit=on_limit)
     client = ChatClient(ScriptedChatModel([adds(1, 1), "x"]), tools=[add], limits=limits, telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert [span.name for span in telemetry.spans if not span.status.is_unset] == []
     assert (telemetry.one("invoke_agent assistant").attributes or {})[names.LOOP_STOP_REASON] == "max_iterations"
 
@@ -308,6 +309,6 @@ def test_a_timed_out_tool_has_the_error_type_timeout(telemetry: Telemetry, mode:
         await asyncio.Event().wait()
 
     client = ChatClient(ScriptedChatModel([ToolCall("stuck"), "x"]), tools=[stuck], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     attributes = telemetry.one("execute_tool stuck").attributes or {}
     assert (attributes[names.ERROR_TYPE], attributes[names.TOOL_OUTCOME]) == (names.TIMEOUT, "timeout")

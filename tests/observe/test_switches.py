@@ -11,11 +11,15 @@ import pytest
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tests.helpers import MARKER, MODES, Recorder, Telemetry, run
+from tests.captured import Telemetry, series_key, total
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent, word_of
 from tests.observe.embedders import RemoteEmbedder
-from tests.observe.runs import Broken, BrokenSampler, Guard, Outside, add, adds, fail, scenario
+from tests.observe.runs import Broken, BrokenSampler, Guard, Outside, adds, scenario
 from tests.observe.told import steady
+from tests.recorder import Recorder
+from tests.sample_tools import add, fail
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -48,7 +52,7 @@ def test_less_detail_omits_spans_and_keeps_the_metrics(
     scenario(reference, mode)
     assert_consistent(telemetry)
     first, second = ["chat scripted", "execute_tool add", "execute_tool fail"], ["chat scripted"]
-    ((root, below),) = telemetry.tree()
+    ((root, below),) = telemetry.nested_names()
     assert root == "invoke_agent travel"
     if detail == "run":
         assert sorted(below) == sorted(first + second)
@@ -57,8 +61,8 @@ def test_less_detail_omits_spans_and_keeps_the_metrics(
     indexes = [(span.attributes or {})[names.ITERATION_INDEX] for span in telemetry.named("chat scripted")]
     assert indexes == [1, 2]
     assert (telemetry.one("execute_tool add").attributes or {})[names.ITERATION_INDEX] == 1
-    assert {point.key: point.count for point in steady(telemetry)} == {
-        point.key: point.count for point in steady(reference)
+    assert {series_key(point): point.count for point in steady(telemetry)} == {
+        series_key(point): point.count for point in steady(reference)
     }
 
 
@@ -75,8 +79,8 @@ def test_a_refused_call_has_its_span_with_the_least_detail(mode: str) -> None:
     telemetry = Telemetry(detail="run")
     calls = [ToolCall("fail"), ToolCall("invented")]
     client = ChatClient(ScriptedChatModel([calls, "x"]), tools=[fail], advisors=[Guard()], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
-    ((_, below),) = telemetry.tree()
+    run(mode, client.prompt("?"))
+    ((_, below),) = telemetry.nested_names()
     assert {"refuse_tool fail", "refuse_tool _unknown"} < set(below)
 
 
@@ -112,7 +116,7 @@ def test_a_hook_that_takes_long_has_its_span_with_every_detail(
     clock, telemetry = Clock(monkeypatch), Telemetry(detail=detail, slow_hook=slow_hook)
     began = clock.now
     client = ChatClient(ScriptedChatModel(["x"]), advisors=[Waits(clock)], telemetry=telemetry.options)
-    run(client.prompt("?"), mode)
+    run(mode, client.prompt("?"))
     assert_consistent(telemetry)
     found = [span for span in telemetry.spans if word_of(span) in HOOKS]
     assert [span.name for span in found] == shown
@@ -133,7 +137,7 @@ def test_the_time_of_the_model_makes_no_hook_slow(monkeypatch: pytest.MonkeyPatc
             return super().call(request)
 
     clock, telemetry = Clock(monkeypatch), Telemetry(detail="run", slow_hook=0.1)
-    run(ChatClient(Thinking(["x"]), advisors=[Outside()], telemetry=telemetry.options).prompt("?"), "call")
+    run("call", ChatClient(Thinking(["x"]), advisors=[Outside()], telemetry=telemetry.options).prompt("?"))
     assert {span.name for span in telemetry.spans} == {"invoke_agent assistant", "chat scripted"}
 
 
@@ -146,7 +150,7 @@ def test_a_hook_that_fails_has_its_span_with_the_least_detail_and_no_other_hook_
         ScriptedChatModel([adds(1, 1), "x"]), tools=[add], advisors=advisors, telemetry=telemetry.options
     )
     with pytest.raises(LookupError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert_consistent(telemetry)
     (failed,) = [span for span in telemetry.spans if word_of(span) in HOOKS]
     assert (failed.name, (failed.attributes or {})[names.ERROR_TYPE]) == (f"{hook} broken", "LookupError")
@@ -240,7 +244,7 @@ def test_for_a_run_that_is_not_sampled_nothing_is_built(mode: str, monkeypatch: 
             monkeypatch.setattr(kind, "_final_attributes", never)
     telemetry = Telemetry(sampler=ALWAYS_OFF)
     scenario(telemetry, mode)
-    assert telemetry.spans == []
+    assert telemetry.spans == ()
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
     assert [point.count for point in telemetry.metric(names.INVOKE_AGENT_DURATION.name)] == [1]
 
@@ -255,7 +259,7 @@ def scopes(kind: type[Scope]) -> Iterator[type[Scope]]:
 def test_without_an_sdk_a_run_is_the_same_and_has_no_trace(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "two"])
     options = TelemetryOptions(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider())
-    response = run(ChatClient(model, tools=[add], telemetry=options).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add], telemetry=options).prompt("?"))
     assert (response.content, response.trace_id) == ("two", None)
 
 
@@ -267,8 +271,8 @@ def test_a_tracing_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry(sampler=BrokenSampler())
     assert scenario(telemetry, mode).content == "three it is"
-    assert telemetry.spans == []
+    assert telemetry.spans == ()
     (lost,) = telemetry.metric(names.TELEMETRY_FAILURES.name)
-    assert lost.total > 5
+    assert total(lost) > 5
     assert MARKER not in caplog.text
     assert "RuntimeError" in caplog.text

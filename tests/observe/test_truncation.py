@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools.observe.truncation import MAX_DEPTH, truncate_json, truncate_utf8
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -22,7 +21,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@relaxed
 @given(JSON, st.integers(256, 2000))
 def test_truncated_content_is_plain_json_within_the_limit(value: Any, most: int) -> None:
     made = truncate_json(value, most)
@@ -51,7 +49,6 @@ def assert_carried(value: Any, depth: int = 0) -> None:
         assert value is None
 
 
-@relaxed
 @given(st.recursive(st.booleans() | st.integers(-9, 9) | st.text("abc"), st.lists, max_leaves=10))
 def test_content_within_the_limit_is_unchanged(value: Any) -> None:
     assert truncate_json(value, 100_000) == (value, json.dumps(value), False)
@@ -136,7 +133,6 @@ def test_a_value_that_is_not_json_is_refused_and_not_quoted(wild: Any) -> None:
         truncate_json(wild, 1000)
 
 
-@relaxed
 @given(st.text(), st.integers(0, 50))
 def test_a_truncated_text_is_a_valid_utf_8_prefix(text: str, most: int) -> None:
     short, cut = truncate_utf8(text, most)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from opentelemetry import _logs, metrics, trace
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from tests.otel.processes import in_a_process
-from tests.support import in_time
+from tests.waiting import in_time
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.observe import names
 from traced_tools.observe import run_telemetry as telemetry_run
@@ -75,10 +76,10 @@ def client(options: TelemetryOptions | None) -> ChatClient:
 @pytest.mark.parametrize("mode", MODES)
 def test_an_unhashable_provider_receives_the_same_telemetry(mode: str, caplog: pytest.LogCaptureFixture) -> None:
     plain, telemetry = Telemetry(), Telemetry()
-    run(client(plain.options).prompt("?"), mode)
-    run(client(wrapped(telemetry)).prompt("?"), mode)
-    assert telemetry.tree() == plain.tree()
-    assert {point.name for point in telemetry.points()} == {point.name for point in plain.points()}
+    run(mode, client(plain.options).prompt("?"))
+    run(mode, client(wrapped(telemetry)).prompt("?"))
+    assert telemetry.nested_names() == plain.nested_names()
+    assert {point.name for point in telemetry.metrics} == {point.name for point in plain.metrics}
     assert [event.name for event in telemetry.events] == [event.name for event in plain.events]
     assert caplog.records == []
 
@@ -87,7 +88,7 @@ def test_an_unhashable_provider_receives_the_same_telemetry(mode: str, caplog: p
 def test_two_equal_providers_each_get_their_own_spans(mode: str) -> None:
     first, second = Telemetry(), Telemetry()
     for telemetry in (first, second):
-        run(client(TelemetryOptions(Equal(telemetry.tracer_provider))).prompt("?"), mode)
+        run(mode, client(TelemetryOptions(Equal(telemetry.tracer_provider))).prompt("?"))
     assert [len(telemetry.named("invoke_agent assistant")) for telemetry in (first, second)] == [1, 1]
 
 
@@ -118,7 +119,7 @@ def test_wrapping_global_providers_stay_in_use() -> None:
     done = in_a_process(
         """
 from opentelemetry import _logs
-from tests.helpers import Telemetry
+from tests.captured import Telemetry
 from tests.observe.test_wrapping_providers import wrapped
 
 logged()

@@ -7,8 +7,9 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from tests.helpers import Point, Telemetry, context_of
+from tests.captured import Telemetry, context_of, hex_ids, series_key, total
 from traced_tools.observe import names
+from traced_tools.observe.metric_point import MetricPoint
 
 TIMES = {
     names.ADVISOR_SELF_TIME,
@@ -53,21 +54,23 @@ def lineage_of(spans: Iterable[ReadableSpan]) -> list[Any]:
 
 def told_events(telemetry: Telemetry) -> list[Any]:
     """Each event with the name of the span it belongs to, apart from times and ids."""
-    span_names = {context_of(span).span_id: span.name for span in telemetry.spans}
+    span_names = {hex_ids(span)[1]: span.name for span in telemetry.spans}
     found = []
     for event in telemetry.events:
         attributes = {key: value for key, value in _apart_from_times(event.attributes).items() if key not in STREAMING}
-        where = span_names.get(event.span_id, "no span")
+        where = span_names.get(event.span_id or "", "no span")
         found.append((event.name, event.severity, where, sorted(attributes.items(), key=str)))
     return sorted(found, key=str)
 
 
-def steady(telemetry: Telemetry) -> list[Point]:
+def steady(telemetry: Telemetry) -> list[MetricPoint]:
     """The series that each mode records."""
-    return sorted((each for each in telemetry.points() if each.name not in STREAMING_METRICS), key=lambda p: str(p.key))
+    return sorted(
+        (each for each in telemetry.metrics if each.name not in STREAMING_METRICS), key=lambda p: str(series_key(p))
+    )
 
 
-def point_shape(point: Point) -> Any:
+def point_shape(point: MetricPoint) -> Any:
     """A series without its time, if it counts seconds."""
     is_time = names.METRICS[point.name].unit == "s"
-    return point.key, point.count, "…" if is_time else point.total
+    return series_key(point), point.count, "…" if is_time else total(point)

@@ -23,9 +23,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from tests.support import PATIENCE
+from tests.markers import MARKER
+from tests.waiting import PATIENCE
 
-MARKER = "the-secret-marker"
 SERVICES = {
     "/v1/traces": (ExportTraceServiceRequest, ExportTraceServiceResponse, "trace.v1.TraceService"),
     "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse, "metrics.v1.MetricsService"),

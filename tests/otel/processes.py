@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from tests.otel.collector import MARKER
+from tests.markers import MARKER
 
 PRELUDE = f"""
 import logging, os, sys, urllib.request

@@ -18,13 +18,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.samples import Sample
 
+from tests.markers import MARKER
 from traced_tools.client import ChatClient
 from traced_tools.core.messages import ToolCall, Usage
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
 from traced_tools.testing.scripted import ScriptedChatModel
 
-MARKER = "the-secret-marker"
 OPENMETRICS = "application/openmetrics-text"
 
 

@@ -10,8 +10,9 @@ from contextlib import AbstractContextManager
 import pytest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from tests.otel.collector import (
-    MARKER,
     Collector,
     absent,
     accept,
@@ -31,7 +32,8 @@ from tests.otel.collector import (
     send,
 )
 from tests.otel.pipelines import Pipelines, pipelines
-from tests.support import MODES, PATIENCE, run
+from tests.sample_tools import add
+from tests.waiting import PATIENCE
 from traced_tools import ChatClient, ToolCall
 from traced_tools.observe import names
 from traced_tools.otel.exporters import make_exporter
@@ -73,11 +75,6 @@ GRPC: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
     "unknown": lambda: collecting_grpc("UNKNOWN"),
     "refusing": lambda: collecting_grpc("PERMISSION_DENIED"),
 }
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def ask(mode: str, sending: Pipelines) -> str:

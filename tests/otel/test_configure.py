@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from opentelemetry import _logs, metrics, trace
 
-from tests.otel.collector import MARKER, Collector, collecting
+from tests.markers import MARKER
+from tests.otel.collector import Collector, collecting
 from tests.otel.processes import in_a_process
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe import names
@@ -43,6 +44,7 @@ def test_spans_metrics_and_events_reach_the_collector_named_by_url_when_the_proc
     assert MARKER.encode() not in b"".join(body for bodies in collector.bodies.values() for body in bodies)
 
 
+@pytest.mark.slow
 def test_a_collector_named_by_the_environment_is_enough(collector: Collector) -> None:
     in_a_process(
         "configure(); run()",
@@ -55,6 +57,7 @@ def test_a_collector_named_by_the_environment_is_enough(collector: Collector) ->
     assert collector.resource()["team"] == "payments"
 
 
+@pytest.mark.slow
 def test_a_service_name_in_code_wins_over_the_environments(collector: Collector) -> None:
     in_a_process(
         "configure(otlp=True, service_name='in-code'); run()",
@@ -64,6 +67,7 @@ def test_a_service_name_in_code_wins_over_the_environments(collector: Collector)
     assert collector.resource()["service.name"] == "in-code"
 
 
+@pytest.mark.slow
 def test_otlp_false_sends_nothing_whatever_the_environment_says(collector: Collector) -> None:
     in_a_process(
         "configure(otlp=False, console=True); run()",
@@ -73,6 +77,7 @@ def test_otlp_false_sends_nothing_whatever_the_environment_says(collector: Colle
     assert not collector.bodies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signal", "otlp"),
     [("metrics", "None"), ("traces", "True"), ("logs", "os.environ['OTEL_EXPORTER_OTLP_ENDPOINT']")],
@@ -83,6 +88,7 @@ def test_a_signal_whose_exporter_is_none_is_not_sent(collector: Collector, otlp:
     assert set(collector.bodies) == {"/v1/traces", "/v1/metrics", "/v1/logs"} - {f"/v1/{signal}"}
 
 
+@pytest.mark.slow
 def test_no_logger_provider_is_set_when_no_logs_are_sent() -> None:
     script = "configure(prometheus=0, otlp=OTLP); from opentelemetry import _logs; print(_logs.get_logger_provider())"
     done = in_a_process(script.replace("OTLP", "True"), OTEL_LOGS_EXPORTER="none", OTEL_EXPORTER_OTLP_TIMEOUT="0.1")
@@ -90,6 +96,7 @@ def test_no_logger_provider_is_set_when_no_logs_are_sent() -> None:
     assert "ProxyLoggerProvider" in in_a_process(script.replace("OTLP", "None")).stdout
 
 
+@pytest.mark.slow
 def test_a_logger_provider_of_the_application_stays(collector: Collector) -> None:
     done = in_a_process(
         f"""
@@ -111,16 +118,19 @@ print(_logs.get_logger_provider() is before)
     assert set(collector.bodies) == {"/v1/traces", "/v1/metrics"}
 
 
+@pytest.mark.slow
 def test_python_logging_is_not_sent(collector: Collector) -> None:
     in_a_process(f"configure(otlp={collector.url!r}); logging.getLogger('x').error({MARKER!r}); run()")
     assert MARKER.encode() not in b"".join(collector.bodies["/v1/logs"])
 
 
+@pytest.mark.slow
 def test_an_endpoint_for_one_signal_sends_that_signal_alone(collector: Collector) -> None:
     in_a_process("configure(); run()", OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=f"{collector.url}/v1/metrics")
     assert set(collector.bodies) == {"/v1/metrics"}
 
 
+@pytest.mark.slow
 def test_an_exporter_that_configure_does_not_know_is_named_in_the_log_and_sends_nothing(collector: Collector) -> None:
     done = in_a_process(
         "logged(); configure(); run()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_TRACES_EXPORTER="zipkin"
@@ -132,6 +142,7 @@ def test_an_exporter_that_configure_does_not_know_is_named_in_the_log_and_sends_
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
 
+@pytest.mark.slow
 def test_the_sampler_of_the_environment_is_used(collector: Collector) -> None:
     in_a_process(
         "configure(otlp=True); run()", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_TRACES_SAMPLER="always_off"
@@ -139,6 +150,7 @@ def test_the_sampler_of_the_environment_is_used(collector: Collector) -> None:
     assert set(collector.bodies) == {"/v1/metrics", "/v1/logs"}
 
 
+@pytest.mark.slow
 def test_a_flush_sends_pending_items_and_returns_true(collector: Collector) -> None:
     script = "handle = configure(otlp=True); run(); print(handle.force_flush()); os._exit(0)"
     done = in_a_process(
@@ -166,6 +178,7 @@ run()
     assert done.stderr.count("invoke_agent") == 1
 
 
+@pytest.mark.slow
 def test_after_a_shutdown_runs_go_on_and_configure_raises() -> None:
     done = in_a_process(
         """
@@ -215,6 +228,7 @@ print(before[1]._shutdown, configure() is handle)
     assert lines[-1] == "False True"
 
 
+@pytest.mark.slow
 def test_metrics_are_set_up_beside_a_tracer_provider_of_the_application() -> None:
     done = in_a_process(
         """
@@ -228,6 +242,7 @@ with configure(prometheus=0) as handle:
     assert done.stdout == "True True\n"
 
 
+@pytest.mark.slow
 def test_a_disabled_sdk_sets_up_nothing_and_runs_go_on(collector: Collector) -> None:
     done = in_a_process(
         f"""
@@ -244,6 +259,7 @@ with configure(otlp={collector.url!r}, prometheus=0, console=True) as handle:
     assert done.stderr == "" and not collector.bodies
 
 
+@pytest.mark.slow
 def test_with_a_disabled_sdk_configure_may_be_called_after_a_shutdown() -> None:
     done = in_a_process(
         """
@@ -256,6 +272,7 @@ for _ in range(2):
     assert done.stdout.splitlines() == ["answered", "answered"]
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_an_error_that_leaves_nothing_set_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = in_a_process(
@@ -370,6 +387,7 @@ def test_an_unknown_capture_mode_is_an_error() -> None:
     assert MARKER not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_configure_capture_applies_to_the_process(collector: Collector) -> None:
     in_a_process(f"configure(otlp={collector.url!r}, capture='SPAN_ONLY'); run()")
     assert MARKER.encode() in b"".join(collector.bodies["/v1/traces"])
@@ -382,11 +400,13 @@ def test_errors_in_the_arguments_leave_this_process_as_it_was() -> None:
     assert_this_process_is_as_it_was()
 
 
+@pytest.mark.slow
 def test_a_set_up_that_sends_nowhere_is_logged() -> None:
     done = in_a_process("logged(); configure()")
     assert done.stdout == "WARNING configure() sends telemetry nowhere: pass otlp=, prometheus= or console=\n"
 
 
+@pytest.mark.slow
 def test_the_exposition_of_a_process_has_no_content_and_real_traces() -> None:
     done = in_a_process(
         """

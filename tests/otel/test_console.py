@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from tests.otel.collector import MARKER
+from tests.markers import MARKER
 from tests.otel.processes import in_a_process
 from traced_tools.otel.console import ConsoleProcessor
 
@@ -28,6 +28,7 @@ def test_the_console_shows_each_finished_run_as_a_tree_without_content() -> None
     assert MARKER not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_console_waits_for_a_span_of_the_application_around_runs() -> None:
     done = in_a_process(
         """
@@ -46,6 +47,7 @@ with trace.get_tracer("application").start_as_current_span("job"):
     ]
 
 
+@pytest.mark.slow
 def test_the_console_shows_a_run_that_continues_a_trace_from_elsewhere() -> None:
     done = in_a_process(
         """
@@ -61,6 +63,7 @@ print("after", file=sys.stderr)
     assert done.stderr.lstrip().startswith("invoke_agent assistant") and done.stderr.endswith("after\n")
 
 
+@pytest.mark.slow
 def test_a_run_is_unaffected_by_a_closed_stderr() -> None:
     done = in_a_process(
         "logged(); configure(console=True); sys.stderr.close(); print(run().stop_reason); sys.stderr = None; run()"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.otel.collector import MARKER, Collector, collecting, hang
+from tests.markers import MARKER
+from tests.otel.collector import Collector, collecting, hang
 from tests.otel.processes import in_a_process
 from traced_tools.errors import ConfigurationError
 from traced_tools.otel.configure import configure
@@ -54,6 +55,7 @@ def test_providers_of_the_file_are_set_up_and_flushed_at_exit(collector: Collect
     assert done.stdout == done.stderr == ""
 
 
+@pytest.mark.slow
 @installed
 def test_the_handle_flushes_and_stops_what_the_file_set_up(collector: Collector, file: str) -> None:
     done = in_a_process(
@@ -64,6 +66,7 @@ def test_the_handle_flushes_and_stops_what_the_file_set_up(collector: Collector,
     assert [span.name for span in collector.spans()].count("invoke_agent assistant") == 1
 
 
+@pytest.mark.slow
 @installed
 def test_a_hanging_collector_of_the_file_does_not_delay_the_exit_beyond_the_timeout(
     collector: Collector, file: str
@@ -78,12 +81,14 @@ def test_a_hanging_collector_of_the_file_does_not_delay_the_exit_beyond_the_time
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @installed
 def test_content_is_captured_beside_the_file_when_that_is_asked_for(collector: Collector, file: str) -> None:
     in_a_process("configure(capture='SPAN_ONLY'); run()", OTEL_CONFIG_FILE=file)
     assert MARKER.encode() in b"".join(collector.bodies["/v1/traces"])
 
 
+@pytest.mark.slow
 @installed
 def test_providers_of_the_application_stay_beside_the_file(collector: Collector, file: str) -> None:
     done = in_a_process(
@@ -118,6 +123,7 @@ def test_arguments_together_with_the_file_are_refused(
     )
 
 
+@pytest.mark.slow
 def test_a_disabled_sdk_does_not_even_read_the_file(file: str) -> None:
     done = in_a_process(
         "configure(otlp=True); print(provider_kinds())", OTEL_CONFIG_FILE=file + MARKER, OTEL_SDK_DISABLED="true"

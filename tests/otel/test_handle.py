@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from tests.helpers import MARKER
+from tests.markers import MARKER
 from tests.otel.collector import collecting, hang
 from tests.otel.pipelines import Pipelines, pipelines
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools import ChatClient
 from traced_tools.otel import handle
 from traced_tools.testing import ScriptedChatModel

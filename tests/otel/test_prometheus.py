@@ -12,7 +12,8 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.samples import Sample
 
-from tests.otel.scraped import MARKER, Exposed, only, run
+from tests.markers import MARKER
+from tests.otel.scraped import Exposed, only, run
 from traced_tools.client import ChatClient
 from traced_tools.core.messages import ToolCall
 from traced_tools.observe import names

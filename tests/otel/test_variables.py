@@ -12,7 +12,8 @@ import pytest
 import trustme
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from tests.otel.collector import MARKER, collecting
+from tests.markers import MARKER
+from tests.otel.collector import collecting
 from tests.otel.pipelines import pipelines
 from traced_tools.errors import ConfigurationError
 from traced_tools.otel import variables

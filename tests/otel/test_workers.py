@@ -69,6 +69,7 @@ def address_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.slow
 def test_workers_take_the_free_ports_of_a_range_and_a_dead_one_leaves_the_file(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     with ports() as given, ExitStack() as running:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.testing import ReplayServer
 
 POST = b"POST /v1/chat HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\n{}"

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support import PATIENCE
 from tests.testing.raw import POST, Gate, connect, sockets, talk
+from tests.waiting import PATIENCE
 from traced_tools.testing import Delay, Fault, Received, ReplayServer, Reply
 from traced_tools.testing import server as server_module
 from traced_tools.testing.reply import Piece

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from tests.support import PATIENCE
 from tests.testing.raw import LAST_POST, POST, Gate, connect, read_all, read_until, talk
+from tests.waiting import PATIENCE
 from traced_tools.testing import Delay, Fault, ReplayServer, Reply
 from traced_tools.testing.reply import Piece
 

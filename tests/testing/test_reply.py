@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import MARKER, relaxed
+from tests.markers import MARKER
 from traced_tools.testing import Delay, Fault, Reply, split
 from traced_tools.testing.reply import Piece, wire_pieces
 
@@ -183,7 +183,6 @@ def test_a_split_of_less_than_one_byte_is_refused(every: int) -> None:
         split(b"abc", every=every)
 
 
-@relaxed
 @given(
     st.binary(max_size=50),
     st.none() | st.integers(1, 60),

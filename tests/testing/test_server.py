@@ -16,9 +16,9 @@ from httpx_sse import EventSource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import MARKER, relaxed
-from tests.support import PATIENCE
+from tests.markers import MARKER
 from tests.testing.raw import LAST_POST, POST, connect, head_and_body, read_until, talk
+from tests.waiting import PATIENCE
 from traced_tools.testing import Received, ReplayServer, Reply, split
 
 RECORDED = (
@@ -133,7 +133,6 @@ def test_a_recorded_stream_means_the_same_with_any_boundaries(client: httpx.Clie
     replies: list[Reply] = []
     with ReplayServer(lambda request: replies.pop()) as server:
 
-        @relaxed
         @given(st.none() | st.integers(1, 9), st.sampled_from([None, b"\n", b"\r", b":"]), st.sets(st.integers(1, 90)))
         def check(every: int | None, after: bytes | None, at: set[int]) -> None:
             pieces = split(RECORDED, every=every, after=after, at=at)

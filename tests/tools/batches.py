@@ -8,14 +8,15 @@ import logging
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from tests.support import PATIENCE, Complaints, Telemetry
+from tests.captured import LogTexts, Telemetry, total
+from tests.markers import MARKER
+from tests.waiting import PATIENCE, until
 from traced_tools import (
     ChatClient,
     FunctionToolCallback,
@@ -29,7 +30,6 @@ from traced_tools import (
 )
 from traced_tools.testing import ScriptedChatModel
 
-MARKER = "mArKeR-of-a-tool"
 NO_LIMITS = LoopLimits(max_tool_calls=None, max_calls_per_tool=None, max_repeated_calls=None)
 
 
@@ -68,30 +68,20 @@ def attributes(telemetry: Telemetry, span: str = "execute_tool") -> list[dict[st
 
 def recorded(telemetry: Telemetry, metric: str) -> float:
     """The recorded value of a metric: the sum of a counter, the number of measurements of a histogram."""
-    data = telemetry.reader.get_metrics_data()
-    metrics = [
-        each
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for each in scope.metrics
-    ]
-    points: list[Any] = [point for each in metrics if each.name == metric for point in each.data.data_points]
-    return float(sum(point.count if hasattr(point, "count") else point.value for point in points))
+    return sum(total(point) if point.count is None else point.count for point in telemetry.metric(metric))
 
 
 @contextmanager
 def nothing_logged() -> Iterator[None]:
     """Assert that neither asyncio nor `concurrent.futures` logs anything, even when garbage is collected."""
-    complaints = Complaints()
+    complaints = LogTexts()
     loggers = [logging.getLogger(name) for name in ("asyncio", "concurrent.futures")]
     for logger in loggers:
         logger.addHandler(complaints)
-    gc.freeze()  # what is there already need not be looked through
     try:
         yield
         gc.collect()
     finally:
-        gc.unfreeze()
         for logger in loggers:
             logger.removeHandler(complaints)
     assert complaints.texts == [], complaints.texts
@@ -219,19 +209,6 @@ KINDS = (
     "custom",
     "async custom",
 )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never holds"
-
-
-async def turns(number: int = 10) -> None:
-    """Let the event loop run several iterations."""
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 @contextmanager

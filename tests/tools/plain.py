@@ -4,37 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.helpers import run
+from tests.modes import run
 from traced_tools import (
     ChatClient,
     ToolCall,
     ToolContext,
     ToolDefinition,
     ToolMetadata,
-    tool,
 )
 from traced_tools.testing import ScriptedChatModel
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-def fail(reason: str = "no") -> str:
-    """Fail."""
-    raise RuntimeError(reason)
 
 
 def nothing() -> str:
     """Take nothing."""
     return "nothing given"
-
-
-@tool(return_direct=True)
-def direct(text: str) -> str:
-    """Answer directly."""
-    return text
 
 
 def whoami(context: ToolContext) -> str:
@@ -58,4 +41,4 @@ class Own:
 
 def in_loop(mode: str, *calls: ToolCall, tools: Any, **settings: Any) -> list[str]:
     model = ScriptedChatModel([list(calls), "done"])
-    return [each.content for each in run(ChatClient(model, tools=tools, **settings).prompt("?"), mode).tool_results]
+    return [each.content for each in run(mode, ChatClient(model, tools=tools, **settings).prompt("?")).tool_results]

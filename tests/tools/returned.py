@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from tests.markers import MARKER
 from traced_tools.core.conversion import content_of
 from traced_tools.core.messages import ImagePart
 
-MARKER = "mArKeR-in-the-value"
 IMAGE = ImagePart(data=b"12345", media_type="image/png")
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.advisors.trails import KeptTrail, auditing
+from tests.captured import Telemetry
 from tests.events.watching import Watching
-from tests.helpers import Telemetry
 from tests.observe.closed_list import assert_consistent
-from tests.tools.plain import add
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     AssistantMessage,

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, MODES, Telemetry, run
-from tests.tools.plain import Own, add, fail, in_loop, nothing
+from tests.captured import Telemetry, total
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.sample_tools import add, fail
+from tests.tools.plain import Own, in_loop, nothing
 from traced_tools import (
     ChatClient,
     ToolCall,
@@ -92,7 +95,7 @@ def test_with_a_raising_policy_every_sibling_still_runs(mode: str) -> None:
     model = ScriptedChatModel([[ToolCall("fail"), ToolCall("note", {"text": "b"})]])
     client = ChatClient(model, tools=[fail, note], tool_errors=ToolErrors(always_raise=True))
     with pytest.raises(ToolExecutionError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert ran == ["b"]
 
 
@@ -101,7 +104,7 @@ def test_the_first_failure_in_call_order_is_the_one_raised(mode: str) -> None:
     model = ScriptedChatModel([[ToolCall("fail", {"reason": "first"}), ToolCall("fail", {"reason": "second"})]])
     client = ChatClient(model, tools=[fail], tool_errors=ToolErrors(always_raise=True))
     with pytest.raises(ToolExecutionError) as caught:
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert str(caught.value.original) == "first"
 
 
@@ -242,10 +245,10 @@ def test_a_text_that_utf8_cannot_encode_is_sent_stored_and_traced(mode: str, whe
     ]
     telemetry = Telemetry()
     client = ChatClient(ScriptedChatModel([turn, "done"]), tools=[path, missing, Own()], telemetry=telemetry.options)
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert load_messages(dump_messages(response.messages)) == response.messages
     assert telemetry.metric(names.TELEMETRY_FAILURES.name) == []
-    assert [point.total for point in telemetry.metric(names.TOOL_DECISIONS.name)] == [1]
+    assert [total(point) for point in telemetry.metric(names.TOOL_DECISIONS.name)] == [1]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,19 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import PATIENCE, Telemetry, arun, in_time, patiently, run
-from tests.tools.batches import (
-    MARKER,
-    Stuck,
-    attributes,
-    client_of,
-    ctrl_c,
-    function_tool,
-    nothing_logged,
-    recorded,
-    turns,
-    until,
-)
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import arun, run
+from tests.tools.batches import Stuck, attributes, client_of, ctrl_c, function_tool, nothing_logged, recorded
+from tests.waiting import PATIENCE, in_time, patiently, turns, until
 from traced_tools import Advisor, ToolCallingManager, ToolContext, ToolInvocation, ToolResult, WorkerPool, perform
 from traced_tools.errors import Abandoned
 from traced_tools.flow import steps as _steps

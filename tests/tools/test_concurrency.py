@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support import PATIENCE, Telemetry, arun, in_time, patiently, run
+from tests.captured import Telemetry
+from tests.modes import arun, run
 from tests.tools.batches import attributes, client_of, function_tool, nothing_logged
+from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools import ToolCall, ToolCallingManager, ToolErrors, ToolExecutionError, WorkerPool, tool
 
 

@@ -25,7 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
-from tests.tools.returned import MARKER, Modern, Stranger, text_of
+from tests.markers import MARKER
+from tests.tools.returned import Modern, Stranger, text_of
 from traced_tools.core.conversion import Collected, ToolContent, content_of
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.tools.returned import IMAGE, MARKER, Modern, Stranger, text_of
+from tests.markers import MARKER
+from tests.tools.returned import IMAGE, Modern, Stranger, text_of
 from traced_tools.core.conversion import Collected, ToolContent, content_from_converter, content_of
 from traced_tools.core.messages import ImagePart, TextPart
 

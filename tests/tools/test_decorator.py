@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.helpers import MARKER, stable_id
+from tests.markers import MARKER
+from tests.stable_ids import stable_id
 from traced_tools import (
     FunctionToolCallback,
     TextPart,

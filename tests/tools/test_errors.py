@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.sweeps import sweep
 from tests.tools.schema.kinds import ASYNC_KINDS, KINDS, acting, noting
 from traced_tools import (
     AssistantMessage,
@@ -97,16 +99,11 @@ def class_of(mistake: str) -> type[Exception]:
     return CLASSES.get(mistake, InvalidArguments)
 
 
-each_call = pytest.mark.parametrize("mistake", MISTAKES)
-each_kind = pytest.mark.parametrize("kind", KINDS)
 each_mode = pytest.mark.parametrize("mode", MODES)
-two_modes = pytest.mark.parametrize("mode", ["call", "astream"])
 
 
-@each_call
-@each_kind
-@each_mode
-def test_by_default_the_model_is_told_of_a_mistake_and_the_run_goes_on(
+@sweep(mode=MODES, kind=KINDS, mistake=MISTAKES)
+def test_by_default_a_mistake_is_sent_to_the_model_and_the_run_goes_on(
     mode: str, kind: str, mistake: str, kit: Kit, telemetry: Telemetry
 ) -> None:
     response = run(mode, asking(kit, kind, mistake, telemetry=telemetry.options).prompt("?"))
@@ -126,10 +123,7 @@ def test_by_default_the_model_is_told_of_a_mistake_and_the_run_goes_on(
     telemetry.check_run("answered")
 
 
-@pytest.mark.parametrize("policy", ["always", "its class", "Exception"])
-@each_call
-@each_kind
-@each_mode
+@sweep(mode=MODES, kind=KINDS, mistake=MISTAKES, policy=["always", "its class", "Exception"])
 def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
     mode: str, kind: str, mistake: str, policy: str, kit: Kit
 ) -> None:
@@ -149,20 +143,16 @@ def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
     assert MARKER not in "".join(traceback.format_exception(error))
 
 
-@each_call
-@each_kind
-@two_modes
-def test_b124_a_class_that_is_not_listed_is_told_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
+@sweep(mode=["call", "astream"], kind=KINDS, mistake=MISTAKES)
+def test_b124_an_error_of_an_unlisted_class_is_sent_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
     errors = ToolErrors(raise_on=(KeyError, ValueError, PermissionError))
     response = run(mode, asking(kit, kind, mistake, tool_errors=errors).prompt("?"))
     assert response.content == "done"
     assert response.tool_results[0].content.startswith(TOLD[mistake])
 
 
-@each_call
-@each_kind
-@two_modes
-def test_the_words_for_the_model_are_the_callers_for_every_mistake(
+@sweep(mode=["call", "astream"], kind=KINDS, mistake=MISTAKES)
+def test_the_callers_message_is_sent_to_the_model_for_every_mistake(
     mode: str, kind: str, mistake: str, kit: Kit
 ) -> None:
     errors = ToolErrors(message=lambda name, error: f"{name}: {type(error).__name__}")
@@ -174,7 +164,7 @@ def test_the_words_for_the_model_are_the_callers_for_every_mistake(
 # a time-out is the loop's, and a tool of the user's own does as it likes
 @pytest.mark.parametrize("mistake", [each for each in MISTAKES if each != "time-out"])
 @pytest.mark.parametrize("kind", [each for each in KINDS if not each.startswith("own")])
-def test_called_directly_a_tool_raises_what_it_is(kind: str, mistake: str, kit: Kit) -> None:
+def test_a_tool_that_is_called_directly_raises_its_error(kind: str, mistake: str, kit: Kit) -> None:
     tool = kit.tool(kind, mistake)
     with pytest.raises(class_of(mistake)) as caught:
         tool.call(ARGUMENTS.get(mistake, '{"text": "x"}'))
@@ -193,12 +183,11 @@ def faulty(name: str, error: Exception) -> str:
     raise ZeroDivisionError("of the application")
 
 
-@pytest.mark.parametrize(("message", "kind_of_error"), [(no_text, TypeError), (faulty, ZeroDivisionError)])
-@each_call
-@each_mode
+@sweep(mode=MODES, mistake=MISTAKES, message=[no_text, faulty])
 def test_a_message_that_fails_fails_the_run_with_its_own_error_and_every_span_ends(
-    mode: str, mistake: str, message: Any, kind_of_error: type[Exception], kit: Kit, telemetry: Telemetry
+    mode: str, mistake: str, message: Any, kit: Kit, telemetry: Telemetry
 ) -> None:
+    kind_of_error = TypeError if message is no_text else ZeroDivisionError
     client = asking(kit, "function", mistake, tool_errors=ToolErrors(message=message), telemetry=telemetry.options)
     with pytest.raises(kind_of_error) as caught:
         run(mode, client.prompt("?"))
@@ -239,21 +228,21 @@ class QuietError(Exception):
 
 
 @pytest.mark.parametrize("error", [ValueError(), ValueError(""), ValueError(" \n"), QuietError()], ids=repr)
-def test_b121_an_error_without_words_is_named_by_tool_and_class(error: Exception) -> None:
+def test_b121_an_error_without_a_message_is_named_by_tool_and_class(error: Exception) -> None:
     assert ToolErrors().text("note", error) == f"The tool note failed: {type(error).__name__}"
 
 
-def test_b120_an_errors_words_are_told() -> None:
+def test_b120_the_message_of_an_error_is_sent_to_the_model() -> None:
     assert ToolErrors().text("note", ValueError("no disk")) == "The tool note failed: ValueError: no disk"
     assert ToolErrors().text("note", KeyError("disk")) == "The tool note failed: KeyError: 'disk'"
 
 
 @pytest.mark.parametrize("raised", [PermissionError(), FileNotFoundError(), OSError()], ids=repr)
-def test_b123_a_listed_class_stands_for_its_subclasses(raised: Exception) -> None:
+def test_b123_a_listed_class_covers_its_subclasses(raised: Exception) -> None:
     assert ToolErrors(raise_on=(OSError,)).raises(raised)
 
 
-def test_b124_a_subclass_does_not_stand_for_its_base() -> None:
+def test_b124_a_listed_subclass_does_not_cover_its_base_class() -> None:
     assert not ToolErrors(raise_on=(PermissionError,)).raises(OSError())
 
 
@@ -287,7 +276,7 @@ class Fatal(BaseException):
 
 
 @each_mode
-def test_b126_what_is_no_exception_is_not_the_policys_and_passes_as_it_is(mode: str, telemetry: Telemetry) -> None:
+def test_b126_a_base_exception_passes_the_policy_unchanged(mode: str, telemetry: Telemetry) -> None:
     def note() -> None:
         """End everything."""
         raise Fatal
@@ -299,7 +288,7 @@ def test_b126_what_is_no_exception_is_not_the_policys_and_passes_as_it_is(mode: 
 
 
 @each_mode
-def test_b127_a_client_tells_errors_to_the_model_unless_it_is_told_to_raise(mode: str, kit: Kit) -> None:
+def test_b127_a_client_sends_errors_to_the_model_unless_its_policy_raises(mode: str, kit: Kit) -> None:
     telling = asking(kit, "function", "exception")
     raising = asking(kit, "function", "exception", tool_errors=ToolErrors(always_raise=True))
     assert run(mode, telling.prompt("?")).content == "done"
@@ -310,7 +299,7 @@ def test_b127_a_client_tells_errors_to_the_model_unless_it_is_told_to_raise(mode
 
 
 @each_mode
-def test_b128_a_policy_of_the_users_own_takes_the_place_of_the_default(mode: str, kit: Kit) -> None:
+def test_b128_a_custom_policy_replaces_the_default(mode: str, kit: Kit) -> None:
     class Lenient(ToolErrors):
         """Raises for nothing, and says little."""
 

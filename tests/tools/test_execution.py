@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import MODES, run
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -27,8 +28,6 @@ from traced_tools import (
 )
 from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel, capture_telemetry
-
-MARKER = "mArKeR-in-the-tool"
 
 
 def broken(x: int) -> int:

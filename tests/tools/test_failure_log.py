@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MARKER, Telemetry
-from tests.support import MODES, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import MODES, run
 from traced_tools import (
     AssistantMessage,
     ChatClient,

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry, total
+from tests.modes import MODES, run
+from tests.sweeps import sweep
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -93,9 +95,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("on_limit", ["conclude", "stop", "raise"])
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@each_mode
+@sweep(mode=MODES, scenario=SCENARIOS, on_limit=["conclude", "stop", "raise"])
 def test_every_ending_at_a_limit_is_seen_in_response_spans_and_metrics(
     mode: str, scenario: str, on_limit: Any, clock: Clock, telemetry: Telemetry
 ) -> None:
@@ -145,16 +145,8 @@ def ended(client: ChatClient, mode: str, limit: str, on_limit: str) -> ChatClien
 
 def recorded(telemetry: Telemetry, metric: str, *labels: str) -> dict[tuple[Any, ...], float]:
     """The sums of a metric by its labels."""
-    data = telemetry.reader.get_metrics_data()
-    assert data is not None
-    sums: dict[tuple[Any, ...], float] = {}
-    for resource in data.resource_metrics:
-        for each in (each for scope in resource.scope_metrics for each in scope.metrics if each.name == metric):
-            for point in each.data.data_points:
-                attributes = dict(point.attributes or {})
-                key = tuple(attributes[label] for label in labels or (names.AGENT_NAME, names.LOOP_STOP_REASON))
-                sums[key] = getattr(point, "sum", None) or getattr(point, "value", 0)
-    return sums
+    labels = labels or (names.AGENT_NAME, names.LOOP_STOP_REASON)
+    return {tuple(point.attributes[label] for label in labels): total(point) for point in telemetry.metric(metric)}
 
 
 # The exception.

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools import LoopLimits, ToolCall, Usage
 from traced_tools.core.limits import LimitTally
 from traced_tools.core.messages import UsageSum
@@ -223,7 +222,6 @@ def test_different_arguments_are_not_a_repetition(first: str, second: str) -> No
     assert tally.admit(call("b", first)) is None
 
 
-@relaxed
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=5), st.randoms())
 def test_the_order_of_keys_never_matters(arguments: dict[str, Any], random: Any) -> None:
     shuffled = list(arguments.items())
@@ -233,7 +231,6 @@ def test_the_order_of_keys_never_matters(arguments: dict[str, Any], random: Any)
     assert tally.admit(call("a", json.dumps(dict(shuffled), indent=2))) == "repeated_call"
 
 
-@relaxed
 @given(st.text())
 def test_arguments_of_any_text_can_be_counted(text: str) -> None:
     tally = LimitTally(LoopLimits())

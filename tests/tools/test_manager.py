@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 from opentelemetry.trace import StatusCode
 
-from tests.helpers import MODES, Telemetry, context_of, run
-from tests.tools.plain import Own, add, direct, fail, nothing, whoami
+from tests.captured import Telemetry, context_of
+from tests.modes import MODES, run
+from tests.sample_tools import add, direct, fail
+from tests.tools.plain import Own, nothing, whoami
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -190,7 +192,7 @@ def test_b107_a_conversation_may_be_empty_and_results_are_not_direct_by_themselv
 def test_b103_b104_direct_results_of_the_last_batch_are_one_answer_and_keep_their_ids_and_names(mode: str) -> None:
     calls = [ToolCall("direct", {"text": text}, id=text) for text in ("x", "y")]
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}, id="1"), calls])
-    response = run(ChatClient(model, tools=[add, direct]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[add, direct]).prompt("?"))
     assert (response.content, response.stop_reason, response.finish_reason) == ("x\ny", "return_direct", "stop")
     assert [(each.call_id, each.name) for each in response.tool_results] == [
         ("1", "add"),
@@ -201,5 +203,5 @@ def test_b103_b104_direct_results_of_the_last_batch_are_one_answer_and_keep_thei
 
 @pytest.mark.parametrize("mode", MODES)
 def test_b106_a_direct_result_without_text_is_an_empty_answer(mode: str) -> None:
-    response = run(ChatClient(ScriptedChatModel([ToolCall("direct", {"text": ""})]), tools=[direct]).prompt("?"), mode)
+    response = run(mode, ChatClient(ScriptedChatModel([ToolCall("direct", {"text": ""})]), tools=[direct]).prompt("?"))
     assert (response.content, response.stop_reason) == ("", "return_direct")

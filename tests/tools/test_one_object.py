@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.tools.schema.schemas import TEXT, fields, objects, schemas, valid, values
 from traced_tools import ToolDefinitionError
 from traced_tools.tools.schema.dialects import to_object_schema
@@ -55,7 +54,6 @@ def test_a_root_that_is_an_invalid_reference_is_refused() -> None:
         to_object_schema({"$ref": "#/$defs/none"})
 
 
-@relaxed
 @given(st.data())
 def test_a_value_of_one_branch_is_valid_under_the_schema_that_is_sent(data: st.DataObject) -> None:
     drawn = data.draw(st.lists(objects(schemas(st.nothing())), min_size=1, max_size=3))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import MODES, run
+from tests.modes import MODES, run
 from traced_tools import (
     Advisor,
     ChatClient,

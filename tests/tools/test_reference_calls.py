@@ -111,6 +111,7 @@ def repaired(call: ReferenceCall) -> ReferenceCall:
     return ReferenceCall(call.query, call.schema, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_valid_call_reaches_its_tool_unchanged_and_an_invalid_one_lists_its_fields(kind: str) -> None:
     decisions = Counter[str]()
@@ -146,6 +147,7 @@ def test_names_with_dots_are_called_like_any_other() -> None:
         assert (result.name, result.content, own.inputs) == (tool["name"], "done", [{"x": 1}])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tools_of_every_real_server_can_be_offered_and_called(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

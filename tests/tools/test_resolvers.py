@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import MODES, Telemetry, run, stable_id
+from tests.captured import Telemetry
+from tests.modes import MODES, run
+from tests.sample_tools import add, direct
+from tests.stable_ids import stable_id
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -33,17 +36,6 @@ from traced_tools.models import ChatResponse
 from traced_tools.testing import ScriptedChatModel
 
 HANDS = ("execute_tool_calls", "aexecute_tool_calls")
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-@tool(return_direct=True)
-def direct(text: str) -> str:
-    """Answer directly."""
-    return text
 
 
 def carried() -> str:
@@ -81,7 +73,7 @@ def test_b128_a_name_is_resolved_by_the_applications_resolver(mode: str) -> None
     assert isinstance(resolver, ToolCallbackResolver)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"])
     client = ChatClient(model, tools=[carried, ["add"]], resolver=resolver)
-    assert run(client.prompt("?"), mode).tool_results[0].content == "3"
+    assert run(mode, client.prompt("?")).tool_results[0].content == "3"
     assert [each.name for each in model.requests[0].tools] == ["carried", "add"]
     assert resolver.names == ["add"]
 
@@ -93,10 +85,10 @@ def test_a_provider_may_return_names(mode: str) -> None:
             return ["add", [direct]]
 
     model = ScriptedChatModel(["x"])
-    run(ChatClient(model, resolver=Asked(add)).prompt("?", tools=Provider()), mode)
+    run(mode, ChatClient(model, resolver=Asked(add)).prompt("?", tools=Provider()))
     assert [each.name for each in model.requests[0].tools] == ["add", "direct"]
     with pytest.raises(ToolNotFoundError, match="'add', which cannot be resolved: pass resolver="):
-        run(ChatClient(ScriptedChatModel([])).prompt("?", tools=Provider()), mode)
+        run(mode, ChatClient(ScriptedChatModel([])).prompt("?", tools=Provider()))
 
 
 @pytest.mark.parametrize("name", ["subtract", "", "Add", "add "])
@@ -140,7 +132,7 @@ def test_names_are_resolved_by_hand_too(how: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_b088_a_tool_outside_the_request_is_not_resolved_by_default(mode: str) -> None:
     resolver, model = Asked(add), ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "x"])
-    (result,) = run(ChatClient(model, tools=carried, resolver=resolver).prompt("?"), mode).tool_results
+    (result,) = run(mode, ChatClient(model, tools=carried, resolver=resolver).prompt("?")).tool_results
     assert (result.decision, resolver.names) == ("unknown_tool", [])
     assert "add" not in result.content
 
@@ -151,7 +143,7 @@ def test_b089_with_the_fallback_a_tool_outside_the_request_runs_and_is_traced_by
     calls = [ToolCall("math.add", {"a": 1, "b": 2}), ToolCall("carried"), ToolCall("nowhere")]
     model = ScriptedChatModel([calls, "x"])
     client = ChatClient(model, tools=carried, resolver=resolver, resolver_fallback=True, telemetry=telemetry.options)
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert [each.decision for each in response.tool_results] == ["allowed", "allowed", "unknown_tool"]
     assert [each.content for each in response.tool_results[:2]] == ["3", "here"]
     assert resolver.names == ["math.add", "nowhere"]
@@ -171,7 +163,7 @@ def test_b089_the_fallback_works_by_hand_too(how: str) -> None:
 def test_a_tool_from_the_fallback_may_return_directly(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("direct", {"text": "hi"})])
     client = ChatClient(model, resolver=Asked(direct), resolver_fallback=True)
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert (response.stop_reason, response.content) == ("return_direct", "hi")
 
 
@@ -190,7 +182,7 @@ def test_a_sequential_tool_from_the_fallback_runs_alone(mode: str) -> None:
     model = ScriptedChatModel([[ToolCall("beside"), ToolCall("alone"), ToolCall("beside")], "x"])
     beside = tool(name="beside")(lambda: note("beside"))
     client = ChatClient(model, tools=beside, resolver=Asked(alone), resolver_fallback=True)
-    response = run(client.prompt("?"), mode)
+    response = run(mode, client.prompt("?"))
     assert [each.content for each in response.tool_results] == ["beside", "alone", "beside"]
     assert at_once == [1, 1, 1]
 
@@ -201,7 +193,7 @@ def test_a_tool_that_the_fallback_does_not_find_may_fail_the_run(mode: str) -> N
     errors = ToolErrors(unknown_tool="raise")
     client = ChatClient(model, resolver=Asked(add), resolver_fallback=True, tool_errors=errors)
     with pytest.raises(ToolNotFoundError):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -212,7 +204,7 @@ def test_an_exception_of_the_fallback_passes_unchanged(mode: str) -> None:
 
     client = ChatClient(ScriptedChatModel([ToolCall("add")]), resolver=Failing(), resolver_fallback=True)
     with pytest.raises(LookupError, match="the registry is away"):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
 
 
 # The resolvers.
@@ -298,7 +290,7 @@ def test_a_tool_of_an_entry_point_is_imported_when_it_is_resolved(mode: str) -> 
     client = ChatClient(model, resolver=resolver)
     assert resolver.resolve("nowhere") is None
     assert "fake_weather" not in sys.modules
-    response = run(client.prompt("?", tools=["weather.now"]), mode)
+    response = run(mode, client.prompt("?", tools=["weather.now"]))
     assert response.tool_results[0].content == "rain in Bonn"
     assert resolver.resolve("weather.now") is resolver.resolve("weather.now")
 
@@ -355,5 +347,5 @@ def test_a_resolved_tool_with_another_name_is_refused() -> None:
 def test_an_invented_name_is_not_a_tool_whatever_the_resolver_returns(mode: str) -> None:
     model = ScriptedChatModel([[ToolCall("other"), ToolCall("kn.own"), ToolCall("known")], "x"])
     client = ChatClient(model, tools=tool(name="kn_own")(lambda: "own"), resolver=Renaming(), resolver_fallback=True)
-    results = run(client.prompt("?"), mode).tool_results
+    results = run(mode, client.prompt("?")).tool_results
     assert [each.decision for each in results] == ["unknown_tool", "unknown_tool", "allowed"]

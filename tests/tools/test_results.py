@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import Telemetry, arun, patiently, run
-from tests.tools.batches import MARKER, attributes, client_of, function_tool, recorded
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import arun, run
+from tests.tools.batches import attributes, client_of, function_tool, recorded
+from tests.waiting import patiently
 from traced_tools import Advisor, ToolCallingManager, ToolInvocation, ToolResult, tool
 from traced_tools.core.conversion import MOST_ITEMS
 from traced_tools.core.messages import ImagePart, ToolMessage

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import PATIENCE, Telemetry, arun, patiently, run
-from tests.tools.batches import Stuck, attributes, client_of, function_tool, recorded, until
+from tests.captured import Telemetry
+from tests.modes import arun, run
+from tests.tools.batches import Stuck, attributes, client_of, function_tool, recorded
+from tests.waiting import PATIENCE, patiently, until
 from traced_tools import (
     Advisor,
     LoopLimits,

@@ -12,7 +12,10 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 import traced_tools
-from tests.helpers import MARKER, MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import MODES, run
+from tests.sample_tools import add
 from traced_tools import (
     Advisor,
     ChatClient,
@@ -31,11 +34,6 @@ from traced_tools import (
 )
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.toolset import ToolSet
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def subtract(a: int, b: int) -> int:
@@ -281,9 +279,9 @@ def test_b072_providers_are_called_once_per_run_when_it_starts(mode: str, kind: 
     spec = ChatClient(model).prompt("?", tools=provider)
     repr(spec)
     assert provider.asked == 0
-    response = run(spec, mode)
+    response = run(mode, spec)
     assert (provider.asked, response.content, response.tool_results[0].content) == (1, "three", "3")
-    run(spec, mode)
+    run(mode, spec)
     assert provider.asked == 2
     assert offered(model) == [["add"]] * 4
 
@@ -295,9 +293,9 @@ def test_b072_a_clients_providers_are_called_for_each_run(mode: str) -> None:
     unused = client.replace(name="other").prompt("?", tools=[])
     assert provider.asked == 0
     for runs in (1, 2):
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
         assert provider.asked == runs
-    run(unused, mode)
+    run(mode, unused)
     assert provider.asked == 2
 
 
@@ -305,7 +303,7 @@ def test_b072_a_clients_providers_are_called_for_each_run(mode: str) -> None:
 def test_b073_several_providers_are_each_called_once_in_a_run(mode: str) -> None:
     providers = [Provider(add), AsyncProvider(subtract), Provider(), Provider(AsyncProvider(Calculator()))]
     model = ScriptedChatModel([ToolCall("divide", {"a": 6, "b": 3}), "x"])
-    response = run(ChatClient(model, tools=[providers[0], providers[1:]]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[providers[0], providers[1:]]).prompt("?"))
     assert [each.asked for each in (*providers, providers[-1].tools[0])] == [1] * 5
     assert offered(model)[0] == ["add", "subtract", "multiply", "divide"]
     assert response.tool_results[0].content == "2.0"
@@ -315,7 +313,7 @@ def test_b073_several_providers_are_each_called_once_in_a_run(mode: str) -> None
 def test_b074_callbacks_and_provided_tools_are_offered_in_order(mode: str) -> None:
     model = ScriptedChatModel(["x"])
     tools = [FunctionToolCallback(add, name="plus"), Provider(subtract), Calculator(), AsyncProvider([add])]
-    run(ChatClient(model).prompt("?", tools=tools), mode)
+    run(mode, ChatClient(model).prompt("?", tools=tools))
     assert offered(model) == [["plus", "subtract", "multiply", "divide", "add"]]
 
 
@@ -325,7 +323,7 @@ def test_an_exception_of_a_provider_passes_unchanged_and_ends_the_run(mode: str,
     telemetry, model = Telemetry(), ScriptedChatModel([])
     spec = ChatClient(model, telemetry=telemetry.options).prompt("?", tools=[add, provider])
     with pytest.raises(OSError, match=MARKER):
-        run(spec, mode)
+        run(mode, spec)
     span = telemetry.one("invoke_agent assistant")
     assert (span.status.status_code, model.requests) == (StatusCode.ERROR, [])
     assert span.attributes is not None
@@ -336,7 +334,7 @@ def test_an_exception_of_a_provider_passes_unchanged_and_ends_the_run(mode: str,
 @pytest.mark.parametrize("mode", MODES)
 def test_a_provider_may_return_anything_that_tools_accepts(mode: str, given: Any) -> None:
     model = ScriptedChatModel(["x"])
-    run(ChatClient(model, tools=SimpleNamespace(tool_callbacks=lambda: given)).prompt("?"), mode)
+    run(mode, ChatClient(model, tools=SimpleNamespace(tool_callbacks=lambda: given)).prompt("?"))
     assert offered(model) == [names(given)]
 
 
@@ -346,7 +344,7 @@ def test_a_provider_that_returns_no_tools_is_refused_when_the_run_starts(mode: s
     client = ChatClient(ScriptedChatModel([]), tools=[add], telemetry=telemetry.options)
     for provider, says in ((Provider(None), "NoneType is not a tool"), (Provider(add), "given more than once: add")):
         with pytest.raises(ToolDefinitionError, match=says):
-            run(client.prompt("?", tools=[add, provider]), mode)
+            run(mode, client.prompt("?", tools=[add, provider]))
     assert [span.status.status_code for span in telemetry.named("invoke_agent assistant")] == [StatusCode.ERROR] * 2
 
 

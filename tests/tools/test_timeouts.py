@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import PATIENCE, Telemetry, arun, in_time, patiently, run
+from tests.captured import Telemetry
+from tests.markers import MARKER
+from tests.modes import arun, run
 from tests.tools.batches import (
     KINDS,
-    MARKER,
     Stubborn,
     Stuck,
     attributes,
@@ -23,9 +24,8 @@ from tests.tools.batches import (
     nothing_logged,
     recorded,
     stuck_tool,
-    turns,
-    until,
 )
+from tests.waiting import PATIENCE, in_time, patiently, turns, until
 from traced_tools import (
     LoopLimits,
     ToolCallingManager,

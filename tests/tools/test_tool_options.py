@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.helpers import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -111,7 +112,7 @@ def test_a_call_without_the_required_approval_is_denied_and_the_model_reads_that
 
     calls = [ToolCall("delete", {"name": "a"}), ToolCall("delete", {"wrong": 1}), ToolCall("now")]
     model = ScriptedChatModel([calls, "x"])
-    response = run(ChatClient(model, tools=[delete, now]).prompt("?"), mode)
+    response = run(mode, ChatClient(model, tools=[delete, now]).prompt("?"))
     assert [each.decision for each in response.tool_results] == ["denied", "denied", "allowed"]
     assert ran == []
     (message,) = (each for each in model.requests[1].messages if isinstance(each, ToolMessage))
@@ -164,7 +165,7 @@ def test_b140_an_error_that_is_wrapped_already_is_not_wrapped_again(mode: str) -
 
     client = ChatClient(ScriptedChatModel([ToolCall("outer")]), tools=outer, tool_errors=ToolErrors(always_raise=True))
     with pytest.raises(ToolExecutionError, match="the tool outer failed with") as caught:
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert isinstance(caught.value.original, OSError)
 
 
@@ -176,7 +177,7 @@ def test_b140_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -
     errors = ToolErrors(always_raise=True)
     client = ChatClient(ScriptedChatModel([ToolCall("fail")]), tools=fail, tool_errors=errors)
     with pytest.raises(ToolExecutionError) as caught:
-        run(client.prompt("?"), mode)
+        run(mode, client.prompt("?"))
     assert (caught.value.tool_name, caught.value.error_type) == ("fail", "OSError")
     assert isinstance(caught.value.original, OSError)
     with pytest.raises(OSError, match="no"):
@@ -261,7 +262,7 @@ def test_a_tool_that_has_run_is_not_run_again_because_its_result_cannot_be_read(
         return 1
 
     client = ChatClient(ScriptedChatModel([ToolCall("charge"), "x"]), tools=[charge])
-    (result,) = run(client.prompt("?"), mode).tool_results
+    (result,) = run(mode, client.prompt("?")).tool_results
     assert (result.outcome, result.error_type, len(ran)) == ("error", "ConnectionError", 1)
 
 

@@ -33,8 +33,8 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from tests.helpers import stable_id
-from tests.support import MODES, run
+from tests.modes import MODES, run
+from tests.stable_ids import stable_id
 from traced_tools import (
     Advisor,
     ChatClient,

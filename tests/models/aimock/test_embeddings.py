@@ -11,7 +11,9 @@ import pytest
 
 from tests.models.aimock.providers import EMBEDDERS, FAULTS, REFUSALS, SECRET, SOON, Provider, each, refused
 from tests.models.aimock.server import Aimock
-from tests.support import PATIENCE, patiently
+from tests.modes import MODES
+from tests.sweeps import sweep
+from tests.waiting import PATIENCE, patiently
 from traced_tools import AuthenticationError, InvalidResponse, ModelError, ModelTimeout
 from traced_tools.models import EmbeddingResponse, OllamaEmbeddingModel
 from traced_tools.models.http.embedding import HttpEmbeddingModel
@@ -84,8 +86,7 @@ def test_an_answer_in_the_shape_of_ollama_s_older_api_is_an_invalid_response(aim
     assert aimock.statuses == [200]
 
 
-@each(EMBEDDERS)
-@pytest.mark.parametrize("fault", FAULTS)
+@sweep(provider=EMBEDDERS, mode=MODES, fault=FAULTS)
 def test_what_comes_instead_of_vectors_is_the_error_it_stands_for(
     aimock: Aimock, provider: Provider, mode: str, fault: str
 ) -> None:
@@ -95,8 +96,7 @@ def test_what_comes_instead_of_vectors_is_the_error_it_stands_for(
     assert (type(error), error.status_code) == (kind, status)
 
 
-@each(EMBEDDERS)
-@pytest.mark.parametrize("status", REFUSALS)
+@sweep(provider=EMBEDDERS, mode=MODES, status=REFUSALS)
 def test_a_refusal_is_told_by_its_status_and_its_code(
     aimock: Aimock, provider: Provider, mode: str, status: int
 ) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.models import loops
+from tests import modes
+from tests.captured import Telemetry
 from tests.models.aimock.providers import FAULTS, LANGUAGES, REFUSALS, SECRET, SOON, Provider, each, refused
 from tests.models.aimock.server import Aimock
-from tests.support import PATIENCE, Telemetry
+from tests.modes import MODES, STREAMING_MODES
+from tests.sweeps import sweep
+from tests.waiting import PATIENCE
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -42,7 +45,7 @@ def asked(
 ) -> ChatClientResponse:
     model = provider.model_at(aimock, retries=retries, timeout=timeout, **options)
     client = ChatClient(model, tools=tools, telemetry=None if telemetry is None else telemetry.options)
-    return loops.run(mode, client.prompt(SECRET), model)
+    return modes.run(mode, client.prompt(SECRET), model)
 
 
 def failed(aimock: Aimock, provider: Provider, mode: str, *tools: Any, **options: Any) -> ModelError:
@@ -56,11 +59,8 @@ def failed(aimock: Aimock, provider: Provider, mode: str, *tools: Any, **options
 # What comes instead of an answer.
 
 
-@each_language
-@each_fault
-def test_what_comes_instead_of_an_answer_is_the_error_it_stands_for(
-    aimock: Aimock, provider: Provider, mode: str, fault: str
-) -> None:
+@sweep(provider=LANGUAGES, mode=MODES, fault=FAULTS)
+def test_each_fault_raises_the_error_of_its_kind(aimock: Aimock, provider: Provider, mode: str, fault: str) -> None:
     chaos, kind, status = FAULTS[fault]
     aimock.serve({**FINE, "chaos": chaos})
     error = failed(aimock, provider, mode)
@@ -68,9 +68,8 @@ def test_what_comes_instead_of_an_answer_is_the_error_it_stands_for(
     assert error.retryable == (kind is not InvalidResponse)
 
 
-@each_language
-@pytest.mark.parametrize("status", REFUSALS)
-def test_a_refusal_is_told_by_its_status_and_its_code(
+@sweep(provider=LANGUAGES, mode=MODES, status=REFUSALS)
+def test_a_refusal_raises_the_error_of_its_status_with_its_code(
     aimock: Aimock, provider: Provider, mode: str, status: int
 ) -> None:
     aimock.serve({"match": {}, "response": refused(status)})
@@ -111,8 +110,7 @@ def test_a_header_of_the_caller_s_own_reaches_the_server(aimock: Aimock, provide
 # What goes wrong in the middle of a stream.
 
 
-@each_language
-@pytest.mark.parametrize("chunks", [2, 10])
+@sweep(provider=LANGUAGES, streaming=STREAMING_MODES, chunks=[2, 10])
 def test_a_stream_that_is_cut_is_an_invalid_response(
     aimock: Aimock, provider: Provider, streaming: str, chunks: int
 ) -> None:
@@ -138,8 +136,7 @@ def test_a_stream_that_stands_still_is_a_time_out(aimock: Aimock, provider: Prov
     assert type(failed(aimock, provider, streaming, timeout=0.2)) is ModelTimeout
 
 
-@each_language
-@pytest.mark.parametrize("chunks", [2, 4, 8, 16])
+@sweep(provider=LANGUAGES, streaming=STREAMING_MODES, chunks=[2, 4, 8, 16])
 def test_calls_run_only_when_their_stream_has_come_to_its_end(
     aimock: Aimock, provider: Provider, streaming: str, chunks: int
 ) -> None:
@@ -161,18 +158,15 @@ def test_calls_run_only_when_their_stream_has_come_to_its_end(
 # What is asked again.
 
 
-@each_language
-@pytest.mark.parametrize("fault", [name for name, (_, kind, _) in FAULTS.items() if kind is ModelError])
-def test_what_may_go_well_the_next_time_is_asked_again(
-    aimock: Aimock, provider: Provider, mode: str, fault: str
-) -> None:
+@sweep(provider=LANGUAGES, mode=MODES, fault=[name for name, (_, kind, _) in FAULTS.items() if kind is ModelError])
+def test_a_retryable_fault_is_retried(aimock: Aimock, provider: Provider, mode: str, fault: str) -> None:
     aimock.serve({**FINE, "match": {"sequenceIndex": 0}, "chaos": FAULTS[fault][0]}, FINE)
     assert asked(aimock, provider, mode, retries=SOON).content == "fine"
     assert aimock.statuses == [FAULTS[fault][2] or 0, 200]
 
 
 @each_language
-def test_a_server_that_is_down_for_one_request_is_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_server_that_fails_one_request_is_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve(FINE)
     aimock.fail_next(503)
     assert asked(aimock, provider, mode, retries=SOON).content == "fine"
@@ -204,7 +198,7 @@ def test_the_last_of_all_attempts_is_the_error_that_is_raised(aimock: Aimock, pr
 
 
 @each_language
-def test_what_cannot_go_well_is_asked_once(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_an_error_that_is_not_retryable_is_not_retried(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve({"match": {}, "response": refused(400)})
     failed(aimock, provider, mode, retries=SOON)
     assert aimock.statuses == [400]
@@ -213,8 +207,7 @@ def test_what_cannot_go_well_is_asked_once(aimock: Aimock, provider: Provider, m
 # What is left behind.
 
 
-@each_language
-@each_fault
+@sweep(provider=LANGUAGES, mode=MODES, fault=FAULTS)
 def test_a_fault_after_the_tools_ends_the_run_and_runs_none_again(
     aimock: Aimock, provider: Provider, mode: str, fault: str, telemetry: Telemetry
 ) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.models import loops
+from tests import modes
 from tests.models.aimock.providers import LANGUAGES, PROVIDERS, Provider, each
 from tests.models.aimock.server import Aimock, calls_in, said_in
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools import ChatClient, ChatClientResponse
 
 ASKED = "How is the weather?"
@@ -38,7 +38,7 @@ def asked(aimock: Aimock, provider: Provider, mode: str) -> ChatClientResponse:
 
     model = provider.model_at(aimock, timeout=PATIENCE)
     client = ChatClient(model, system="Be brief.", tools=[weather])
-    return loops.run(mode, client.prompt(ASKED), model)
+    return modes.run(mode, client.prompt(ASKED), model)
 
 
 @each(PROVIDERS)

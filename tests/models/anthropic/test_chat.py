@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import loops, recorded
+from tests import modes
+from tests.models import recorded
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -327,7 +328,7 @@ def test_a_loop_sends_reasoning_and_calls_back_followed_by_the_results(mode: str
     blocks = [THOUGHT, text("Let me see."), CALL]
     with ReplayServer([reply(mode, *blocks, reason="tool_use"), reply(mode, text("It is sunny."))]) as server:
         model = model_at(server.url)
-        response = loops.run(mode, ChatClient(model, tools=[weather]).prompt("Weather?"), model)
+        response = modes.run(mode, ChatClient(model, tools=[weather]).prompt("Weather?"), model)
         sent = server.requests[1].json()["messages"]
     assert response.content == "It is sunny."
     assert response.messages[1] == AssistantMessage(
@@ -352,7 +353,7 @@ def test_a_run_at_its_limit_concludes_although_tools_were_called(mode: str) -> N
     with ReplayServer([reply(mode, CALL, reason="tool_use"), reply(mode, text("Enough."))]) as server:
         model = model_at(server.url)
         client = ChatClient(model, tools=[weather], limits=LoopLimits(max_iterations=1))
-        response = loops.run(mode, client.prompt("Weather?"), model)
+        response = modes.run(mode, client.prompt("Weather?"), model)
         last = server.requests[1].json()
     assert (response.stop_reason, response.content) == ("max_iterations", "Enough.")
     assert (last["tools"][0]["name"], last["tool_choice"]) == ("weather", {"type": "none"})

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures import Exchange, exchanges, wire_cases
-from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.recorded import RecordedTool
 from traced_tools import (
@@ -185,7 +184,6 @@ def test_a_recorded_loop_runs_through_the_client_and_sends_the_recorded_requests
 
 
 @pytest.mark.parametrize("case", wire_cases("anthropic--sse"))
-@relaxed
 @given(places=st.lists(st.integers(0, 2**20), max_size=40))
 def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list[int]) -> None:
     for exchange in exchanges(case):

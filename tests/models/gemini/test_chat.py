@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
-from tests.models import loops, recorded
+from tests import modes
+from tests.models import recorded
 from traced_tools import (
     AuthenticationError,
     ChatClient,
@@ -319,7 +319,6 @@ def pieces_of(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path, {FIELDS[type(value)]: value}
 
 
-@relaxed
 @given(st.dictionaries(st.text("a.'\"\\[", max_size=3), VALUES, max_size=3))
 def test_arguments_that_arrive_in_pieces_are_assembled(arguments: dict[str, Any]) -> None:
     pieces = [call(piece) for piece in pieces_of(arguments, "$")]
@@ -401,7 +400,6 @@ JSON = st.recursive(
 PARTS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_size=3)
 
 
-@relaxed
 @given(JSON | PARTS.map(lambda parts: event(*parts, **END)))
 def test_any_server_answer_raises_a_model_error_or_can_be_sent_back(body: Any) -> None:
     for attempt in (lambda: decoded(body), lambda: folded(body)):
@@ -432,7 +430,7 @@ def test_a_loop_returns_results_by_name_and_order_and_each_signature(mode: str) 
     bodies = [asked, closing]
     with ReplayServer([Reply.sse([each]) if "stream" in mode else Reply.json(each) for each in bodies]) as server:
         model = model_at(server.url)
-        response = loops.run(mode, ChatClient(model, tools=[weather]).prompt("And?"), model)
+        response = modes.run(mode, ChatClient(model, tools=[weather]).prompt("And?"), model)
         _, second = (request.json() for request in server.requests)
     assert second["contents"][1] == {"role": "model", "parts": [CALL, other]}
     results = [part["functionResponse"] for part in second["contents"][2]["parts"]]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic.alias_generators import to_camel
 
 from tests.fixtures import Exchange, exchanges, wire_cases
-from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.recorded import RecordedTool
 from traced_tools import (
@@ -102,7 +101,6 @@ def test_a_stream_is_the_message_that_its_events_are_as_a_list(case: str) -> Non
 
 
 @pytest.mark.parametrize("case", wire_cases("gemini--sse"))
-@relaxed
 @given(places=st.lists(st.integers(0, 2**20), max_size=40))
 def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list[int]) -> None:
     for exchange in exchanges(case):

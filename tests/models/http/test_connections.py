@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools import ModelError, UserMessage
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.testing import ReplayServer, Reply

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.models import loops
-from tests.support import BLOCKING_MODES, MODES
+from tests import modes
+from tests.modes import BLOCKING_MODES, MODES
 from traced_tools import ChatClient, InvalidRequest
 from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.testing import ReplayServer
@@ -46,7 +46,7 @@ def test_a_cookie_of_an_answer_is_not_sent_back(mode: str) -> None:
         model = OpenAIChatModel("m", base_url=server.url)
         client = ChatClient(model)
         for _ in range(2):
-            assert loops.run(mode, client.prompt("hi"), model).content == "fine"
+            assert modes.run(mode, client.prompt("hi"), model).content == "fine"
     assert [request.headers.get("cookie") for request in server.requests] == [None] * 3
 
 
@@ -57,7 +57,7 @@ def test_the_cookies_of_a_custom_client_are_sent_and_not_changed(mode: str) -> N
     with ReplayServer([answer(body), answer(body)]) as server:
         model = OpenAIChatModel("m", base_url=server.url, **http)
         for _ in range(2):
-            assert loops.run(mode, ChatClient(model).prompt("hi"), model).content == "fine"
+            assert modes.run(mode, ChatClient(model).prompt("hi"), model).content == "fine"
     assert [request.headers["cookie"] for request in server.requests] == ["mine=1"] * 2
     assert dict(client.cookies) == {"mine": "1"}
 

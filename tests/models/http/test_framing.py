@@ -14,7 +14,6 @@ from httpx_sse import SSEError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from traced_tools import InvalidResponse, ModelTimeout
 from traced_tools.models.http.framing import Framing, JsonLines, ResponseBody, ServerSentEvents
 
@@ -102,7 +101,6 @@ VALUES = st.recursive(
 PLACES = st.lists(st.integers(0, 2**16), max_size=30)
 
 
-@relaxed
 @given(values=st.lists(VALUES, max_size=6), ends=st.lists(st.sampled_from(["\n", "\r\n", "\n\n"])), places=PLACES)
 def test_lines_do_not_depend_on_where_the_body_is_split(
     values: list[object], ends: list[str], places: list[int]
@@ -143,7 +141,6 @@ def test_unicode_line_separators_do_not_end_an_event() -> None:
 DATA = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=1, max_size=3)
 
 
-@relaxed
 @given(events=st.lists(DATA.filter(any), max_size=4), end=st.sampled_from(["\n", "\r\n", "\r"]), places=PLACES)
 def test_events_do_not_depend_on_where_the_body_is_split(events: list[list[str]], end: str, places: list[int]) -> None:
     lines = [line for event in events for line in (": comment", *(f"data: {each}" for each in event), "")]

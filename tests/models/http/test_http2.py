@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.models import loops
-from tests.support import MODES, PATIENCE
+from tests import modes
+from tests.modes import MODES
+from tests.waiting import PATIENCE
 from traced_tools import ChatClient
 from traced_tools.models import OpenAIChatModel
 
@@ -74,5 +75,5 @@ def test_http2_is_spoken_when_asked_for(
     address, certificate = server
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     model = OpenAIChatModel("m", base_url=address, http2=http2, retries=0)
-    assert loops.run(mode, ChatClient(model).prompt("hi"), model).content == "fine"
+    assert modes.run(mode, ChatClient(model).prompt("hi"), model).content == "fine"
     assert SEEN[-1] == version

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support import ASYNC_MODES, PATIENCE, patiently
+from tests.modes import ASYNC_MODES
+from tests.waiting import PATIENCE, patiently
 from traced_tools import UserMessage
 from traced_tools.models import ChatRequest, OpenAIChatModel
 from traced_tools.models.http.clients import Clients

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.models import loops
-from tests.support import ASYNC_MODES, BLOCKING_MODES, MODES
+from tests import modes
+from tests.modes import ASYNC_MODES, BLOCKING_MODES, MODES
 from traced_tools import ChatClient, ConfigurationError, ModelError, ModelTimeout, UserMessage
 from traced_tools.models import (
     AnthropicChatModel,
@@ -34,7 +34,7 @@ CHAT_MODELS = (OpenAIChatModel, OpenAIResponsesModel, AnthropicChatModel, Gemini
 
 
 def ask(mode: str, model: OpenAIChatModel) -> str:
-    return loops.run(mode, ChatClient(model).prompt("hi"), model).content
+    return modes.run(mode, ChatClient(model).prompt("hi"), model).content
 
 
 def fine(mode: str) -> Reply:
@@ -130,7 +130,7 @@ def test_the_span_counts_the_retries_of_a_request(mode: str) -> None:
     busy = Reply.json({}, 503, {"Retry-After": "0"})
     with ReplayServer([busy, busy, fine(mode)]) as server, capture_telemetry() as captured:
         model = OpenAIChatModel("m", base_url=server.url)
-        loops.run(mode, ChatClient(model, telemetry=captured.options).prompt("hi"), model)
+        modes.run(mode, ChatClient(model, telemetry=captured.options).prompt("hi"), model)
     (chat,) = [span for span in captured.spans if span.name == "chat m"]
     assert dict(chat.attributes or {})["http.request.resend_count"] == 2
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests import support
-from tests.models import loops
-from tests.support import BLOCKING_MODES, MODES, PATIENCE
+from tests import modes
+from tests.modes import BLOCKING_MODES, MODES
+from tests.waiting import PATIENCE, patiently
 from traced_tools import ChatClient, InvalidResponse, ModelError
 from traced_tools.models import OpenAIChatModel
 
@@ -85,7 +85,7 @@ def serving(talk: Callable[[ssl.SSLSocket], None], context: ssl.SSLContext) -> I
 
 def ask(mode: str, url: str, **options: Any) -> str:
     model = OpenAIChatModel("m", base_url=url, api_key="key", timeout=PATIENCE, **{"retries": 0, **options})
-    return loops.run(mode, ChatClient(model).prompt("hi"), model).content
+    return modes.run(mode, ChatClient(model).prompt("hi"), model).content
 
 
 def receive(connection: ssl.SSLSocket) -> None:
@@ -162,16 +162,16 @@ def ask_twice(mode: str, url: str, between: Callable[[], object]) -> list[str]:
 
     async def on_asyncio() -> list[str]:
         async with model:
-            first = (await support.arun(mode, spec)).content
+            first = (await modes.arun(mode, spec)).content
             await asyncio.to_thread(between)
-            return [first, (await support.arun(mode, spec)).content]
+            return [first, (await modes.arun(mode, spec)).content]
 
     if mode not in BLOCKING_MODES:
-        return asyncio.run(support.patiently(on_asyncio()))
+        return asyncio.run(patiently(on_asyncio()))
     with model:
-        first = support.run(mode, spec).content
+        first = modes.run(mode, spec).content
         between()
-        return [first, support.run(mode, spec).content]
+        return [first, modes.run(mode, spec).content]
 
 
 @each_mode

@@ -75,6 +75,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
         (429, RateLimited, True),
         (500, ModelError, True),
         (503, ModelError, True),
+        (529, ModelError, True),
         (501, ModelError, True),
         (302, ModelError, False),
     ],

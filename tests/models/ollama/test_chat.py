@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.models import recorded
 from traced_tools import (
     AssistantMessage,
@@ -339,7 +338,6 @@ JSON = st.recursive(
 )
 
 
-@relaxed
 @given(JSON)
 def test_any_server_answer_raises_only_model_errors(body: Any) -> None:
     for read in (decoded, folded):
@@ -349,7 +347,6 @@ def test_any_server_answer_raises_only_model_errors(body: Any) -> None:
             assert isinstance(error, InvalidResponse) and error.provider == "ollama"
 
 
-@relaxed
 @given(places=st.lists(st.integers(0, 2**20), max_size=40))
 def test_a_stream_is_the_same_message_wherever_it_is_cut(places: list[int]) -> None:
     body = ndjson(line(thinking="å\u2028"), line(content="snø ❄\x85"), line(tool_calls=[CALL]), END)

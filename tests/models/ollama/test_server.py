@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.models import recorded
-from tests.models.loops import run
+from tests.modes import run
 from traced_tools import (
     AuthenticationError,
     ChatClient,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
-from tests.models.loops import replies, run
+from tests.models.loops import replies
 from tests.models.openai.completions import CODEC, DONE, codec_of, delta, encoded, folded
+from tests.modes import run
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -272,7 +272,6 @@ ANSWERS = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5)
 """What may stand where a message does."""
 
 
-@relaxed
 @given(JSON | st.builds(lambda said: {"choices": [{"message": said, "delta": said, "finish_reason": "stop"}]}, ANSWERS))
 def test_any_server_answer_raises_only_invalid_response(body: Any) -> None:
     text = json.dumps(body)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures import Exchange, exchanges, wire_cases
-from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.openai.completions import DONE, codec_of
 from tests.models.recorded import ModelAt
@@ -133,7 +132,6 @@ def test_calls_count_although_the_stream_gives_no_finish_reason(case: str) -> No
 
 
 @pytest.mark.parametrize("case", STREAMS)
-@relaxed
 @given(places=st.lists(st.integers(0, 2**20), max_size=40))
 def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list[int]) -> None:
     for exchange in exchanges(case):

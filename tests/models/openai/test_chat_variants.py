@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.models.openai.completions import CODEC, DONE, STOP, chunks_of, codec_of, decoded, delta, folded
 from tests.models.recorded import folded as asked
 from tests.models.recorded import without_made_up_ids
@@ -364,7 +363,6 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(bounds)] or [text]
 
 
-@relaxed
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), CUTS)
 def test_an_answer_is_the_same_message_whole_and_in_pieces(
     thoughts: str, text: str, arguments: list[str], places: list[int]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import loops, recorded
+from tests import modes
+from tests.models import recorded
 from traced_tools import (
     ChatClient,
     ImagePart,
@@ -333,7 +334,7 @@ def test_a_loop_runs_in_every_mode(mode: str) -> None:
     replies = [Reply.sse(streamed(*items)) if "stream" in mode else Reply.json(answer(*items)) for items in bodies]
     with ReplayServer(replies) as server:
         model = model_at(server.url)
-        response = loops.run(mode, ChatClient(model, tools=[weather]).prompt("Oslo?"), model)
+        response = modes.run(mode, ChatClient(model, tools=[weather]).prompt("Oslo?"), model)
         first, second = (request.json() for request in server.requests)
     assert (response.content, response.stop_reason) == ("It is sunny.", "answered")
     assert [request.path for request in server.requests] == ["/responses"] * 2

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures import Exchange, exchanges, wire_cases
-from tests.helpers import relaxed
 from tests.models import recorded
 from tests.models.recorded import RecordedTool
 from traced_tools import (
@@ -192,7 +191,6 @@ def test_a_provider_search_is_sent_back_unchanged(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", wire_cases("openai-responses--sse", "deepseek-responses--sse"))
-@relaxed
 @given(places=st.lists(st.integers(0, 2**20), max_size=40))
 def test_a_stream_is_the_same_message_wherever_it_is_cut(case: str, places: list[int]) -> None:
     for exchange in exchanges(case):

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from typing_extensions import TypedDict
 
-from tests.support import MODES, Telemetry, run
+from tests.captured import Telemetry
+from tests.modes import MODES, run
+from tests.sweeps import check_each
 from tests.tools.schema import kinds
 from tests.tools.schema.kinds import KINDS, TYPED_KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square
@@ -76,13 +78,16 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "repairs"), MENDED, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_an_object_is_wrapped_in_is_taken_off_for_every_kind_of_tool(
-    kind: str, text: str, repairs: tuple[str, ...]
-) -> None:
-    bound = bind(note(kind), text)
-    assert (seen(bound.value), bound.repairs) == ({"text": "x"}, repairs)
+def test_wrapped_arguments_are_unwrapped_for_every_kind_of_tool(kind: str) -> None:
+    tool = note(kind)
+
+    def check(case: tuple[str, tuple[str, ...]]) -> None:
+        text, repairs = case
+        bound = bind(tool, text)
+        assert (seen(bound.value), bound.repairs) == ({"text": "x"}, repairs)
+
+    check_each(MENDED, check)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +112,17 @@ def test_b097_no_arguments_are_an_empty_object(text: str, repairs: tuple[str, ..
     assert bind(own, text) == BoundArguments("{}", repairs)
 
 
-@pytest.mark.parametrize("text", ["", "null", '""'])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_arguments_for_a_tool_that_needs_some_name_what_is_missing(kind: str, text: str) -> None:
-    assert problems(note(kind), text) == "text: is required"
+def test_no_arguments_for_a_tool_that_needs_some_name_what_is_missing(kind: str) -> None:
+    tool = note(kind)
+
+    def check(text: str) -> None:
+        assert problems(tool, text) == "text: is required"
+
+    check_each(["", "null", '""'], check)
 
 
-def test_what_is_inside_a_wrapping_is_what_is_told_of() -> None:
+def test_problems_are_those_of_the_unwrapped_arguments() -> None:
     assert (
         problems(note("function"), '```json\n{"count": "many"}\n```') == "text: is required; count: must be an integer"
     )
@@ -152,7 +161,7 @@ def takes(hint: Any) -> FunctionToolCallback:
     ],
     ids=str,
 )
-def test_null_fields_are_left_out_wherever_they_lie(hint: Any, given: Any, expected: Any) -> None:
+def test_null_for_an_optional_field_is_removed_at_any_depth(hint: Any, given: Any, expected: Any) -> None:
     bound = bind(takes(hint), json.dumps({"x": given, "y": None}))
     assert (bound.value["x"], bound.value.get("y", 5), bound.repairs) == (expected, 5, ("null_fields",))
 
@@ -168,9 +177,7 @@ def test_null_fields_are_left_out_wherever_they_lie(hint: Any, given: Any, expec
     ],
     ids=str,
 )
-def test_a_null_that_may_not_be_left_out_stays_an_error_with_all_that_was_wrong(
-    hint: Any, given: Any, told: str
-) -> None:
+def test_a_null_for_a_required_field_stays_an_error_with_every_problem(hint: Any, given: Any, told: str) -> None:
     assert problems(takes(hint), json.dumps({"x": given, "y": None})).startswith(told)
 
 
@@ -185,7 +192,7 @@ def test_a_schema_s_null_fields_are_left_out_though_only_some_are_reported_at_a_
     assert bind(Own(len, ToolMetadata(), schema), text) == BoundArguments("{}", ("null_fields",))
 
 
-def test_beside_a_null_everything_else_is_kept_as_it_was() -> None:
+def test_removing_a_null_leaves_the_other_fields_unchanged() -> None:
     text = '{"text": "ü\\u00fc \\"quoted\\" 1e5", "count": null, "tag": null}'
     bound = bind(note("own"), text)
     assert bound.repairs == ("null_fields",)
@@ -200,7 +207,7 @@ def test_beside_a_null_everything_else_is_kept_as_it_was() -> None:
         ('{"prices": null}', "prices: must be an object"),
     ],
 )
-def test_a_null_that_is_no_optional_field_is_not_left_out(arguments: str, problem: str) -> None:
+def test_a_null_elsewhere_than_in_an_optional_field_is_not_removed(arguments: str, problem: str) -> None:
     def sell(prices: dict[str, int]) -> str:
         return ""
 
@@ -225,46 +232,53 @@ def test_a_nullable_field_keeps_its_null(kind: str) -> None:
 # What is not mended.
 
 
-@pytest.mark.parametrize("text", [FENCED, OBJECT, "", "null", '""', json.dumps(FENCED), "```", "5"], ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_text_that_looks_like_something_to_mend_is_left_alone(kind: str, text: str) -> None:
-    bound = bind(note(kind), json.dumps({"text": text}))
-    assert (seen(bound.value), bound.repairs) == ({"text": text}, ())
+def test_a_text_that_looks_like_something_to_repair_is_left_alone(kind: str) -> None:
+    tool = note(kind)
+
+    def check(text: str) -> None:
+        bound = bind(tool, json.dumps({"text": text}))
+        assert (seen(bound.value), bound.repairs) == ({"text": text}, ())
+
+    check_each([FENCED, OBJECT, "", "null", '""', json.dumps(FENCED), "```", "5"], check)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Here you are: {FENCED}",
-        f"{FENCED}\nIs that right?",
-        f"{FENCED}\n{FENCED}",
-        f"`{OBJECT}`",
-        f"~~~\n{OBJECT}\n~~~",
-        f"```json\n{OBJECT}",
-        "{'text': 'x'}",
-        '{"text": "x",}',
-        '{"text": "x"',
-        '{text: "x"}',
-        f"{OBJECT} // a comment",
-        f"{OBJECT}{OBJECT}",
-        "text=x",
-        f"[{OBJECT}]",
-        "[]",
-        "5",
-        "true",
-        '"x"',
-        "`````",
-        json.dumps(json.dumps(json.dumps(json.dumps(OBJECT)))),
-        '{"text": "x", "count": "{}"}',
-        '{"note": {"text": "x"}}',
-        '{"arguments": {"text": "x"}}',
-        '{"TEXT": "x"}',
-    ],
-    ids=repr,
-)
+NOT_MENDED = [
+    f"Here you are: {FENCED}",
+    f"{FENCED}\nIs that right?",
+    f"{FENCED}\n{FENCED}",
+    f"`{OBJECT}`",
+    f"~~~\n{OBJECT}\n~~~",
+    f"```json\n{OBJECT}",
+    "{'text': 'x'}",
+    '{"text": "x",}',
+    '{"text": "x"',
+    '{text: "x"}',
+    f"{OBJECT} // a comment",
+    f"{OBJECT}{OBJECT}",
+    "text=x",
+    f"[{OBJECT}]",
+    "[]",
+    "5",
+    "true",
+    '"x"',
+    "`````",
+    json.dumps(json.dumps(json.dumps(json.dumps(OBJECT)))),
+    '{"text": "x", "count": "{}"}',
+    '{"note": {"text": "x"}}',
+    '{"arguments": {"text": "x"}}',
+    '{"TEXT": "x"}',
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_else_is_guessed(kind: str, text: str) -> None:
-    assert problems(note(kind), text)
+def test_nothing_else_is_guessed(kind: str) -> None:
+    tool = note(kind)
+
+    def check(text: str) -> None:
+        assert problems(tool, text)
+
+    check_each(NOT_MENDED, check)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -338,7 +352,7 @@ def test_a_placeholder_for_a_tool_without_parameters_is_left_out(text: str) -> N
 
 
 @pytest.mark.parametrize("text", ['{"only": "old"}', '{"dummy": "x", "only": ""}'])
-def test_an_argument_that_means_something_is_not_left_out(text: str) -> None:
+def test_an_argument_with_a_meaning_is_not_removed(text: str) -> None:
     assert "only: is not a known field" in problems(FunctionToolCallback(nothing), text)
 
 
@@ -356,15 +370,13 @@ def test_an_argument_that_means_something_is_not_left_out(text: str) -> None:
         ('{"text": "a", "text": "b"}', '{"text": "b"}'),
     ],
 )
-def test_a_tool_of_the_users_own_gets_the_models_text_unless_it_had_to_be_mended(
-    kind: str, text: str, received: str
-) -> None:
+def test_a_custom_tool_gets_the_text_of_the_model_unless_it_was_repaired(kind: str, text: str, received: str) -> None:
     assert bind(note(kind), text).value == received
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_repairs_are_told_on_the_span_of_the_call(mode: str, kind: str, telemetry: Telemetry) -> None:
+def test_repairs_are_recorded_on_the_span_of_the_call(mode: str, kind: str, telemetry: Telemetry) -> None:
     received: list[Any] = []
     tool = noting(kind, acting(kind, lambda given: received.append(kinds.given(given)) or "noted"))
     fenced = json.dumps('```json\n{"text": "b", "count": null}\n```')

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 from tests.fixtures import bfcl_calls, bfcl_tools, livemcp_tools
-from tests.helpers import relaxed
 from tests.tools.schema.schemas import (
     JSON,
     NODE,
@@ -315,7 +314,6 @@ def test_schemas_of_pydantic_models_can_be_expressed() -> None:
 # Whatever the schema.
 
 
-@relaxed
 @given(documents(st.sampled_from([{}, {"description": "d"}, {"default": None}])), st.data())
 def test_a_strict_mode_value_without_its_nulls_is_valid_under_the_original_schema(
     schema: Any, data: st.DataObject
@@ -327,7 +325,6 @@ def test_a_strict_mode_value_without_its_nulls_is_valid_under_the_original_schem
     assert valid(schema, without_nulls(value, schema, schema))
 
 
-@relaxed
 @given(documents(), st.data())
 def test_any_schema_is_converted_to_strict_mode_or_refused_with_a_reason(schema: Any, data: st.DataObject) -> None:
     broken = {**schema, **data.draw(st.dictionaries(st.sampled_from(sorted(schema)), JSON, max_size=2))}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from tests.helpers import MARKER
+from tests.markers import MARKER
 from tests.tools.schema.schemas import DRAFT_3, DRAFT_4, DRAFT_7
 from traced_tools.tools.schema.json_schema import ArgumentProblem, SchemaCheck
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, create_model
 
-from tests.helpers import MARKER
+from tests.markers import MARKER
 from traced_tools import FunctionToolCallback, ToolDefinition, ToolDefinitionError, ToolParam, tool
 from traced_tools.errors import InvalidArguments
 

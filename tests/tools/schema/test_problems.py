@@ -36,7 +36,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from tests.helpers import MARKER, relaxed, stable_id
+from tests.markers import MARKER
+from tests.stable_ids import stable_id
 from traced_tools import FunctionToolCallback, InvalidArguments
 
 
@@ -361,7 +362,6 @@ PYTHON = re.compile(
 )
 
 
-@relaxed
 @given(st.sampled_from(HINTS), VALUES)
 def test_problems_never_contain_python_terms_or_values(hint: Any, value: Any) -> None:
     def take(x: Any, z: str = "") -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict  # pydantic asks for it below Python 3.12
 
-from tests.helpers import MARKER, relaxed
+from tests.markers import MARKER
 from traced_tools import FunctionToolCallback, ToolContext, ToolDefinition, ToolDefinitionError, ToolParam
 from traced_tools.errors import InvalidArguments
 
@@ -274,7 +274,6 @@ def test_a_custom_definition_is_sent_to_the_model() -> None:
     assert made.call('{"city": "Bonn"}') == "Bonn"
 
 
-@relaxed
 @given(
     st.text()
     | st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
@@ -293,7 +292,6 @@ def test_any_text_is_accepted_or_raises_invalid_arguments(text: str) -> None:
         assert isinstance(values["city"], str)
 
 
-@relaxed
 @given(st.text(), st.integers(), st.lists(st.booleans()), st.dictionaries(st.text(), st.integers()))
 def test_valid_arguments_arrive_unchanged(text: str, number: int, flags: list[bool], table: dict[str, int]) -> None:
     def take(text: str, number: int, flags: list[bool], table: dict[str, int]) -> str:

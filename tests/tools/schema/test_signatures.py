@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import MARKER, stable_id
+from tests.markers import MARKER
+from tests.stable_ids import stable_id
 from traced_tools import FunctionToolCallback, ToolContext, ToolDefinitionError
 from traced_tools.errors import InvalidArguments
 

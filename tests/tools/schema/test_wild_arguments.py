@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from tests.helpers import MARKER, everything, relaxed
-from tests.support import MODES, run
+from tests.markers import MARKER, everything
+from tests.modes import MODES, run
 from tests.tools.schema.kinds import KINDS, Own, acting, noting
 from tests.tools.schema.shapes import Part, Round, Square
 from traced_tools import (
@@ -105,7 +105,6 @@ def outcome(tool: ToolCallback, text: str) -> BoundArguments | InvalidArguments:
         return invalid
 
 
-@relaxed
 @given(VALUES.map(json.dumps) | st.text(), st.lists(WRAPPED, max_size=4))
 @example('{"size": 0}', [])
 def test_any_arguments_are_valid_or_refused_with_a_reason(text: str, wrapping: list[Callable[[str], str]]) -> None:
@@ -124,7 +123,6 @@ def test_any_arguments_are_valid_or_refused_with_a_reason(text: str, wrapping: l
             assert set(result.repairs) <= set(REPAIRS)
 
 
-@relaxed
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 @example({"text": [MARKER], "count": MARKER})
 def test_no_problem_quotes_a_value(given: dict[str, Any]) -> None:
@@ -202,7 +200,6 @@ def test_a_validators_own_exception_is_the_tools_failure() -> None:
 # In the loop, under a tool's name or any other.
 
 
-@relaxed
 @given(VALUES.map(json.dumps) | st.text())
 @pytest.mark.parametrize("mode", ["call", "acall"])
 def test_every_requested_call_gets_an_answer(mode: str, text: str) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import relaxed
 from tests.tools.schema.docstrings import read
 from traced_tools.tools.schema.docstrings import Docstring
 
@@ -61,7 +60,6 @@ PIECES = (
 )
 
 
-@relaxed
 @given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join))
 def test_any_docstring_is_parsed_without_a_warning(text: str) -> None:
     said = read_in_silence(text)
@@ -87,7 +85,6 @@ words = st.lists(st.text("abcABC(),.é[]'\\", min_size=1, max_size=5), min_size=
 types = st.sampled_from(["int", "list[str]", "dict[str, int]", "str, optional", "Literal['\\d']", "int | None"])
 
 
-@relaxed
 @given(
     st.sampled_from(sorted(WRITTEN)),
     st.dictionaries(st.text("abcxyz_", min_size=1, max_size=8), words, min_size=1, max_size=5),

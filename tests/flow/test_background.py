@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support import PATIENCE
+from tests.waiting import PATIENCE
 from traced_tools.flow.background import BackgroundWorker, Task, TaskWorker, deadline_in
 
 

@@ -1,0 +1,78 @@
+"""Many cases of one test: all of them in the slow tests, and each pair of values at least once in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import combinations, product
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+Case = tuple[Any, ...]
+
+
+def sweep(unless: Callable[..., bool] = lambda **case: False, **axes: Iterable[Any]) -> pytest.MarkDecorator:
+    """Run a test for all combinations of `axes`; those that add no new pair of values of two axes are `slow`.
+
+    Args:
+        unless: is given a combination, and tells whether to leave it out.
+        axes: the names of the test's parameters, and the values of each. A mapping stands for its keys.
+    """
+    named = {name: {_id(value): value for value in values} for name, values in axes.items()}
+    cases = [case for case in product(*named.values()) if not unless(**_values(named, case))]
+    quick = set(_pairwise(cases))
+    return pytest.mark.parametrize(
+        list(axes),
+        [
+            pytest.param(
+                *_values(named, case).values(),
+                id="-".join(case),
+                marks=() if case in quick else pytest.mark.slow,
+            )
+            for case in cases
+        ],
+    )
+
+
+def _id(value: Any) -> str:
+    return value if isinstance(value, str) else getattr(value, "__name__", None) or str(value)
+
+
+def _values(named: Mapping[str, Mapping[str, Any]], case: Case) -> dict[str, Any]:
+    return {name: values[chosen] for (name, values), chosen in zip(named.items(), case, strict=True)}
+
+
+def _pairwise(cases: list[Case]) -> Iterator[Case]:
+    """Choose cases that have all pairs of values which the cases have; the same ones each time."""
+    pairs = {case: frozenset(combinations(enumerate(case), 2)) for case in cases}
+    missing = set().union(*pairs.values())
+    if not missing:  # of a single axis there are no pairs
+        yield from cases
+    most = max(map(len, pairs.values()), default=0)
+    while missing:
+        best, gain = cases[0], 0
+        for case in cases:  # the first of those that add most
+            if (adds := len(pairs[case] & missing)) > gain:
+                best, gain = case, adds
+            if gain == most:
+                break
+        most = gain
+        missing -= pairs[best]
+        yield best
+
+
+def check_each(cases: Mapping[str, T] | Iterable[T], check: Callable[[T], object]) -> None:
+    """Call `check` with each case, and fail with all that failed: one entry for each, which names it."""
+    named = cases if isinstance(cases, Mapping) else {repr(case): case for case in cases}
+    assert named, "there are no cases"
+    failures: list[Exception] = []
+    for name, case in named.items():
+        try:
+            check(case)
+        except (Exception, pytest.fail.Exception) as error:
+            failures.append(
+                AssertionError(f"{name}: {type(error).__name__}: {error}").with_traceback(error.__traceback__)
+            )
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of {len(named)} cases fail: {'; '.join(map(str, failures))}", failures)
