@@ -328,4 +328,4 @@ def test_no_default_is_shared_and_can_be_changed() -> None:
 
 def test_one_module_registers_what_happens_at_forks() -> None:
     callers = [dotted(path) for path in MODULES if "register_at_fork(" in path.read_text("utf-8")]
-    assert callers == ["_fork"]
+    assert callers == ["core.fork"]
