@@ -16,9 +16,8 @@ from tests.audit.made import NOON, SECOND, Chain, content, insert, many, write
 from tests.audit.postgresql import WRITER, Database
 from traced_tools.audit.reading import read_connection as opening
 from traced_tools.audit.reading.reader import AuditReader
-from traced_tools.audit.schema import RECORDS
+from traced_tools.audit.schema import RECORDS, searchable
 from traced_tools.audit.verifying.walk import verify
-from traced_tools.audit.writing.record_builder import searchable
 from traced_tools.errors import AuditError, ConfigurationError
 
 NOON_TIME = datetime.fromtimestamp(NOON // SECOND, UTC)

@@ -18,7 +18,7 @@ from traced_tools.audit.records import (
     Draft,
     RecordKind,
     Subject,
-    nanoseconds,
+    unix_nanoseconds,
 )
 from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import MadeOnce
@@ -279,7 +279,7 @@ class _Asked:
         self._call: ToolCall = call
         self._tool: ToolCallback | None = tool
         self._may_be_told = may_capture(tool)
-        self._time = nanoseconds(event.time)
+        self._time = unix_nanoseconds(event.time)
         self._subject = _subject(event)
         self._fields = {
             "source": event.source,
@@ -322,18 +322,20 @@ class _Asked:
             told["intent_late"] = True
         changed = event.kept is not None and event.kept != self._arguments
         contents = {"arguments": self._content(event.kept, is_json=True)} if changed else {}
-        return self._draft("decision", nanoseconds(event.time), told, contents)
+        return self._draft("decision", unix_nanoseconds(event.time), told, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
         """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
         contents = {} if event.kept is None else {"result": self._content(event.kept, is_json=True)}
         told: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
         told |= {"attempts": event.attempts, "duration": event.duration}
-        return self._draft("outcome", nanoseconds(event.time), told, contents)
+        return self._draft("outcome", unix_nanoseconds(event.time), told, contents)
 
     def misfit(self, event: ToolDecided) -> Draft:
         """Return the record of the end of a call whose arguments do not fit."""
-        return self._draft("outcome", nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type})
+        return self._draft(
+            "outcome", unix_nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type}
+        )
 
     def _content(self, text: str, *, is_json: bool = False) -> Content:
         return Content(text, may_be_told=self._may_be_told, is_json=is_json)

@@ -26,11 +26,11 @@ from traced_tools.audit.records import (
     body_of,
     commits,
     is_hash_of_erasable,
+    printable_id,
     text_hash,
     without_text,
 )
 from traced_tools.audit.store import Store, problem_of
-from traced_tools.audit.verifying.attestations import names_of
 from traced_tools.errors import AuditError, ConfigurationError
 
 MOST_WORDS: Final = 512
@@ -105,7 +105,7 @@ def targets(
             asked = tuple(name for name in texts if wanted is None or name in wanted)
             if not asked:
                 continue
-            place = f"record {sequence} of the chain {names_of(chain_id)}"
+            place = f"record {sequence} of the chain {printable_id(chain_id)}"
             if fields.get("schema_version") != ERASABLE_VERSION or not all(commits(fields[name]) for name in asked):
                 raise AuditError(
                     f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
@@ -139,8 +139,8 @@ def _left(target: Target, body: str | None) -> str:
     genuine = all(text_hash(fields[name]) == fields[name].get("text_hash") for name in names)
     if body is None or not genuine or not is_hash_of_erasable(target.hash, fields, body):
         raise AuditError(
-            f"record {target.sequence} of the chain {names_of(target.chain_id)} is not what was written, and erasing "
-            "would hide it: run verify first"
+            f"record {target.sequence} of the chain {printable_id(target.chain_id)} is not what was written, and "
+            "erasing would hide it: run verify first"
         )
     return body_of({name: without_text(value) if name in names else value for name, value in fields.items()})
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
 SCHEMA_VERSION: Final = 1
@@ -93,6 +94,19 @@ class Subject:
     span_id: str | None = None
     parent_run_id: str | None = None
     attributes: Mapping[str, Any] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the record: every attribute that has a value, under its own name."""
+        fields = {
+            name: value for name, value in zip(_SUBJECT_NAMES, _subject_values(self), strict=True) if value is not None
+        }
+        if self.attributes:
+            fields["attributes"] = dict(self.attributes)
+        return fields
+
+
+_SUBJECT_NAMES: Final = tuple(name for name in Subject.__dataclass_fields__ if name != "attributes")
+_subject_values: Final = attrgetter(*_SUBJECT_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +222,12 @@ def timestamp(time: int) -> str:
     return f"{_minute(minutes)}{digits[1:3]}.{digits[3:]}Z"
 
 
-def nanoseconds(time: datetime) -> int:
+def printable_id(value: object) -> str:
+    """Return the first 64 characters of an id in printable ASCII, safe to show in a message."""
+    return json.dumps(str(value)[:64])[1:-1]
+
+
+def unix_nanoseconds(time: datetime) -> int:
     """Return a time, which must have a zone, in nanoseconds of Unix time."""
     return (time - _EPOCH) // timedelta(microseconds=1) * 1000
 

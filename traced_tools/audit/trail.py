@@ -20,16 +20,17 @@ from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_ke
 from traced_tools.audit.reading.matching import ContentName, match
 from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader
 from traced_tools.audit.records import Draft
+from traced_tools.audit.schema import searchable
 from traced_tools.audit.store import Store
-from traced_tools.audit.verifying.attestations import PublicKey
+from traced_tools.audit.verifying.attestations import PublicKey, checkpoints_beside
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import mirror
 from traced_tools.audit.writing.appending import Appender, Batch
-from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
+from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey
 from traced_tools.audit.writing.publishing import Publish, Publisher
 from traced_tools.audit.writing.queue_entries import Entry, Mark
-from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor, searchable
+from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.errors import AuditUnavailable, ConfigurationError

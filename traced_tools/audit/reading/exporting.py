@@ -12,21 +12,23 @@ from unicodedata import category, normalize
 
 from traced_tools.audit.reading.read_connection import parsed
 from traced_tools.audit.records import AuditRecord, body_of, timestamp
+from traced_tools.audit.schema import REPEATED, REPEATED_NUMBERS
 from traced_tools.errors import ConfigurationError
 
 ExportFormat = Literal["jsonl", "csv", "parquet"]
 
-_TEXTS: Final = (
+_NAMED: Final = (
     *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
     *("trace_id", "span_id", "decision", "advisor", "reason_code", "by", "outcome", "error_type"),
     *("source", "model", "provider", "response_id", "definition_digest"),
+    *("iteration", "batch_index", "batch_size", "attempts"),
 )
-_COUNTS: Final = ("iteration", "batch_index", "batch_size", "attempts")
+_FIELDS: Final = (*_NAMED, *(name for name in REPEATED if name not in _NAMED))
+"""Fields of the body, each a column. The order of `_NAMED` is part of the format; new columns of the store follow."""
 _CONTENTS: Final = ("arguments", "requested_arguments", "reason", "result")
 COLUMNS: Final = (
     *("chain_id", "sequence", "time", "kind"),
-    *_TEXTS,
-    *_COUNTS,
+    *_FIELDS,
     "duration",
     *(f"{name}_{part}" for name in _CONTENTS for part in ("digest", "size")),
     *("previous", "hash", "body"),
@@ -124,7 +126,7 @@ def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
     for record in records:
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         fields = parsed(record.body) or {}
-        row |= {name: fields[name] for name in (*_TEXTS, *_COUNTS, "duration", "previous") if name in fields}
+        row |= {name: fields[name] for name in (*_FIELDS, "duration", "previous") if name in fields}
         for name in _CONTENTS:
             content = fields.get(name)
             if isinstance(content, dict):
@@ -180,7 +182,11 @@ def _typed(name: str, row: dict[str, Any]) -> object:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-_NUMBERS: Final = ("sequence", "time", *_COUNTS, *(f"{name}_size" for name in _CONTENTS))
+_NUMBERS: Final = (
+    *("sequence", "time", "batch_size", "attempts"),
+    *REPEATED_NUMBERS,
+    *(f"{name}_size" for name in _CONTENTS),
+)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import Key
 from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened
 from traced_tools.audit.reading.reader import calls_of
-from traced_tools.audit.verifying.attestations import names_of
+from traced_tools.audit.records import printable_id
 from traced_tools.core.canonical import canonical_json
 from traced_tools.errors import AuditError, ConfigurationError
 
@@ -79,11 +79,11 @@ def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: in
         return calls[0]
     if not calls:
         where = "" if run_id is None else " in this run"
-        raise AuditError(f"the audit store has no call {names_of(call_id)}{where}")
-    places = "; ".join(f"run {names_of(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
+        raise AuditError(f"the audit store has no call {printable_id(call_id)}{where}")
+    places = "; ".join(f"run {printable_id(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
     more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
     raise AuditError(
-        f"{len(calls)} calls have the id {names_of(call_id)}: {places}{more}; tell which by its run and iteration"
+        f"{len(calls)} calls have the id {printable_id(call_id)}: {places}{more}; tell which by its run and iteration"
     )
 
 
@@ -103,7 +103,7 @@ _DIGEST: Final = ("digest", "form", "key_id")
 def _matches(key: AuditKey, recorded: dict[str, Any], content: ContentName, text: str) -> bool:
     if recorded["key_id"] != key.id:
         raise AuditError(
-            f"the {content} were recorded with the key {names_of(recorded['key_id'])}, and this is the key {key.id}"
+            f"the {content} were recorded with the key {printable_id(recorded['key_id'])}, and this is the key {key.id}"
         )
     matches = key.matches(recorded, text)
     if not matches and recorded["form"] == "text" and _may_mean_the_same(content, text):

@@ -11,10 +11,8 @@ from typing import Any, Final
 from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
-from traced_tools.audit import records
-from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION
-from traced_tools.audit.schema import RECORDS
-from traced_tools.audit.writing.record_builder import searchable
+from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION, unix_nanoseconds
+from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, searchable
 from traced_tools.errors import ConfigurationError
 
 Key = tuple[str, int, int]
@@ -28,7 +26,6 @@ MOST: Final = (1 << 63) - 1
 """The largest number a store has."""
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
 _PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
-_RECORD: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,9 @@ class CallFilter:
         columns = {"tool": self.tool, "agent": self.agent, "conversation_id": self.conversation}
         yield from (RECORDS.c[name] == searchable(value) for name, value in columns.items() if value is not None)
         if self.since is not None:
-            yield RECORDS.c.time >= nanoseconds(self.since)
+            yield RECORDS.c.time >= storable_nanoseconds(self.since)
         if self.until is not None:
-            yield RECORDS.c.time < nanoseconds(self.until)
+            yield RECORDS.c.time < storable_nanoseconds(self.until)
 
     def fits(self, attributes: object) -> bool:
         """Whether a record with such attributes is asked for; of a sequence, each item is one of its values."""
@@ -125,12 +122,12 @@ def intents_among(keys: Sequence[Key], wanted: CallFilter) -> Select[Any]:
 
 def records_of_calls(keys: Sequence[Key]) -> Select[Any]:
     """Return the statement that finds the records of calls, and of some others, chain by chain and in order."""
-    return select(*_KEY, *_RECORD).where(_among(keys)).order_by(*_PLACE)
+    return select(*_KEY, *RECORD_COLUMNS).where(_among(keys)).order_by(*_PLACE)
 
 
 def records_of_run(run_id: str) -> Select[Any]:
     """Return the statement that finds the records of a run, chain by chain and in order."""
-    return select(*_KEY, *_RECORD).where(RECORDS.c.run_id == searchable(run_id)).order_by(*_PLACE)
+    return select(*_KEY, *RECORD_COLUMNS).where(RECORDS.c.run_id == searchable(run_id)).order_by(*_PLACE)
 
 
 def runs_beginning(prefix: str, most: int, *, by_bytes: bool) -> Select[Any]:
@@ -162,7 +159,7 @@ def records_matching(wanted: CallFilter) -> Select[Any]:
         conditions += [RECORDS.c.run_id.is_not(None), ~exists().where(_same_call(), ended)]
     else:
         conditions += _ended(wanted.outcome)
-    return select(*_RECORD).where(*conditions).order_by(*_PLACE)
+    return select(*RECORD_COLUMNS).where(*conditions).order_by(*_PLACE)
 
 
 _OTHER: Final = RECORDS.alias("other")
@@ -217,9 +214,9 @@ def _one_of_these(column: Column[Any], values: Iterable[Any]) -> ColumnElement[b
     return column.in_(bindparam(None, [*values], column.type, unique=True, expanding=True))
 
 
-def nanoseconds(time: datetime) -> int:
+def storable_nanoseconds(time: datetime) -> int:
     """Return a time in nanoseconds of Unix time, or the nearest that a store has."""
-    return max(-MOST, min(records.nanoseconds(time), MOST))
+    return max(-MOST, min(unix_nanoseconds(time), MOST))
 
 
 def _one_of(name: str, given: str | None, words: Sequence[str]) -> None:

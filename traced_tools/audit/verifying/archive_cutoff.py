@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from traced_tools.audit.reading.queries import nanoseconds
+from traced_tools.audit.reading.queries import storable_nanoseconds
 from traced_tools.audit.records import timestamp
 from traced_tools.core.ids import time_of_id
 from traced_tools.errors import ConfigurationError
@@ -32,7 +32,7 @@ class Archived:
     def __init__(self, before: datetime) -> None:
         if before.tzinfo is None:
             raise ConfigurationError("archived_before has no time zone; datetime.now(UTC) has")
-        self._before: Final = nanoseconds(before)
+        self._before: Final = storable_nanoseconds(before)
         self._told: Final = timestamp(self._before)
         self.records = 0
         self.chains = 0

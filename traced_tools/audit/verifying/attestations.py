@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +65,11 @@ class Line:
     text: str
     fields: dict[str, Any] | None
     hash: str
+
+
+def checkpoints_beside(store: Path) -> Path:
+    """Return the default checkpoint file of an embedded store."""
+    return store.with_name(f"{store.name}.checkpoints")
 
 
 def read_lines(path: Path) -> Iterator[Line]:
@@ -201,8 +205,3 @@ def _raw_key(given: PublicKey) -> bytes:
     if not isinstance(key, Ed25519PublicKey):
         raise ConfigurationError("public_key must be an Ed25519 key: 32 raw bytes, base64 of them, or PEM")
     return key.public_bytes_raw()
-
-
-def names_of(text: object) -> str:
-    """Return an id as it may be shown in a message, whatever it holds."""
-    return json.dumps(str(text)[:64])[1:-1]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traced_tools.audit.records import commits, text_hash
-from traced_tools.audit.verifying.attestations import names_of, place_of
+from traced_tools.audit.records import commits, printable_id, text_hash
+from traced_tools.audit.verifying.attestations import place_of
 from traced_tools.audit.verifying.findings import Problem
 
 _MOST_NOTED: Final = 5
@@ -31,10 +31,12 @@ class Erasures:
                 continue
             if "text" not in content:
                 if left := {"salt", "cut"} & content.keys():
-                    return f"its text of {names_of(name)} is missing, but {' and '.join(sorted(left))} are still there"
+                    return (
+                        f"its text of {printable_id(name)} is missing, but {' and '.join(sorted(left))} are still there"
+                    )
                 self.missing.append((chain_id, place, hash_, name))
             elif text_hash(content) != content["text_hash"]:
-                return f"its text of {names_of(name)} is not the one that was written"
+                return f"its text of {printable_id(name)} is not the one that was written"
         return None
 
     def add_erasure(self, chain_id: str, place: int, fields: Mapping[str, Any]) -> None:
@@ -47,9 +49,11 @@ class Erasures:
                 assert target is not None
                 self._claims.setdefault((*target, str(name)), []).append((chain_id, place))
                 named += 1
-        by, why = (names_of(fields.get(name)) for name in ("requested_by", "erasure_reason"))
-        run = names_of(fields.get("erased_run"))
-        self._told.append(f"{named} of run {run}, by record {place} of the chain {names_of(chain_id)}: {by} ({why})")
+        by, why = (printable_id(fields.get(name)) for name in ("requested_by", "erasure_reason"))
+        run = printable_id(fields.get("erased_run"))
+        self._told.append(
+            f"{named} of run {run}, by record {place} of the chain {printable_id(chain_id)}: {by} ({why})"
+        )
 
     def problems(self, is_covered: Callable[[str, int], bool]) -> Iterator[Problem]:
         """Give what is wrong where a text is missing and no erasure accounts for it.
@@ -63,13 +67,13 @@ class Erasures:
             if any(is_covered(*each) for each in claims):
                 self.erased += 1
                 continue
-            text = f"its text of {names_of(name)} is missing, and no erasure on record names it"
+            text = f"its text of {printable_id(name)} is missing, and no erasure on record names it"
             if claims:
                 chain, number = claims[0]
-                told = f"record {number} of the chain {names_of(chain)} says that it was erased"
+                told = f"record {number} of the chain {printable_id(chain)} says that it was erased"
                 text = (
-                    f"its text of {names_of(name)} is missing; {told}, but no trusted checkpoint of that chain covers "
-                    "that record"
+                    f"its text of {printable_id(name)} is missing; {told}, but no trusted checkpoint of that chain "
+                    "covers that record"
                 )
             yield Problem("changed", chain_id, place, text)
 

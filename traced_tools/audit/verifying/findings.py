@@ -9,9 +9,8 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Integer
 
-from traced_tools.audit.records import RECORD_KINDS, SCHEMA_VERSION, is_erasable, timestamp
+from traced_tools.audit.records import RECORD_KINDS, SCHEMA_VERSION, is_erasable, printable_id, timestamp
 from traced_tools.audit.schema import RECORDS, REPEATED
-from traced_tools.audit.verifying.attestations import names_of
 
 _LISTED: Final = 5
 
@@ -129,4 +128,4 @@ def told_otherwise(chain_id: str, sequence: int, witness: str) -> Problem:
 def listed(chain_ids: Sequence[str]) -> str:
     """Return the first of these chains, and how many more there are."""
     more = f" and {len(chain_ids) - _LISTED} more" if len(chain_ids) > _LISTED else ""
-    return ", ".join(names_of(each) for each in chain_ids[:_LISTED]) + more
+    return ", ".join(printable_id(each) for each in chain_ids[:_LISTED]) + more

@@ -15,12 +15,11 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from traced_tools.audit.reading.read_connection import OpenStore, StorePath
 from traced_tools.audit.reading.reader import AuditReader
-from traced_tools.audit.schema import INDEXES, RECORDS
+from traced_tools.audit.schema import INDEXES, RECORDS, searchable
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.verifying.attestations import PublicKey
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import COLUMNS, examine
-from traced_tools.audit.writing.record_builder import searchable
 from traced_tools.errors import AuditError
 
 _NAMES: Final = [column.name for column in COLUMNS]

@@ -22,8 +22,8 @@ from sqlalchemy import select
 
 from traced_tools.audit.reading.queries import MOST
 from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened, parsed
-from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable
-from traced_tools.audit.schema import RECORDS, REPEATED
+from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable, printable_id
+from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, REPEATED
 from traced_tools.audit.verifying.archive_cutoff import Archived
 from traced_tools.audit.verifying.attestations import (
     Claims,
@@ -31,8 +31,8 @@ from traced_tools.audit.verifying.attestations import (
     Place,
     PublicKey,
     Signatures,
+    checkpoints_beside,
     is_beginning_of_line,
-    names_of,
     place_of,
     read_lines,
 )
@@ -48,12 +48,10 @@ from traced_tools.audit.verifying.findings import (
     misnumbered,
     told_otherwise,
 )
-from traced_tools.audit.writing.checkpoints import checkpoints_beside
 
-_NAMES: Final = ("chain_id", "sequence", "time", "kind", "hash", "body")
-_OWN: Final = len(_NAMES)
-COLUMNS: Final = tuple(RECORDS.c[name] for name in (*_NAMES, *REPEATED))
-"""All columns of a record; from `_OWN` on those that its body repeats under the same name."""
+_OWN: Final = len(RECORD_COLUMNS)
+COLUMNS: Final = (*RECORD_COLUMNS, *(RECORDS.c[name] for name in REPEATED))
+"""All columns of the store; the first `_OWN` make up the record, the others repeat fields of its body."""
 _MOST_TOLD: Final = 400
 
 
@@ -354,12 +352,14 @@ class _Walk:
     def _hear_gap(self, chain_id: str, place: int, fields: dict[str, Any]) -> None:
         """Count what a gap record tells of, and take down where its writer left another chain."""
         if (left := place_of(fields.get("abandoned"))) is not None:
-            self.left.append((left, f"the gap record {place} of the chain {names_of(chain_id)}"))
+            self.left.append((left, f"the gap record {place} of the chain {printable_id(chain_id)}"))
         late, lost = (count if type(count := fields.get(name)) is int else 0 for name in ("late", "lost"))
         self.late, self.lost = self.late + late, self.lost + lost
         if late or lost:
             window = f"between {fields.get('since')} and {fields.get('until')}"
-            told = f"{late} late and {lost} lost records {window}, by record {place} of the chain {names_of(chain_id)}"
+            told = (
+                f"{late} late and {lost} lost records {window}, by record {place} of the chain {printable_id(chain_id)}"
+            )
             self.gaps.append(told)
 
     def _compare(self, chain: _Chain, told: dict[str, str]) -> None:
@@ -467,4 +467,4 @@ def _checkpoint_records() -> Any:
 
 
 def _place(fields: dict[str, Any]) -> str:
-    return f"{fields.get('sequence')} of the chain {names_of(str(fields.get('chain_id')))}"
+    return f"{fields.get('sequence')} of the chain {printable_id(str(fields.get('chain_id')))}"

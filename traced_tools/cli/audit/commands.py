@@ -30,8 +30,8 @@ from traced_tools.audit.reading.reader import AuditedRun, AuditReader
 from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verifying import walk as verifying
+from traced_tools.audit.verifying.attestations import checkpoints_beside
 from traced_tools.audit.verifying.verified import UnverifiedError, read_verified
-from traced_tools.audit.writing.checkpoints import checkpoints_beside
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.call_table import print_calls
 from traced_tools.cli.audit.formatting import call_json, console, counted, escaped, json_text
