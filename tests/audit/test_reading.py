@@ -118,7 +118,7 @@ def test_a_call_tells_what_its_records_say(reader: AuditReader) -> None:
     (call,) = reader.calls(decision="approved")
     assert [record.kind for record in call.records] == ["intent", "decision", "outcome"]
     assert call.fields("decision")["advisor"] == "approval"
-    assert call.told("agent") == "clerk"
+    assert call.shared_field("agent") == "clerk"
     assert call.when == NOON_TIME + timedelta(seconds=10)
     assert call.fields("outcome")["duration"] == 0.25
 
@@ -223,7 +223,7 @@ def test_a_call_without_its_intent_is_part_of_its_run(tmp_path: Path) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("DELETE FROM audit_records WHERE kind = 'intent'")
     first, *_ = AuditReader(store).run("run-1").calls
-    assert (first.intent, first.state, first.told("tool")) == (None, "ok", "search")
+    assert (first.intent, first.state, first.shared_field("tool")) == (None, "ok", "search")
 
 
 def contradicted() -> Chain:
@@ -238,7 +238,7 @@ def contradicted() -> Chain:
 def test_the_first_intent_and_decision_of_a_call_stand_and_later_ones_conflict(tmp_path: Path) -> None:
     reader = AuditReader(write(tmp_path / "audit.db", contradicted()))
     for call in (*reader.calls(decision="approved", tool="book", agent="planner"), reader.run("run-1").calls[2]):
-        assert (call.state, call.told("tool")) == ("denied", "book")
+        assert (call.state, call.shared_field("tool")) == ("denied", "book")
         assert [(each.sequence, each.kind) for each in call.conflicting] == [(16, "intent"), (17, "decision")]
     assert not any(call.conflicting for call in reader.run("run-2").calls)
 

@@ -193,11 +193,11 @@ def reading_section(folder: Path, records: int) -> Section:
     some = reader.calls(limit=1)[0]
     filters: dict[str, dict[str, object]] = {
         "no filter": {},
-        "a tool": {"tool": some.told("tool")},
+        "a tool": {"tool": some.shared_field("tool")},
         "a tool that never was": {"tool": "nothing"},
-        "an agent": {"agent": some.told("agent")},
+        "an agent": {"agent": some.shared_field("agent")},
         "denied": {"decision": "denied"},
-        "denied, of a tool": {"decision": "denied", "tool": some.told("tool")},
+        "denied, of a tool": {"decision": "denied", "tool": some.shared_field("tool")},
         "errors": {"outcome": "error"},
         "unfinished": {"outcome": "unfinished"},
     }

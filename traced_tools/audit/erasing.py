@@ -19,12 +19,12 @@ from sqlalchemy import text as sql
 from sqlalchemy.exc import SQLAlchemyError
 
 from traced_tools.audit.reading import queries
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, opened, parsed
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
 from traced_tools.audit.records import (
     ERASABLE_VERSION,
     Draft,
     body_of,
-    commits,
+    commits_to_text,
     is_hash_of_erasable,
     printable_id,
     text_hash,
@@ -93,7 +93,7 @@ def targets(
     wanted = None if contents is None else {each for name in contents for each in _WITH.get(name, (name,))}
     found: list[Target] = []
     known = False
-    with opened(store) as opened_store:
+    with open_for_reading(store) as opened_store:
         if opened_store.difference() is not None:  # such as a trigger that keeps what is erased
             raise AuditError(
                 "the structure of the audit store is not what this version of traced_tools makes, so nothing is "
@@ -106,7 +106,8 @@ def targets(
             if not asked:
                 continue
             place = f"record {sequence} of the chain {printable_id(chain_id)}"
-            if fields.get("schema_version") != ERASABLE_VERSION or not all(commits(fields[name]) for name in asked):
+            is_erasable = all(commits_to_text(fields[name]) for name in asked)
+            if fields.get("schema_version") != ERASABLE_VERSION or not is_erasable:
                 raise AuditError(
                     f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
                     "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
@@ -121,7 +122,7 @@ def targets(
     return found
 
 
-def _records(store: OpenStore, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:
+def _records(store: ReadConnection, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:
     for _, _, _, chain_id, sequence, when, _, hash_, body in store.rows(queries.records_of_run(run_id)):
         fields = parsed(body) or {}
         if call_id is None or fields.get("call_id") == call_id:

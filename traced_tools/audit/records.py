@@ -179,20 +179,20 @@ def hash_of(body: str) -> str:
 _ERASABLE: Final = ("text", "salt", "cut")
 
 
-def commits(value: object) -> bool:
+def commits_to_text(value: object) -> bool:
     """Whether a field of a record is a content that commits to a text."""
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
 
 
 def is_erasable(kind: object, fields: Mapping[str, Any]) -> bool:
     """Whether a record has version 2 and holds what needs it: texts that it commits to, or an erasure."""
-    holds = kind == "erasure" or any(map(commits, fields.values()))
+    holds = kind == "erasure" or any(map(commits_to_text, fields.values()))
     return holds and fields.get("schema_version") == ERASABLE_VERSION
 
 
 def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record says without the texts that it commits to."""
-    return {name: without_text(value) if commits(value) else value for name, value in fields.items()}
+    return {name: without_text(value) if commits_to_text(value) else value for name, value in fields.items()}
 
 
 def without_text(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.keys import load_key
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import Key
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, embedded_path, open_for_reading
 from traced_tools.audit.reading.reader import calls_of
 from traced_tools.audit.records import printable_id
 from traced_tools.core.canonical import canonical_json
@@ -65,13 +65,13 @@ def match(
     if content not in get_args(ContentName):
         raise ConfigurationError(f"content must be one of {', '.join(get_args(ContentName))}")
     audit_key = load_key(key, embedded_path(store))
-    with opened(store) as opened_store:
+    with open_for_reading(store) as opened_store:
         call = _only_call(opened_store, call_id, run_id, iteration)
         recorded = _recorded(opened_store, call, content)
     return _matches(audit_key, recorded, content, text)
 
 
-def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: int | None) -> Key:
+def _only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration: int | None) -> Key:
     rows = store.rows(queries.intents_called(call_id, run_id))
     found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audits of one trail record a call twice
     calls = [call for call in found if iteration in (None, call[1])]
@@ -87,7 +87,7 @@ def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: in
     )
 
 
-def _recorded(store: OpenStore, call: Key, content: ContentName) -> dict[str, Any]:
+def _recorded(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
     """Return what is recorded of a content of a call, by the records that stand."""
     for each in calls_of(store, [call]).values():
         fields = each.fields(_KIND[content])

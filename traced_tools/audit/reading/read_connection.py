@@ -36,7 +36,7 @@ _AT_ONCE: Final = 1000
 """Rows that are fetched at once."""
 
 
-class OpenStore:
+class ReadConnection:
     """A store that is being read.
 
     Attributes:
@@ -119,7 +119,7 @@ class OpenStore:
 
 
 @contextmanager
-def opened(store: StorePath) -> Iterator[OpenStore]:
+def open_for_reading(store: StorePath) -> Iterator[ReadConnection]:
     """Open a store for reading.
 
     Raises:
@@ -231,7 +231,7 @@ def _version(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _opened(place: Store, connection: Connection) -> OpenStore:
+def _opened(place: Store, connection: Connection) -> ReadConnection:
     """Return the store, which must hold a trail."""
     objects = None
     with _errors_of(place.name):
@@ -247,7 +247,7 @@ def _opened(place: Store, connection: Connection) -> OpenStore:
                 driver.execute(_MUCH_CACHE)
     if not found:
         raise AuditError(f"{place.name} holds no audit trail: it has no table {RECORDS.name}; is it the right one?")
-    return OpenStore(place.name, connection, objects)
+    return ReadConnection(place.name, connection, objects)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, Key
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, opened, parsed
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
 from traced_tools.audit.records import RAN, AuditRecord
 from traced_tools.errors import AuditError, ConfigurationError
 
@@ -72,9 +72,9 @@ class AuditedCall:
         Args:
             kind: `intent`, `decision` or `outcome`.
         """
-        stands: AuditRecord | None = getattr(self, kind)
+        effective: AuditRecord | None = getattr(self, kind)
         earlier = [each for each in self.earlier if each.kind == kind]
-        return earlier if stands is None else [*earlier, stands]
+        return earlier if effective is None else [*earlier, effective]
 
     @property
     def when(self) -> datetime:
@@ -99,7 +99,7 @@ class AuditedCall:
         """Whether the tool was let run before its intent was on record, as `on_failure="warn"` does in an outage."""
         return any((parsed(each.body) or {}).get("intent_late") is True for each in self.of_kind("decision"))
 
-    def told(self, name: str) -> Any:
+    def shared_field(self, name: str) -> Any:
         """Return what its records say under a name that all of them have, such as `tool` or `trace_id`."""
         found = (self.fields(kind).get(name) for kind in _KINDS)
         return next((value for value in found if value is not None), None)
@@ -227,8 +227,8 @@ class AuditReader:
         wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
         return self._records(wanted)
 
-    def _opened(self) -> AbstractContextManager[OpenStore]:
-        return opened(self.store)
+    def _opened(self) -> AbstractContextManager[ReadConnection]:
+        return open_for_reading(self.store)
 
     def _records(self, wanted: CallFilter) -> Iterator[AuditRecord]:
         with self._opened() as store, closing(store.rows(queries.records_matching(wanted))) as rows:
@@ -242,7 +242,7 @@ class AuditReader:
         return "AuditReader()"  # a URL may hold a password
 
 
-def _matching(store: OpenStore, wanted: CallFilter, limit: int) -> list[AuditedCall]:
+def _matching(store: ReadConnection, wanted: CallFilter, limit: int) -> list[AuditedCall]:
     """Return the newest calls that have such records, but for those whose last outcome is another one."""
     found: dict[Key, AuditedCall] = {}
     at_once = min(_AT_ONCE, limit)
@@ -258,10 +258,12 @@ def _is_wanted(call: AuditedCall, wanted: CallFilter) -> bool:
     """Whether a call, of which the rest is true, ended so and has such attributes; a damaged one may have."""
     if call.state == DAMAGED:
         return True
-    return wanted.outcome in (None, call.state) and (not wanted.attributes or wanted.fits(call.told("attributes")))
+    if wanted.outcome not in (None, call.state):
+        return False
+    return not wanted.attributes or wanted.fits(call.shared_field("attributes"))
 
 
-def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
+def _unfinished(store: ReadConnection, wanted: CallFilter, limit: int) -> list[Key]:
     found: dict[Key, int] = {}
     at_once = min(_AT_ONCE, limit)
     with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), at_once)) as newest:
@@ -286,7 +288,7 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def calls_of(store: OpenStore, keys: list[Key]) -> dict[Key, AuditedCall]:
+def calls_of(store: ReadConnection, keys: list[Key]) -> dict[Key, AuditedCall]:
     """Return the calls of such keys, each once and in their order."""
     calls: dict[Key, AuditedCall] = {}
     for batch in _batches(keys):
@@ -305,37 +307,37 @@ def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
 
 
 def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
-    told = {kind: _told(found) for kind, found in records.items()}
-    intent, decision, outcome = (told[kind].stands if kind in told else None for kind in _KINDS)
+    told = {kind: _resolve_records(found) for kind, found in records.items()}
+    intent, decision, outcome = (told[kind].effective if kind in told else None for kind in _KINDS)
     earlier = tuple(each for found in told.values() for each in found.earlier)
     conflicting = tuple(each for found in told.values() for each in found.conflicting)
     return AuditedCall(*key, intent, decision, outcome, earlier, conflicting)
 
 
-class _Told(NamedTuple):
-    """The records of a kind: the one that stands, those whose place it took, and those that contradict it."""
+class _ResolvedRecords(NamedTuple):
+    """The records of a kind: the effective one, those whose place it took, and those that contradict it."""
 
-    stands: AuditRecord
+    effective: AuditRecord
     earlier: list[AuditRecord]
     conflicting: list[AuditRecord]
 
 
-def _told(records: list[AuditRecord]) -> _Told:
+def _resolve_records(records: list[AuditRecord]) -> _ResolvedRecords:
     """Sort out what the chains tell of a call: what the first of them says stands."""
     if len(records) == 1:  # as almost always
-        return _Told(records[0], [], [])
-    first, *others = (_told_by(list(chain)) for _, chain in groupby(records, key=lambda each: each.chain_id))
-    doubtful = [each for other in others for each in (other.stands, *other.conflicting)]
-    first.conflicting.extend(each for each in doubtful if _said(each) != _said(first.stands))
+        return _ResolvedRecords(records[0], [], [])
+    first, *others = (_resolve_chain(list(chain)) for _, chain in groupby(records, key=lambda each: each.chain_id))
+    doubtful = [each for other in others for each in (other.effective, *other.conflicting)]
+    first.conflicting.extend(each for each in doubtful if _said(each) != _said(first.effective))
     return first
 
 
-def _told_by(chain: list[AuditRecord]) -> _Told:
+def _resolve_chain(chain: list[AuditRecord]) -> _ResolvedRecords:
     first, *later = chain
     told = [first, *(each for each in later if _may_follow(first, each))]
     others = [each for each in later if not _may_follow(first, each)]
     earlier = [each for each, after in pairwise(told) if each.time != after.time or _said(each) != _said(after)]
-    return _Told(told[-1], earlier, [each for each in others if _said(each) != _said(first)])
+    return _ResolvedRecords(told[-1], earlier, [each for each in others if _said(each) != _said(first)])
 
 
 def _may_follow(first: AuditRecord, later: AuditRecord) -> bool:

@@ -15,7 +15,7 @@ _DISORDER: Final = 60 * 10**9
 """Nanoseconds by which the times of a chain's neighbours may differ from their order."""
 
 
-class Archived:
+class ArchiveCutoff:
     """What may be archived, and what was taken as such.
 
     Args:

@@ -19,12 +19,12 @@ from traced_tools.errors import AuditError, ConfigurationError
 
 PublicKey = bytes | str
 _RAW_KEY: Final = 32
-Place = tuple[str, int, str]
+RecordReference = tuple[str, int, str]
 """A record: its chain, its number there, its hash."""
 
 
 @dataclass(slots=True)
-class Claims:
+class ExpectedHashes:
     """What is said about records elsewhere: by chain and sequence number, hashes and who tells of them."""
 
     _told: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CheckpointLine:
     """A checkpoint as it is kept outside the store.
 
     Args:
@@ -72,7 +72,7 @@ def checkpoints_beside(store: Path) -> Path:
     return store.with_name(f"{store.name}.checkpoints")
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_checkpoint_file(path: Path) -> Iterator[CheckpointLine]:
     """Give the checkpoints of a file.
 
     Raises:
@@ -89,14 +89,14 @@ def read_lines(path: Path) -> Iterator[Line]:
     raise AuditError(f"the checkpoints {path} cannot be read ({problem})")
 
 
-def _line(number: int, text: str) -> Line:
+def _line(number: int, text: str) -> CheckpointLine:
     try:
         return _whole_line(number, text)
     except (ValueError, TypeError, RecursionError):
-        return Line(number, text, None, "")
+        return CheckpointLine(number, text, None, "")
 
 
-def _whole_line(number: int, text: str) -> Line:
+def _whole_line(number: int, text: str) -> CheckpointLine:
     """Return a line; raise for one that no trail has written."""
     line = parsed(text) or {}
     body = line["body"] if isinstance(line.get("body"), str) else ""
@@ -105,7 +105,7 @@ def _whole_line(number: int, text: str) -> Line:
         raise ValueError
     if checkpoint_line(line, line.get("hash"), body) != checkpoint_line(fields, hash_of(body), body):
         raise ValueError
-    return Line(number, text, fields, line["hash"])
+    return CheckpointLine(number, text, fields, line["hash"])
 
 
 def _is_place(fields: Mapping[str, Any]) -> bool:
@@ -113,7 +113,7 @@ def _is_place(fields: Mapping[str, Any]) -> bool:
     return isinstance(fields.get("chain_id"), str) and type(sequence) is int and sequence > 0
 
 
-def place_of(told: object) -> Place | None:
+def reference_of(told: object) -> RecordReference | None:
     """Return the record that is told of by its chain, number and hash; None for what tells of none."""
     if not isinstance(told, dict) or not _is_place(told) or not isinstance(told.get("hash"), str):
         return None

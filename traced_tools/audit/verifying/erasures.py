@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traced_tools.audit.records import commits, printable_id, text_hash
-from traced_tools.audit.verifying.attestations import place_of
+from traced_tools.audit.records import commits_to_text, printable_id, text_hash
+from traced_tools.audit.verifying.attestations import reference_of
 from traced_tools.audit.verifying.findings import Problem
 
 _MOST_NOTED: Final = 5
@@ -27,7 +27,7 @@ class Erasures:
     def look_at(self, chain_id: str, place: int, hash_: str, fields: Mapping[str, Any]) -> str | None:
         """Look at the texts of a record that commits to some; return what is wrong with one, if anything is."""
         for name, content in fields.items():
-            if not commits(content):
+            if not commits_to_text(content):
                 continue
             if "text" not in content:
                 if left := {"salt", "cut"} & content.keys():
@@ -44,7 +44,7 @@ class Erasures:
         erased = fields.get("erased")
         named = 0
         for each in erased if isinstance(erased, list) else ():
-            target, contents = place_of(each), each.get("contents") if isinstance(each, dict) else None
+            target, contents = reference_of(each), each.get("contents") if isinstance(each, dict) else None
             for name in contents if target is not None and isinstance(contents, list) else ():
                 assert target is not None
                 self._claims.setdefault((*target, str(name)), []).append((chain_id, place))

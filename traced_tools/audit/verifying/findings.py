@@ -101,25 +101,25 @@ _OF_NUMBERS: Final = frozenset((int, type(None)))
 """Allowed Python types of a numeric column; 1.0 == 1, but readers treat them differently."""
 
 
-def gone(chain_id: str, claims: dict[int, dict[str, str]]) -> Problem:
+def missing_chain(chain_id: str, claims: dict[int, dict[str, str]]) -> Problem:
     """Return that a whole chain is missing."""
     witness = next(iter(claims[max(claims)].values()))
     return Problem("removed", chain_id, 1, f"the whole chain is missing: {witness} tells of {max(claims)} records")
 
 
-def cut_off(chain_id: str, length: int, claims: dict[int, dict[str, str]], told: int) -> Problem:
+def truncated_chain(chain_id: str, length: int, claims: dict[int, dict[str, str]], told: int) -> Problem:
     """Return that the end of a chain is missing."""
     witness = next(iter(claims[told].values()))
     text = f"the chain ends with record {length}, and {witness} tells of record {told}"
     return Problem("cut off", chain_id, length + 1, text)
 
 
-def behind(chain_id: str, end: int, witness: str) -> Problem:
+def record_after_end(chain_id: str, end: int, witness: str) -> Problem:
     """Return that a record stands behind the end of a chain."""
     return Problem("inserted", chain_id, end + 1, f"the chain ended with record {end}, as {witness} tells")
 
 
-def told_otherwise(chain_id: str, sequence: int, witness: str) -> Problem:
+def hash_mismatch(chain_id: str, sequence: int, witness: str) -> Problem:
     """Return that a record is not the one that was there."""
     text = f"{witness} tells of another record in this place: it, or one before it, was changed since"
     return Problem("changed", chain_id, sequence, text)

@@ -13,7 +13,7 @@ from sqlalchemy import NullPool, create_engine
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath
 from traced_tools.audit.reading.reader import AuditReader
 from traced_tools.audit.schema import INDEXES, RECORDS, searchable
 from traced_tools.audit.store import problem_of
@@ -49,13 +49,13 @@ class VerifiedReader(AuditReader):
         verification: what was found: no problem, but maybe notes.
     """
 
-    def __init__(self, store: StorePath, verification: Verification, copy: OpenStore) -> None:
+    def __init__(self, store: StorePath, verification: Verification, copy: ReadConnection) -> None:
         super().__init__(store)
         self.verification: Final = verification
         self._copy = copy
 
     @contextmanager
-    def _opened(self) -> Iterator[OpenStore]:
+    def _opened(self) -> Iterator[ReadConnection]:
         yield self._copy
 
 
@@ -118,14 +118,14 @@ class _Copy:
         if len(self._rows) == _AT_ONCE:
             self._flush()
 
-    def finished(self) -> OpenStore:
+    def finished(self) -> ReadConnection:
         """Return the copy to be read, when all records are there."""
         self._flush()
         with _written():
             for index in INDEXES:
                 self._driver.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
             self._driver.execute("COMMIT")
-        return OpenStore("(a verified copy)", self._connection, objects=())
+        return ReadConnection("(a verified copy)", self._connection, objects=())
 
     def close(self) -> None:
         """Remove the copy."""

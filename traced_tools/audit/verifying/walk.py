@@ -21,32 +21,38 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from traced_tools.audit.reading.queries import MOST
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened, parsed
+from traced_tools.audit.reading.read_connection import (
+    ReadConnection,
+    StorePath,
+    embedded_path,
+    open_for_reading,
+    parsed,
+)
 from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable, printable_id
 from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, REPEATED
-from traced_tools.audit.verifying.archive_cutoff import Archived
+from traced_tools.audit.verifying.archive_cutoff import ArchiveCutoff
 from traced_tools.audit.verifying.attestations import (
-    Claims,
-    Line,
-    Place,
+    CheckpointLine,
+    ExpectedHashes,
     PublicKey,
+    RecordReference,
     Signatures,
     checkpoints_beside,
     is_beginning_of_line,
-    place_of,
-    read_lines,
+    read_checkpoint_file,
+    reference_of,
 )
 from traced_tools.audit.verifying.erasures import Erasures, Text
 from traced_tools.audit.verifying.findings import (
     Problem,
     Verification,
-    behind,
-    cut_off,
     disagreement,
-    gone,
+    hash_mismatch,
     listed,
     misnumbered,
-    told_otherwise,
+    missing_chain,
+    record_after_end,
+    truncated_chain,
 )
 
 _OWN: Final = len(RECORD_COLUMNS)
@@ -92,22 +98,22 @@ def examine(
     A later checkpoint may still contradict a record, so kept records are valid only if there is no problem.
     """
     signatures = Signatures(public_key)
-    archived = None if archived_before is None else Archived(archived_before)
+    archived = None if archived_before is None else ArchiveCutoff(archived_before)
     path = _lines_path(store, checkpoints)
-    lines = list(read_lines(path)) if path is not None else []  # before the store: it is ahead of them
-    with opened(store) as opened_store:
+    lines = list(read_checkpoint_file(path)) if path is not None else []  # before the store: it is ahead of them
+    with open_for_reading(store) as opened_store:
         walk = _Walk(opened_store, signatures, archived, keep)
         if (problem := _problem_of_store(opened_store)) is not None:
             return walk.verification(problem)
-        line_problem = walk.hear(lines)
+        line_problem = walk.add_checkpoint_lines(lines)
         with opened_store.without_indexes():
-            walk.hear_checkpoints()
+            walk.add_checkpoints()
             walk.walk()
-        walk.look_elsewhere()
+        walk.check_ends()
         return walk.verification(line_problem)
 
 
-def _problem_of_store(store: OpenStore) -> Problem | None:
+def _problem_of_store(store: ReadConnection) -> Problem | None:
     """Return why the store may not return the records it holds; checking records would then prove nothing."""
     if (difference := store.difference()) is not None:
         return Problem("schema", None, None, f"{_printable(difference)}; no record was looked at")
@@ -153,16 +159,16 @@ class _Chain:
 class _Walk:
     """The walk over a store: what has been seen, and the first problem."""
 
-    store: OpenStore
+    store: ReadConnection
     signatures: Signatures
-    archived: Archived | None
+    archived: ArchiveCutoff | None
     keep: Callable[[Any], None] | None
-    claims: Claims = field(default_factory=Claims)
+    claims: ExpectedHashes = field(default_factory=ExpectedHashes)
     lines: dict[str, dict[int, object]] = field(default_factory=dict)
     told_outside: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     chains: dict[str, _Chain] = field(default_factory=dict)
-    left: list[tuple[Place, str]] = field(default_factory=list)
+    left: list[tuple[RecordReference, str]] = field(default_factory=list)
     records: int = 0
     checkpoints: int = 0
     unlined: int = 0
@@ -170,16 +176,16 @@ class _Walk:
     lost: int = 0
     gaps: list[str] = field(default_factory=list)
     problem: Problem | None = None
-    refuted: list[Problem] = field(default_factory=list)
+    contradictions: list[Problem] = field(default_factory=list)
     erasures: Erasures = field(default_factory=Erasures)
 
-    def hear(self, lines: list[Line]) -> Problem | None:
+    def add_checkpoint_lines(self, lines: list[CheckpointLine]) -> Problem | None:
         """Take down what the lines outside the store tell; return the first thing that is wrong with them."""
-        problems = [self._hear_line(line) for line in lines]
+        problems = [self._add_line(line) for line in lines]
         self.told_outside = {*self.claims.chains()}  # as their own, or as the head of another chain
         return next((problem for problem in problems if problem is not None), None)
 
-    def _hear_line(self, line: Line) -> Problem | None:
+    def _add_line(self, line: CheckpointLine) -> Problem | None:
         if line.fields is None:
             return self._damaged(line)
         chain_id, sequence = str(line.fields["chain_id"]), line.fields["sequence"]
@@ -192,7 +198,7 @@ class _Walk:
         self.claims.add_heads(line.fields, witness)
         return None
 
-    def _damaged(self, line: Line) -> Problem | None:
+    def _damaged(self, line: CheckpointLine) -> Problem | None:
         """A crash may leave the beginning of a line whose checkpoint is in the store; anything else is no accident."""
         for body, told in self.store.rows(_checkpoint_records()):
             if isinstance(body, str) and is_beginning_of_line(line.text, body, told):
@@ -203,7 +209,7 @@ class _Walk:
         )
         return Problem("damaged line", None, None, text)
 
-    def hear_checkpoints(self) -> None:
+    def add_checkpoints(self) -> None:
         """Take down what the checkpoints in the store tell of other chains."""
         for body, _ in self.store.rows(_checkpoint_records()):
             if (fields := parsed(body)) is not None:
@@ -228,14 +234,14 @@ class _Walk:
         if chain is not None:
             self._end(chain)
 
-    def look_elsewhere(self) -> None:
+    def check_ends(self) -> None:
         """See whether chains end where they were left, and whether all are there, unless a record is bad in itself."""
         if self.problem is not None:
             return
         for place, witness in self.left:
             self._look_where_left(place, witness)
         self._look_for_chains()
-        self.refuted += self.erasures.problems(self._is_covered)
+        self.contradictions += self.erasures.problems(self._is_covered)
 
     def _is_covered(self, chain_id: str, sequence: int) -> bool:
         """Whether a checkpoint of the same chain covers a record: one with a line outside the store if there are lines.
@@ -254,7 +260,7 @@ class _Walk:
         content = (self._fields_at(chain_id, sequence) or {}).get(name)
         return isinstance(content, dict) and "text" in content
 
-    def _look_where_left(self, place: Place, witness: str) -> None:
+    def _look_where_left(self, place: RecordReference, witness: str) -> None:
         """See whether a chain ends where its writer left it, with the record that was the last one then."""
         chain_id, sequence, hash_there = place
         chain = self.chains.get(chain_id)
@@ -262,13 +268,13 @@ class _Walk:
         if chain is None:
             return
         if chain.length < sequence:
-            self.refuted.append(cut_off(chain_id, chain.length, self.claims.of(chain_id), sequence))
+            self.contradictions.append(truncated_chain(chain_id, chain.length, self.claims.of(chain_id), sequence))
         elif self._at(chain_id, sequence) not in (None, hash_there):
-            self.refuted.append(told_otherwise(chain_id, sequence, witness))
+            self.contradictions.append(hash_mismatch(chain_id, sequence, witness))
         else:
             chain.covered = max(chain.covered, sequence)
             if chain.length > sequence:
-                self.refuted.append(behind(chain_id, sequence, witness))
+                self.contradictions.append(record_after_end(chain_id, sequence, witness))
 
     def _look_for_chains(self) -> None:
         """See whether all chains are there that somebody tells of."""
@@ -278,14 +284,14 @@ class _Walk:
             if self.archived is not None and self.archived.may_hold(chain_id, self.lines.get(chain_id, {})):
                 self.archived.chains += 1
             else:
-                self.refuted.append(gone(chain_id, self.claims.of(chain_id)))
+                self.contradictions.append(missing_chain(chain_id, self.claims.of(chain_id)))
 
     def _look(self, chain: _Chain, row: Any) -> Problem | None:
         """Look at the next record of a chain: return what is wrong with it, else take it as seen."""
         chain_id, sequence, time, kind, hash_, body = row[:_OWN]
         place = chain.length + 1
         if chain.closed:
-            return behind(chain_id, chain.closed, f"checkpoint {chain.closed}")
+            return record_after_end(chain_id, chain.closed, f"checkpoint {chain.closed}")
         if sequence != place and self._is_archived(chain, sequence, time):
             self._pass_over(chain, sequence, body)
             place = sequence
@@ -309,7 +315,7 @@ class _Walk:
         if erasable and (text := self.erasures.look_at(chain_id, place, hash_, fields)) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "gap":
-            self._hear_gap(chain_id, place, fields)
+            self._add_gap(chain_id, place, fields)
         if kind == "erasure":
             self.erasures.add_erasure(chain_id, place, fields)
         chain.length, chain.head = place, hash_
@@ -349,9 +355,9 @@ class _Walk:
         if chain.length in chain.claims:
             self._compare(chain, chain.claims[chain.length])
 
-    def _hear_gap(self, chain_id: str, place: int, fields: dict[str, Any]) -> None:
+    def _add_gap(self, chain_id: str, place: int, fields: dict[str, Any]) -> None:
         """Count what a gap record tells of, and take down where its writer left another chain."""
-        if (left := place_of(fields.get("abandoned"))) is not None:
+        if (left := reference_of(fields.get("abandoned"))) is not None:
             self.left.append((left, f"the gap record {place} of the chain {printable_id(chain_id)}"))
         late, lost = (count if type(count := fields.get(name)) is int else 0 for name in ("late", "lost"))
         self.late, self.lost = self.late + late, self.lost + lost
@@ -368,13 +374,13 @@ class _Walk:
             if claimed == chain.head:
                 chain.covered = max(chain.covered, chain.length)
             else:
-                self.refuted.append(told_otherwise(chain.chain_id, chain.length, witness))
+                self.contradictions.append(hash_mismatch(chain.chain_id, chain.length, witness))
 
     def _end(self, chain: _Chain) -> None:
         """See whether somebody tells of records after the last one."""
         missing = [sequence for sequence in chain.claims if sequence > chain.length]
         if missing:
-            self.refuted.append(cut_off(chain.chain_id, chain.length, chain.claims, max(missing)))
+            self.contradictions.append(truncated_chain(chain.chain_id, chain.length, chain.claims, max(missing)))
 
     def _misplaced(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
         """Tell why a record says that its place is another one."""
@@ -433,8 +439,8 @@ class _Walk:
         """
         found = self.problem
         if found is None:
-            return self.refuted[0] if self.refuted else None
-        earlier = (each for each in self.refuted if each.chain_id == found.chain_id)
+            return self.contradictions[0] if self.contradictions else None
+        earlier = (each for each in self.contradictions if each.chain_id == found.chain_id)
         return next(earlier, found)
 
     def _counted_notes(self) -> Iterator[str]:

@@ -67,7 +67,7 @@ def _few_cells(call: AuditedCall) -> list[Text]:
     return [
         Text(time_text(call.records[0]), "dim"),
         as_text(call.run_id[:SHORT_RUN]),
-        as_text(call.told("agent")),
+        as_text(call.shared_field("agent")),
         as_text(tool_name(call)),
         verdict_text(call),
         Text(duration_text(call.fields("outcome"))),

@@ -25,7 +25,7 @@ from sqlalchemy import select
 from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.reading import exporting, matching
-from traced_tools.audit.reading.read_connection import embedded_path, opened, parsed
+from traced_tools.audit.reading.read_connection import embedded_path, open_for_reading, parsed
 from traced_tools.audit.reading.reader import AuditedRun, AuditReader
 from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
@@ -290,7 +290,7 @@ def _seals(store: str) -> tuple[bool, bool]:
     """Return whether the store has a checkpoint, and whether it has a signed one."""
     statement = select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint")
     is_sealed = False
-    with opened(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
+    with open_for_reading(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
         for (body,) in bodies:
             is_sealed = True
             if "signature" in (parsed(body) or {}):
@@ -387,7 +387,7 @@ def _more(found: int) -> str:
 
 
 def _link(run: AuditedRun, template: str | None) -> str | None:
-    trace_id = next((found for call in run.calls if (found := call.told("trace_id")) is not None), None)
+    trace_id = next((found for call in run.calls if (found := call.shared_field("trace_id")) is not None), None)
     if template is None or not isinstance(trace_id, str) or re.fullmatch("[0-9a-f]{32}", trace_id) is None:
         return None
     return template.replace("{trace_id}", trace_id)
@@ -399,7 +399,7 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
         for call in run.calls
     ]
     first = run.calls[0]
-    told = {name: first.told(name) for name in ("agent", "conversation_id", "trace_id")}
+    told = {name: first.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
     return {"run_id": run.run_id, **told, "trace_url": link, "calls": calls}
 
 

@@ -125,7 +125,7 @@ def tool_name(call: AuditedCall) -> object:
     """Return the tool's name; of an unknown one, what the model wrote, where that is stored."""
     requested = call.fields("intent").get("requested_name")
     stored = requested.get("text") if isinstance(requested, dict) else None
-    return f'{call.told("tool")} "{stored}"' if stored is not None else call.told("tool")
+    return f'{call.shared_field("tool")} "{stored}"' if stored is not None else call.shared_field("tool")
 
 
 def counted(number: int, noun: str) -> str:
@@ -147,7 +147,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "run_id": call.run_id,
         "iteration": call.iteration,
         "batch_index": call.batch_index,
-        **{name: call.told(name) for name in names},
+        **{name: call.shared_field(name) for name in names},
         "state": call.state,
         "decision": decision.get("decision"),
         "decided_by": decision.get("advisor"),

@@ -13,7 +13,7 @@ from rich.tree import Tree
 from traced_tools.audit.reading.queries import UNFINISHED
 from traced_tools.audit.reading.read_connection import parsed
 from traced_tools.audit.reading.reader import DAMAGED, AuditedCall, AuditedRun
-from traced_tools.audit.records import AuditRecord, commits
+from traced_tools.audit.records import AuditRecord, commits_to_text
 from traced_tools.cli.audit.formatting import (
     as_text,
     decider_text,
@@ -53,9 +53,9 @@ def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
 def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
     first = run.calls[0]
     for label, name in _ABOUT:
-        if (value := first.told(name)) is not None:
+        if (value := first.shared_field(name)) is not None:
             yield _labelled(label, as_text(value))
-    attributes = first.told("attributes")
+    attributes = first.shared_field("attributes")
     for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
         yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
     if trace_url is not None:
@@ -63,7 +63,7 @@ def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
 
 
 def _add_call(branch: Tree, call: AuditedCall) -> None:
-    title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.told("call_id"), "dim"))
+    title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.shared_field("call_id"), "dim"))
     node = branch.add(title.append("  ").append_text(_in_short(call)))
     for line in (*_intent(call), *_decision(call), *_outcome(call), *_conflicting(call)):
         node.add(line)
@@ -168,7 +168,7 @@ def _content(content: object) -> Text:
         shown = escaped_json if content.get("form") == "json" else escaped
         return Text(shown(content["text"], _LONG)).append(cut, "dim")
     digest = escaped(str(content.get("digest"))[:_DIGEST])
-    state = "erased" if commits(content) else "not stored"
+    state = "erased" if commits_to_text(content) else "not stored"
     return Text(f"{state} (digest {digest}, {escaped(content.get('size'))} bytes)", "dim")
 
 
