@@ -454,7 +454,7 @@ def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_command_erases_and_says_how_much(store: Path) -> None:
     assert printed("erase", "run-1", *WORDS) == "erased 6 texts of 4 records of run run-1\n"
-    assert printed("erase", "run-1", *WORDS, status=1) == "no stored text of run run-1 is left to erase\n"
+    assert printed("erase", "run-1", *WORDS, status=1) == "run run-1 has no stored texts to erase\n"
     verified = printed("verify")
     assert verified.startswith(
         "whole and unchanged: 10 records in 2 chains, 3 checkpoints\nerased on request: 6 texts\n"

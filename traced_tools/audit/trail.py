@@ -18,7 +18,8 @@ from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_c
 from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.reading.matching import ContentName, match
-from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader
+from traced_tools.audit.reading.queries import CallFilter
+from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader, find_calls
 from traced_tools.audit.records import Draft
 from traced_tools.audit.schema import searchable
 from traced_tools.audit.store import Store
@@ -211,17 +212,8 @@ class AuditTrail:
 
         What the trail has taken is written first, if it can be in time.
         """
-        return self._reader().calls(
-            tool=tool,
-            outcome=outcome,
-            decision=decision,
-            agent=agent,
-            conversation=conversation,
-            since=since,
-            until=until,
-            attributes=attributes,
-            limit=limit,
-        )
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
+        return find_calls(self._reader(), wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a recorded run by its id; see `AuditReader.run`. What the trail has taken is written first."""

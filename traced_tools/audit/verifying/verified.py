@@ -55,7 +55,7 @@ class VerifiedReader(AuditReader):
         self._copy = copy
 
     @contextmanager
-    def _opened(self) -> Iterator[ReadConnection]:
+    def _open(self) -> Iterator[ReadConnection]:
         yield self._copy
 
 

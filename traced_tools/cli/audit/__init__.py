@@ -1,1 +1,1 @@
-"""`traced-tools audit`: list, show, verify, export and match, over what `traced_tools.audit` reads."""
+"""`traced-tools audit`: the commands that list, show, verify, export, match and erase audit records."""

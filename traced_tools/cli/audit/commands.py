@@ -1,7 +1,8 @@
-"""The commands: options in, the reading side of `traced_tools.audit` called, what it returns printed.
+"""The commands of `traced-tools audit`.
 
-Exit statuses: 0 when all is well, 1 when something was found (a bad record, a refuted content, no such run), 2 when the
-question or the store cannot be read or the answer not be written. What nobody foresaw is a 2 as well: it is no verdict.
+Exit status: 0 for success, 1 for a negative result (an invalid record, other content, no such run), 2 if the command
+line is invalid, the store cannot be read or the output cannot be written. An unexpected error is a 2 as well, because
+it proves nothing about the trail.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.reading import exporting, matching
 from traced_tools.audit.reading.read_connection import embedded_path, open_for_reading, parsed
-from traced_tools.audit.reading.reader import AuditedRun, AuditReader
+from traced_tools.audit.reading.reader import AuditedRun, AuditReader, find_calls, find_records
 from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verifying import walk as verifying
@@ -40,16 +41,17 @@ from traced_tools.cli.audit.verification_report import print_verification
 from traced_tools.cli.output import drop_output
 from traced_tools.errors import TracedToolsError
 
-FOUND: Final = 1
-"""Exit status: something was found."""
-UNREADABLE: Final = 2
-"""Exit status: the question or the store cannot be read."""
+NEGATIVE: Final = 1
+"""Exit status: the command ran, and its result is negative."""
+FAILED: Final = 2
+"""Exit status: the command failed, so there is no result."""
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
 _TO_ERASE: Final = 30.0
-"""Seconds for each step of an erasure; other writers may delay it."""
+"""Seconds for each step of an erasure, which other writers may delay."""
 _ERASED_CONTENTS: Final = (
-    "Only arguments (with requested_arguments, the model's own), requested_arguments, result, reason or requested_name."
+    "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason or "
+    "requested_name. Repeatable."
 )
 
 app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
@@ -66,7 +68,7 @@ def list_calls(
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most calls that are listed.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls to list.")] = 100,
     json: options.Json = False,
     verified: options.Verified = False,
     checkpoints: options.Checkpoints = None,
@@ -75,20 +77,10 @@ def list_calls(
 ) -> None:
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _statuses():
-        first, last = options.times_of(since, until)
+    with _exit_statuses():
+        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
         with proof.reader(store) as reader:
-            calls = reader.calls(
-                tool=tool,
-                outcome=outcome,
-                decision=decision,
-                agent=agent,
-                conversation=conversation,
-                attributes=options.attributes_of(attribute),
-                since=first,
-                until=last,
-                limit=limit,
-            )
+            calls = find_calls(reader, wanted, limit)
             if json:
                 print(json_text([call_json(call) for call in calls]))
             else:
@@ -97,10 +89,10 @@ def list_calls(
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run id, or the beginning of exactly one run id.")],
     store: options.Store = _STORE,
     trace_url: Annotated[
-        str | None, typer.Option(metavar="TEMPLATE", help="Where traces are, such as http://host/trace/{trace_id}.")
+        str | None, typer.Option(metavar="TEMPLATE", help="The URL of a trace, such as http://host/trace/{trace_id}.")
     ] = None,
     json: options.Json = False,
     verified: options.Verified = False,
@@ -108,11 +100,11 @@ def show(
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
 ) -> None:
-    """Show a run as a tree: intents with their reasons, decisions, outcomes."""
+    """Show a run as a tree of intents with their reasons, decisions and outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _statuses():
+    with _exit_statuses():
         if trace_url is not None and "{trace_id}" not in trace_url:
-            _end(UNREADABLE, "--trace-url must hold {trace_id}")
+            _exit(FAILED, "--trace-url has no {trace_id}: pass a URL such as http://host/trace/{trace_id}")
         with proof.reader(store, run) as reader:
             found = reader.run(_full_id(reader, run))
             link = _link(found, trace_url)
@@ -130,12 +122,12 @@ def verify(
     archived_before: options.ArchivedBefore = None,
     json: options.Json = False,
 ) -> None:
-    """Look at every record; status 1 and the first bad one when the trail is not what was written."""
-    with _statuses() as ending:
+    """Check every record. If a check fails, print the first problem and exit with status 1."""
+    with _exit_statuses() as command:
         key = None if public_key is None else _read(public_key, "public")
         archived = options.time_of(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
-        ending.status = 0 if found.ok else FOUND
+        command.status = 0 if found.ok else NEGATIVE
         if json:
             print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
         else:
@@ -146,7 +138,7 @@ def verify(
 def export(
     format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")],
     store: options.Store = _STORE,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to.  [default: standard output]")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="The output file.  [default: stdout]")] = None,
     tool: options.Tool = None,
     outcome: options.Outcome = None,
     decision: options.Decision = None,
@@ -156,60 +148,55 @@ def export(
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
-    """Write records, chain by chain: all, or those of the calls that the options tell."""
-    with _statuses(printing=output is None):
-        first, last = options.times_of(since, until)
-        records = AuditReader(store).records(
-            tool=tool,
-            outcome=outcome,
-            decision=decision,
-            agent=agent,
-            conversation=conversation,
-            attributes=options.attributes_of(attribute),
-            since=first,
-            until=last,
-        )
+    """Export records, chain by chain: all records, or only those of the calls that match the options."""
+    with _exit_statuses(printing=output is None):
+        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
+        records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():
-            _end(UNREADABLE, "parquet is nothing for a terminal: name a file with --output")
-        if output is not None and _is_evidence(store, output):
-            _end(UNREADABLE, "--output is a file of the audit trail itself, which would be lost: name another")
-        begun = _begun(records)
+            _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")
+        if output is not None and _is_trail_file(store, output):
+            _exit(FAILED, "--output is a file of the audit trail itself and would be overwritten: pass another file")
+        records = _with_first_read(records)
         with _output(output) as file:
-            written = exporting.export(begun, format, file)  # type: ignore[arg-type]  # it looks itself
+            written = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked by export
         if output is not None:
             typer.echo(f"{written:,} records written to {escaped(str(output))}", err=True)
 
 
 @app.command()
 def sql() -> None:
-    """Print the SQL that makes the table and the roles of a trail in PostgreSQL.
+    """Print the SQL that creates the table and the roles of an audit trail in PostgreSQL.
 
-    Its owner runs it: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
+    Run it as the owner: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
     """
-    with _statuses():
+    with _exit_statuses():
         print(files("traced_tools.audit").joinpath("postgresql.sql").read_text("utf-8"), end="")
 
 
 @app.command()
 def match(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
-    arguments: Annotated[Path | None, typer.Option(metavar="FILE", help="Are these its arguments? - is stdin.")] = None,
-    requested_arguments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Did the model write these arguments?")
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call id.")],
+    arguments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with its arguments; - is stdin.")
     ] = None,
-    result: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its result?")] = None,
-    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this its stated reason?")] = None,
-    name: Annotated[Path | None, typer.Option(metavar="FILE", help="Is this the unknown tool it named?")] = None,
-    run: Annotated[str | None, typer.Option(help="The call's run, where several have a call of this id.")] = None,
-    iteration: Annotated[int | None, typer.Option(help="The pass, where the run has several.")] = None,
+    requested_arguments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with the arguments that the model wrote.")
+    ] = None,
+    result: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its result.")] = None,
+    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its stated reason.")] = None,
+    name: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the unknown tool it named.")] = None,
+    run: Annotated[str | None, typer.Option(help="The call's run, if several runs have this call id.")] = None,
+    iteration: Annotated[
+        int | None, typer.Option(help="The call's iteration, if the run has several such calls.")
+    ] = None,
     store: options.Store = _STORE,
     json: options.Json = False,
 ) -> None:
-    """Prove or refute what a call was about, by its digest; status 1 when it is refuted.
+    """Compare a file with the recorded digest of a call's content. Exit with status 1 if they differ.
 
-    The key is that of TRACED_TOOLS_AUDIT_KEY, else that of the file beside the store.
+    The key is TRACED_TOOLS_AUDIT_KEY, else the key file beside the store.
     """
-    with _statuses() as ending:
+    with _exit_statuses() as command:
         given = {
             "arguments": arguments,
             "requested_arguments": requested_arguments,
@@ -219,86 +206,87 @@ def match(
         }
         asked = [(content, path) for content, path in given.items() if path is not None]
         if len(asked) != 1:
-            _end(UNREADABLE, "pass one of --arguments, --requested-arguments, --result, --reason and --name")
+            _exit(FAILED, "pass one of --arguments, --requested-arguments, --result, --reason and --name")
         ((content, path),) = asked
-        run_id = None if run is None else _full_id(AuditReader(store), run, missing=UNREADABLE)
+        run_id = None if run is None else _full_id(AuditReader(store), run, missing=FAILED)
         matches = _matches(store, call, _read(path), content, run_id, iteration)
-        ending.status = 0 if matches else FOUND
+        command.status = 0 if matches else NEGATIVE
         if json:
             print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
-            print(f"{escaped(call)}: {_THESE[content]} {_VERDICTS[matches]}")
+            print(f"{escaped(call)}: {_CONTENTS[content]} {_VERDICTS[matches]}")
 
 
 @app.command()
 def erase(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run id, or the beginning of exactly one run id.")],
     requested_by: Annotated[
-        str, typer.Option(metavar="WHO", help="Who asked for it, such as a ticket's number; stored for good.")
+        str, typer.Option(metavar="WHO", help="Who requested it, such as a ticket number. Stored permanently.")
     ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="On what grounds; stored for good.")],
-    call: Annotated[str | None, typer.Option(metavar="CALL", help="Only of this call.")] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, such as the legal basis. Stored permanently.")],
+    call: Annotated[str | None, typer.Option(metavar="CALL", help="Only the contents of this call.")] = None,
     content: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ERASED_CONTENTS)] = None,
     checkpoints: options.Checkpoints = None,
     signing_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, where they are signed.")
+        Path | None, typer.Option(metavar="FILE", help="The Ed25519 private key, if the trail signs its checkpoints.")
     ] = None,
     store: options.Store = _STORE,
     json: options.Json = False,
 ) -> None:
-    """Erase the stored texts of a run's contents, and record who asked and why; status 1 when no text is left.
+    """Erase the stored texts of a run and record who requested it and why. Exit with status 1 if there are none.
 
-    Digests stay, so that verify and match still work. Exports, backups and copies of the store are not touched. A file
-    is rewritten, which takes as much space again; a server needs the role that owns the table, and VACUUM FULL later.
+    Digests stay, so verify and match still work. Exports, backups and copies of the store are not changed. An SQLite
+    file is rewritten, which needs as much disk space again. PostgreSQL needs the role that owns the table, and VACUUM
+    FULL afterwards.
     """
-    from traced_tools.audit.trail import AuditTrail  # the other commands start faster without
+    from traced_tools.audit.trail import AuditTrail  # imported here because the other commands start faster without it
 
-    with _statuses() as ending:
+    with _exit_statuses() as command:
         path = embedded_path(store)
         if checkpoints is None and path is None:
-            _end(UNREADABLE, "pass --checkpoints FILE: a server store has no default checkpoint file")
-        is_sealed, is_signed = _seals(store)
-        if checkpoints is None and path is not None and is_sealed and not checkpoints_beside(path).exists():
-            _end(
-                UNREADABLE,
+            _exit(FAILED, "pass --checkpoints FILE: a server store has no default checkpoint file")
+        has_checkpoints, is_signed = _find_checkpoints(store)
+        if checkpoints is None and path is not None and has_checkpoints and not checkpoints_beside(path).exists():
+            _exit(
+                FAILED,
                 "pass --checkpoints FILE: the store has checkpoints, but no file beside it holds their lines. If they "
                 "go to a function, use AuditTrail.erase",
             )
         if signing_key is None and is_signed:
-            _end(UNREADABLE, "the checkpoints of this trail are signed: name the key with --signing-key")
+            _exit(FAILED, "the checkpoints of this trail are signed: pass --signing-key FILE")
         run_id = _full_id(AuditReader(store), run)
-        key = token_bytes()  # for no digest: an erasure has no contents
+        key = token_bytes()  # unused, because an erasure has no contents to digest
         with AuditTrail(store, key=key, checkpoints=checkpoints, signing_key=signing_key) as trail:
             done = trail.erase(
                 run_id,
                 requested_by=requested_by,
                 reason=reason,
                 call_id=call,
-                contents=content or None,  # type: ignore[arg-type]  # it looks itself
+                contents=content or None,  # type: ignore[arg-type]  # checked by erase
                 timeout=_TO_ERASE,
             )
-        ending.status = 0 if done.texts else FOUND
+        command.status = 0 if done.texts else NEGATIVE
         if json:
             print(json_text(dataclasses.asdict(done)))
         elif done.texts:
             print(f"erased {counted(done.texts, 'text')} of {counted(done.records, 'record')} of run {escaped(run_id)}")
         else:
-            print(f"no stored text of run {escaped(run_id)} is left to erase")
+            print(f"run {escaped(run_id)} has no stored texts to erase")
 
 
-def _seals(store: str) -> tuple[bool, bool]:
+def _find_checkpoints(store: str) -> tuple[bool, bool]:
     """Return whether the store has a checkpoint, and whether it has a signed one."""
     statement = select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint")
-    is_sealed = False
+    has_checkpoints = False
     with open_for_reading(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
         for (body,) in bodies:
-            is_sealed = True
+            has_checkpoints = True
             if "signature" in (parsed(body) or {}):
                 return True, True
-    return is_sealed, False
+    return has_checkpoints, False
 
 
-_THESE: Final = {
+_CONTENTS: Final = {
     "arguments": "its arguments were",
     "requested_arguments": "the arguments that the model wrote were",
     "result": "its result was",
@@ -309,19 +297,19 @@ _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: th
 
 
 def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
-    """Return whether a file holds a content; what editors add, an end of line and a mark, counts for nothing."""
+    """Return whether a file holds a content. A byte order mark and a final newline, which editors add, are ignored."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         text = None
     if text is None:
-        _end(UNREADABLE, "the file is no UTF-8")
+        _exit(FAILED, "the file is not UTF-8: pass the content as it was recorded")
     if embedded_path(store) is None and given_key(None) is None:
-        _end(UNREADABLE, f"there is no audit key: set {KEY_VARIABLE} to the one that the trail on the server has")
-    begun = (text, text.removeprefix("\ufeff"))
-    ended = [each.removesuffix(end) for each in begun for end in ("", "\n", "\r\n")]
+        _exit(FAILED, f"there is no audit key: set {KEY_VARIABLE} to the key that the trail uses")
+    starts = (text, text.removeprefix("\ufeff"))
+    candidates = [each.removesuffix(end) for each in starts for end in ("", "\n", "\r\n")]
     undecided = None
-    for each in dict.fromkeys(ended):
+    for each in dict.fromkeys(candidates):
         try:
             if matching.match(store, call, each, content=name, run_id=run_id, iteration=iteration):  # type: ignore[arg-type]
                 return True
@@ -334,7 +322,7 @@ def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, 
 
 @dataclass(frozen=True)
 class _Proof:
-    """Whether an answer must be verified, and against what."""
+    """The options that say whether to verify the trail before reading, and against what."""
 
     verified: bool
     checkpoints: Path | None
@@ -343,15 +331,15 @@ class _Proof:
 
     @contextmanager
     def reader(self, store: str, run: str | None = None) -> Iterator[AuditReader]:
-        """Give a reader of the store; the verdict is printed to standard error, so that the answer stands alone.
+        """Yield a reader of the store, then print the verification's result to standard error.
 
         Args:
             store: the store.
-            run: prefix of the run ids to copy; None for all records.
+            run: prefix of the run ids to read; None for all records.
         """
         if not self.verified:
             if (self.checkpoints, self.public_key, self.archived_before) != (None, None, None):
-                _end(UNREADABLE, "--checkpoints, --public-key and --archived-before need --verified")
+                _exit(FAILED, "--checkpoints, --public-key and --archived-before need --verified")
             yield AuditReader(store)
             return
         key = None if self.public_key is None else _read(self.public_key, "public")
@@ -368,18 +356,18 @@ class _Proof:
             with suppress(OSError):
                 print_verification(console(sys.stderr), verification)
         if not verification.ok:
-            raise typer.Exit(FOUND)
+            raise typer.Exit(NEGATIVE)
 
 
-def _full_id(reader: AuditReader, beginning: str, missing: int = FOUND) -> str:
-    """Return the one run that begins so; `missing` is the exit status when there is none."""
+def _full_id(reader: AuditReader, beginning: str, missing: int = NEGATIVE) -> str:
+    """Return the only run id that starts with `beginning`; exit with status `missing` if there is none."""
     found = reader.run_ids(beginning, _MOST_RUNS + 1)
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]
     if not found:
-        _end(missing, f"no run begins with {escaped(beginning)}")
+        _exit(missing, f"no run begins with {escaped(beginning)}")
     listed = "".join(f"\n  {escaped(each)}" for each in found[:_MOST_RUNS])
-    _end(UNREADABLE, f"several runs begin with {escaped(beginning)}:{listed}{_more(len(found))}")
+    _exit(FAILED, f"several runs begin with {escaped(beginning)}:{listed}{_more(len(found))}")
 
 
 def _more(found: int) -> str:
@@ -404,9 +392,9 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:
-    """Return what a file holds, or standard input; of a `key`, only if nobody else can change it."""
+    """Return the content of a file or of standard input. A key file is refused if other users can change it."""
     if str(path) == "-" and sys.stdin is None:
-        _end(UNREADABLE, "standard input cannot be read: it is closed")
+        _exit(FAILED, "standard input cannot be read: it is closed")
     try:
         if str(path) == "-":
             return sys.stdin.buffer.read()
@@ -416,17 +404,17 @@ def _read(path: Path, key: KeyKind | None = None) -> bytes:
             return file.read()
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escaped(str(path))} cannot be read: {problem}")
+    _exit(FAILED, f"{escaped(str(path))} cannot be read: {problem}")
 
 
-def _begun(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
-    """Read the first record, so that no file is touched for a store that cannot be read."""
+def _with_first_read(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
+    """Read the first record now, so that an unreadable store fails before the output file is opened."""
     first = list(islice(records, 1))
     return chain(first, records)
 
 
-def _is_evidence(store: str, output: Path) -> bool:
-    """Whether a file is the store, what SQLite keeps beside it, its key, or its checkpoints."""
+def _is_trail_file(store: str, output: Path) -> bool:
+    """Whether a file is the store, one of SQLite's files beside it, its key, or its checkpoint file."""
     path = embedded_path(store)
     if path is None:
         return False
@@ -435,7 +423,7 @@ def _is_evidence(store: str, output: Path) -> bool:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file, be it by links, or would if there was one."""
+    """Whether two paths lead to the same file, also through links, or would if it existed."""
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
@@ -443,7 +431,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[IO[bytes]]:
-    """Open where to write: a file is for its owner alone, as the store is."""
+    """Open the output. A new file is readable by its owner only, as the store is."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -454,46 +442,46 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
             return
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escaped(str(path))} cannot be written: {problem}")
+    _exit(FAILED, f"{escaped(str(path))} cannot be written: {problem}")
 
 
 @dataclass
-class _Ending:
+class _Command:
     status: int = 0
-    """What was found, whoever reads it."""
+    """The exit status, even if nothing reads the output."""
 
 
 @contextmanager
-def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
-    """Turn errors into a line and an exit status, and end quietly when nobody reads on.
+def _exit_statuses(*, printing: bool = True) -> Iterator[_Command]:
+    """Turn errors into one line on standard error and an exit status. A closed pipe ends the command quietly.
 
     Args:
-        printing: whether standard output is needed.
+        printing: whether the command writes to standard output.
     """
-    ending = _Ending()
+    command = _Command()
     try:
         if printing and sys.stdout is None:
-            _end(UNREADABLE, "standard output cannot be written: it is closed")
-        yield ending
+            _exit(FAILED, "standard output cannot be written: it is closed")
+        yield command
         if sys.stdout is not None:
             sys.stdout.flush()
     except (typer.Exit, typer.BadParameter):
         raise
     except TracedToolsError as error:
-        _end(UNREADABLE, escaped(str(error), most=2000))
+        _exit(FAILED, escaped(str(error), most=2000))
     except BrokenPipeError:
         drop_output()
     except OSError as error:
         drop_output()
         cannot = f"{error.filename!a} cannot be read" if error.filename else "standard output cannot be written"
-        _end(UNREADABLE, f"{cannot}: {error.strerror or type(error).__name__}")
-    except Exception as error:  # its text may hold anything
-        _end(UNREADABLE, f"unexpected {type(error).__name__}; please report it")
-    if ending.status:
-        raise typer.Exit(ending.status)
+        _exit(FAILED, f"{cannot}: {error.strerror or type(error).__name__}")
+    except Exception as error:  # whose text may hold content
+        _exit(FAILED, f"unexpected {type(error).__name__}; please report it")
+    if command.status:
+        raise typer.Exit(command.status)
 
 
-def _end(status: int, message: str) -> NoReturn:
+def _exit(status: int, message: str) -> NoReturn:
     with suppress(OSError):
         typer.echo(f"audit: {message}", err=True)
     raise typer.Exit(status)
