@@ -70,7 +70,7 @@ class Verification:
 def misnumbered(chain_id: str, place: int, sequence: object) -> Problem:
     """Return the problem if a record has another sequence number than `place`, the next one."""
     if type(sequence) is not int or sequence < place:
-        return Problem("inserted", chain_id, place, f"before it stands one that is numbered {sequence!a}")
+        return Problem("inserted", chain_id, place, f"a record with the number {sequence!a} is in front of it")
     return Problem("removed", chain_id, place, f"it is missing: record {sequence} follows record {place - 1}")
 
 
@@ -79,11 +79,11 @@ def disagreement(fields: dict[str, Any], time: object, kind: object, repeated: t
     get = fields.get
     is_usual = get("schema_version") == SCHEMA_VERSION and kind != "erasure"
     if not is_usual and not is_erasable(kind, fields):
-        return "its schema_version does not fit its kind or its contents"
+        return "its schema_version does not match its kind or its contents"
     if get("kind") != kind:
         return "its column kind says other than its body"
     if kind not in RECORD_KINDS:
-        return "it is of no kind that there is"
+        return "its kind is unknown"
     if not isinstance(time, int) or get("time") != timestamp(time):
         return "its column time says other than its body"
     if tuple(map(get, REPEATED)) == repeated and _OF_NUMBERS.issuperset(map(type, _numbers(repeated))):
@@ -102,24 +102,24 @@ _OF_NUMBERS: Final = frozenset((int, type(None)))
 def missing_chain(chain_id: str, expected: dict[int, dict[str, str]]) -> Problem:
     """Return the problem that a whole chain is missing."""
     witness = next(iter(expected[max(expected)].values()))
-    return Problem("removed", chain_id, 1, f"the whole chain is missing: {witness} tells of {max(expected)} records")
+    return Problem("removed", chain_id, 1, f"the whole chain is missing: {witness} lists {max(expected)} records")
 
 
 def truncated_chain(chain_id: str, length: int, expected: dict[int, dict[str, str]], sequence: int) -> Problem:
     """Return the problem that the end of a chain is missing; `sequence` is the last expected record."""
     witness = next(iter(expected[sequence].values()))
-    text = f"the chain ends with record {length}, and {witness} tells of record {sequence}"
+    text = f"the chain ends with record {length}, but {witness} lists record {sequence}"
     return Problem("cut off", chain_id, length + 1, text)
 
 
 def record_after_end(chain_id: str, end: int, witness: str) -> Problem:
     """Return the problem that a record follows the end of a chain."""
-    return Problem("inserted", chain_id, end + 1, f"the chain ended with record {end}, as {witness} tells")
+    return Problem("inserted", chain_id, end + 1, f"the chain ended with record {end}, according to {witness}")
 
 
 def hash_mismatch(chain_id: str, sequence: int, witness: str) -> Problem:
     """Return the problem that a witness gives another hash for a record."""
-    text = f"{witness} tells of another record in this place: it, or one before it, was changed since"
+    text = f"{witness} lists another hash: this record, or one before it, was changed since"
     return Problem("changed", chain_id, sequence, text)
 
 
