@@ -56,7 +56,7 @@ class RecordMaker:
                 continue  # the model wrote what runs, with other blanks or another order of keys
             fields[name] = told
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
-            if content.may_be_told and (text := self._stored(stored_as, content, self._redactor)) is not None:
+            if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
                 told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields
