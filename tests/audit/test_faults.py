@@ -92,7 +92,7 @@ def test_who_knows_of_the_outage_need_not_wait_and_is_late_as_well(path: Path, q
     assert sum(gap["late"] for gap in of_kind(path, "gap")) == 3
 
 
-def test_whoever_reads_holds_nobody_up(path: Path, quick: AuditTrail) -> None:
+def test_an_open_read_transaction_does_not_block_the_writer(path: Path, quick: AuditTrail) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM audit_records").fetchone() == (1,)

@@ -126,7 +126,9 @@ def test_who_may_not_write_reads_without_a_file(tmp_path: Path, monkeypatch: pyt
     assert files(path) == before
 
 
-def test_who_may_not_write_is_told_of_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_without_write_access_reports_a_concurrent_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = closed(tmp_path / "audit.db")
     refuse_writing(monkeypatch, path)
     with pytest.raises(AuditError, match="was written while"), open_for_reading(path):

@@ -58,9 +58,9 @@ class AuditKey:
         self.id: Final = hmac.digest(secret, _KEY_ID, _DIGEST).hex()[:16]
 
     def content(self, text: str, is_json: bool = False) -> dict[str, Any]:
-        """Return the fields of a content without its text: `digest`, `form`, `size` (in UTF-8 bytes) and `key_id`.
+        """Return the fields of a content without its text: `digest`, `form`, `size` (UTF-8 bytes) and `key_id`.
 
-        Without the key, `size` still reveals the exact length, which distinguishes `yes` from `no`, and equal digests reveal
+        `size` reveals the exact length even without the key, which distinguishes `yes` from `no`. Equal digests reveal
         equal contents.
 
         Args:
