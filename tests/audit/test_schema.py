@@ -9,9 +9,10 @@ import sys
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from tests.audit.made import Chain
-from traced_tools.audit.records import AuditRecord
+from traced_tools.audit.records import AuditRecord, Subject
 from traced_tools.audit.schema import INDEXES, RECORD_COLUMNS, RECORDS
 from traced_tools.audit.verifying.walk import verify
 
@@ -19,6 +20,7 @@ WITH_ANOTHER_COLUMN = """
 import csv, io, sqlite3, sys
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from typing import Any
 
 spec = find_spec("traced_tools.audit.schema")
 declared = Path(spec.origin).read_text("utf-8")
@@ -96,6 +98,13 @@ def test_existing_sqlite_stores_are_verified(tmp_path: Path) -> None:
         "and have `structure` accept tables without them until then; the same holds for new indexes "
         f"({[index.name for index in INDEXES if str(index.name) not in EXISTING]})"
     )
+
+
+def test_a_record_has_every_attribute_of_its_subject() -> None:
+    values: dict[str, Any] = {name: {"tenant": "acme"} for name in Subject.__dataclass_fields__}
+    fields: dict[str, Any] = {}
+    Subject(**values).add_to(fields)
+    assert fields == values
 
 
 def test_a_row_of_the_record_columns_is_a_record() -> None:

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
 SCHEMA_VERSION: Final = 1
@@ -96,18 +95,24 @@ class Subject:
     parent_run_id: str | None = None
     attributes: Mapping[str, Any] | None = None
 
-    def fields(self) -> dict[str, Any]:
-        """Return the record's fields about the call: every attribute that has a value, under its own name."""
-        fields = {
-            name: value for name, value in zip(_SUBJECT_NAMES, _subject_values(self), strict=True) if value is not None
-        }
+    def add_to(self, fields: dict[str, Any]) -> None:
+        """Add every attribute that has a value to the fields of a record, under its own name."""
+        fields["agent"] = self.agent  # one by one, because a loop over the attributes takes five times as long
+        fields["run_id"] = self.run_id
+        fields["call_id"] = self.call_id
+        fields["tool"] = self.tool
+        fields["iteration"] = self.iteration
+        fields["batch_index"] = self.batch_index
+        if self.conversation_id is not None:
+            fields["conversation_id"] = self.conversation_id
+        if self.trace_id is not None:
+            fields["trace_id"] = self.trace_id
+        if self.span_id is not None:
+            fields["span_id"] = self.span_id
+        if self.parent_run_id is not None:
+            fields["parent_run_id"] = self.parent_run_id
         if self.attributes:
             fields["attributes"] = dict(self.attributes)
-        return fields
-
-
-_SUBJECT_NAMES: Final = tuple(name for name in Subject.__dataclass_fields__ if name != "attributes")
-_subject_values: Final = attrgetter(*_SUBJECT_NAMES)
 
 
 @dataclass(frozen=True, slots=True)

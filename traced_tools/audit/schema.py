@@ -5,6 +5,7 @@ them with the body.
 
 To add a column that repeats a field of the body, add it to `_REPEATED`. The writer, `verify`, verified copies, exports
 and new SQLite files follow from there. Tests name what doesn't: the PostgreSQL script, and stores that already exist.
+The field itself is an attribute of `records.Subject` if all records of a call have it, else in `Draft.fields`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class RecordMaker:
         """Return what the record says, all but its place in a chain; `time` in nanoseconds of Unix time."""
         fields = {**self._common, **draft.fields, "kind": draft.kind, "time": timestamp(time)}
         if draft.subject is not None:
-            fields |= draft.subject.fields()
+            draft.subject.add_to(fields)
         for name, content in draft.contents.items():
             told = self.key.content(content.text, content.is_json)
             if name == REQUESTED_ARGUMENTS and told["digest"] == fields["arguments"]["digest"]:
