@@ -1,4 +1,4 @@
-"""The calls of a store as a table."""
+"""Prints calls as a table."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ that tell runs of the same one apart."""
 
 _GAP: Final = 2
 _WIDE: Final = 110
-"""Columns of a screen from which on everything has a column of its own."""
+"""The minimum width of a terminal for the full table."""
 _HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration")
 _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
-"""Columns of a screen below which there is no room for durations."""
+"""The minimum width of a terminal for the durations."""
 _CUT: Final = ("agent", "tool", "by", "decision")
-"""The columns that are cut where there is no room."""
+"""The columns that are truncated if the terminal is too narrow."""
 _LEAST: Final = 6
 _DAY: Final = len("2026-07-01 ")
 
 
 def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> None:
-    """Print calls, newest first, and what there is to see in them."""
+    """Print calls in the given order, and a line with counts."""
     if not calls:
         console.print("no such call")
     elif console.width >= _WIDE:
@@ -63,7 +63,7 @@ def _cells(call: AuditedCall) -> list[Text]:
 
 
 def _few_cells(call: AuditedCall) -> list[Text]:
-    """Return the cells of a narrow table: what was decided stands beside the outcome, where it is worth a word."""
+    """Return the cells of a narrow table, with the decision in the outcome column unless it is plain `allowed`."""
     return [
         Text(time_text(call.records[0]), "dim"),
         as_text(call.run_id[:SHORT_RUN]),
@@ -75,7 +75,7 @@ def _few_cells(call: AuditedCall) -> list[Text]:
 
 
 def _by_day(rows: list[list[Text]]) -> Iterator[list[Text]]:
-    """Give the rows with the day above those of a day, and the hour alone beside them."""
+    """Yield the rows with each day in a row of its own and only the time in the others."""
     for day, of_day in groupby(rows, key=lambda row: row[0].plain[:_DAY]):
         yield [Text(day.rstrip(), "dim")]
         for time, *rest in of_day:
@@ -95,7 +95,7 @@ def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], 
 
 
 def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> list[int]:
-    """Return how wide columns are: as their widest cell, and the widest of those to be cut narrower until all fit."""
+    """Return the widths of the columns: their widest cell, with the columns in `cut` narrowed until all fit."""
     columns = zip_longest(*rows, fillvalue=Text(""))
     cells = [max(cell.cell_len for cell in column) for column in columns]
     widths = [max(len(heading), width) for heading, width in zip(headings, cells, strict=True)]
@@ -109,7 +109,7 @@ def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]],
 
 
 _REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
-"""The states of calls that nobody answered."""
+"""The states of refused calls."""
 
 
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:

@@ -1,4 +1,4 @@
-"""How a record is shown: texts that models and strangers wrote must neither move the cursor nor hide what is there."""
+"""Formats records for the terminal. Text from models must neither move the cursor nor hide other output."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bol
 
 
 def escaped(value: object, most: int = _MOST) -> str:
-    r"""Return a text on one line, with what cannot be seen written as `\x1b` or `\u202e`, and a backslash as two.
+    r"""Return a text on one line, with unprintable characters as `\x1b` or `\u202e`, and backslashes doubled.
 
     Args:
-        value: the text; of anything else its JSON.
-        most: characters after which it is cut.
+        value: the text; any other value is shown as JSON.
+        most: the maximum number of characters before it is cut.
     """
     return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
 
@@ -58,12 +58,12 @@ def _visible_in_json(character: str) -> str:
 
 
 def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
-    """Return a value as text that means nothing to rich but itself; None is blank."""
+    """Return a value as text without markup; None is blank."""
     return Text("" if value is None else escaped(value, most), style)
 
 
 def time_text(record: AuditRecord, digits: str = "") -> str:
-    """Return when it happened, in UTC, as far as that can be read; `digits` may be `milliseconds`."""
+    """Return the time of a record in UTC, or `no time` if it is unreadable; `digits` may be `milliseconds`."""
     return record.when.isoformat(" ", digits or "seconds").removesuffix("+00:00") if record.has_time else "no time"
 
 
@@ -81,7 +81,7 @@ def _marked(call: AuditedCall, text: Text) -> Text:
 
 
 def decision_text(call: AuditedCall) -> Text:
-    """Return what was decided, and the reason code."""
+    """Return the decision and the reason code."""
     fields = call.fields("decision")
     decision, why = fields.get("decision"), reason_text(fields)
     text = "-" if decision is None else escaped(decision) + (f" ({why})" if why else "")
@@ -89,7 +89,7 @@ def decision_text(call: AuditedCall) -> Text:
 
 
 def verdict_text(call: AuditedCall) -> Text:
-    """Return how a call ended and, unless it was simply allowed, who decided what, and why."""
+    """Return how a call ended and, unless it was allowed without a decider, who decided what, and why."""
     told = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
     text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
@@ -104,32 +104,32 @@ def verdict_text(call: AuditedCall) -> Text:
 
 
 def decider_text(decision: Mapping[str, Any]) -> str:
-    """Return the person and the advisor that decided, as the record of the decision names them; may be blank."""
+    """Return the person and the advisor of a decision record; may be blank."""
     named = [escaped(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
     return " via ".join(named)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
-    """Return the codes that say why it was decided so, as the record of the decision has them; may be blank."""
+    """Return the reason code and the error type of a decision record; may be blank."""
     codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
     return ", ".join(escaped(code) for code in codes if code not in (None, decision.get("decision")))
 
 
 def duration_text(outcome: Mapping[str, Any]) -> str:
-    """Return how long the tool took, as the record of its outcome says."""
+    """Return the duration of an outcome record; blank if it has none."""
     duration = outcome.get("duration")
     return seconds_text(duration) if isinstance(duration, int | float) else ""
 
 
 def tool_name(call: AuditedCall) -> object:
-    """Return the tool's name; of an unknown one, what the model wrote, where that is stored."""
+    """Return the tool's name; for an unknown tool, also the name that the model wrote, if it is stored."""
     requested = call.fields("intent").get("requested_name")
     stored = requested.get("text") if isinstance(requested, dict) else None
     return f'{call.shared_field("tool")} "{stored}"' if stored is not None else call.shared_field("tool")
 
 
 def counted(number: int, noun: str) -> str:
-    """Return how many there are of something."""
+    """Return a number with its noun, in the plural unless the number is 1."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -162,7 +162,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
 
 
 def console(file: TextIO) -> Console:
-    """Return where to print: as wide as the terminal; into a file or a pipe, lines are as long as they need to be."""
+    """Return a console as wide as the terminal; for a file or a pipe, lines are not wrapped."""
     reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end the listing
@@ -172,5 +172,5 @@ def console(file: TextIO) -> Console:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the command, which ends quietly."""
+        """Raise the error for the command, which ends quietly."""
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""A run as a tree: what its models wanted and why, who decided what, and what came of it."""
+"""Prints a run as a tree: what the models requested and why, who decided what, and the outcomes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ABOUT: Final = (
 
 
 def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
-    """Print a run; `trace_url` is where its trace is, when that is known."""
+    """Print a run; `trace_url` is the URL of its trace, if known."""
     tree = Tree(Text(f"run {escaped(run.run_id)}", "bold"), guide_style="dim")
     for line in _about(run, trace_url):
         tree.add(line)
@@ -142,7 +142,7 @@ def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
 
 
 def _conflicting(call: AuditedCall) -> Iterator[Text]:
-    """Give the records that contradict the others, and where they stand."""
+    """Yield the records that contradict the others, with their chain and number."""
     for record in call.conflicting:
         told = parsed(record.body) or {}
         said = told.get(record.kind)
@@ -160,7 +160,7 @@ def _at(record: AuditRecord) -> Text:
 
 
 def _content(content: object) -> Text:
-    """Return a content in words where they are stored, else its digest."""
+    """Return a content's text if it is stored, else its digest."""
     if not isinstance(content, dict):
         return Text("none was given", "dim")
     if _is_stored(content):

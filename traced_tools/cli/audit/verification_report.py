@@ -1,4 +1,4 @@
-"""What a verification found, in a few lines."""
+"""Prints the result of a verification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from traced_tools.cli.audit.formatting import counted, escaped
 
 
 def print_verification(console: Console, found: Verification) -> None:
-    """Print it: the verdict first."""
+    """Print the result of a verification, the verdict first."""
     of = ((found.records, "record"), (found.chains, "chain"), (found.checkpoints, "checkpoint"))
     seen = "{} in {}, {}".format(*(counted(number, noun) for number, noun in of))
     if found.problem is None:
