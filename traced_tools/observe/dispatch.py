@@ -138,20 +138,20 @@ class RunEvents:
                 fields["restarts"] = True
             self._tell_delta(TextDelta, iteration, text, content is not None, fields)
         for call in chunk.calls():
-            may_be_stored = content is not None and content.may_tell(call.name)
+            may_be_told = content is not None and content.may_tell(call.name)
             fields = {
                 "call_id": identifier(call.id or ""),
                 "tool_name": call.name,
                 "arguments": call.arguments,
             }
             fields["names_tool"] = call.name in tools.by_name
-            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, may_be_stored, fields)
+            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, may_be_told, fields)
 
     def _tell_delta(
-        self, kind: type[Delta], iteration: int, piece: str, may_be_stored: bool, fields: dict[str, Any]
+        self, kind: type[Delta], iteration: int, piece: str, may_be_told: bool, fields: dict[str, Any]
     ) -> None:
         size = len(piece.encode(errors="replace"))
-        fields |= {"size": size, "may_be_stored": may_be_stored and self._may_tell_piece(size)}
+        fields |= {"size": size, "may_be_told": may_be_told and self._may_tell_piece(size)}
         with self._lock:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
             if (event := self._made(kind, fields)) is not None:

@@ -268,12 +268,12 @@ class Delta(Event):
     Args:
         delta_index: numbers the pieces of a run from 0.
         size: bytes of the piece.
-        may_be_stored: whether the piece itself may leave the process.
+        may_be_told: whether the piece itself may leave the process.
     """
 
     delta_index: int
     size: int = 0
-    may_be_stored: bool = Field(default=False, exclude=True, repr=False)
+    may_be_told: bool = Field(default=False, exclude=True, repr=False)
 
 
 class TextDelta(Delta):
@@ -291,7 +291,7 @@ class TextDelta(Delta):
 
     def told(self) -> Self:
         """Return the piece, without its text unless that may be told."""
-        return self if self.may_be_stored else self.replace(text="")
+        return self if self.may_be_told else self.replace(text="")
 
 
 class ToolArgumentsDelta(Delta):
@@ -313,4 +313,4 @@ class ToolArgumentsDelta(Delta):
     def told(self) -> Self:
         """Return the piece, without its arguments unless they may be told, and without a name the model made up."""
         name = self.tool_name if self.names_tool else names.UNKNOWN_TOOL
-        return self if self.may_be_stored else self.replace(tool_name=name, arguments="")
+        return self if self.may_be_told else self.replace(tool_name=name, arguments="")
