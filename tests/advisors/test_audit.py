@@ -103,7 +103,7 @@ def test_the_intent_tells_who_wants_which_tool_with_which_arguments(trail: KeptT
         "argument_names": ["a", "b"],
         "unknown_arguments": 1,
     }
-    assert first.contents == {"arguments": Content(given, may_be_told=True, is_json=True)}
+    assert first.contents == {"arguments": Content(given, may_be_stored=True, is_json=True)}
     assert "unknown_arguments" not in second.fields
     assert (third.fields["response_id"], third.fields["batch_size"]) == ("answer-2", 1)
 
@@ -132,7 +132,7 @@ def test_the_outcome_tells_what_the_tool_said_how_often_it_was_tried_and_how_lon
     client_of(trail, [[ToolCall("wobbly", ""), ToolCall("fail", "")], "x"], tools=[wobbly, fail]).prompt("?").call()
     good, bad = sorted(trail.of("outcome"), key=lambda each: each.fields["outcome"], reverse=True)
     assert (good.fields["outcome"], good.fields["attempts"]) == ("ok", 3)
-    assert good.contents == {"result": Content("after all", may_be_told=True, is_json=True)}
+    assert good.contents == {"result": Content("after all", may_be_stored=True, is_json=True)}
     assert (bad.fields["outcome"], bad.fields["error_type"], bad.fields["attempts"]) == ("error", "RuntimeError", 1)
     assert all(each.fields["duration"] >= 0 for each in (good, bad))
 
@@ -149,7 +149,7 @@ def test_of_a_silent_tool_and_of_one_that_does_not_exist_only_digests_may_be_tol
     calls = [ToolCall("hush", {"secret": "a"}), ToolCall("hush", {}), ToolCall("hsuh", {"secret": "a"}), adds(1, 1)]
     client_of(trail, [calls, "x"], tools=[hush, add]).prompt("?").call()
     told = {
-        (each.kind, each.subject.batch_index, name): content.may_be_told
+        (each.kind, each.subject.batch_index, name): content.may_be_stored
         for each in trail.drafts
         for name, content in each.contents.items()
     }
@@ -209,7 +209,7 @@ def test_a_reason_that_an_advisor_further_out_knows_is_on_record_with_the_argume
 ) -> None:
     client_of(trail, [adds(1, 2), "x"], Reasoning()).prompt("?").call()
     contents = trail.one("intent").contents
-    assert contents["reason"] == Content("because", may_be_told=True)
+    assert contents["reason"] == Content("because", may_be_stored=True)
     assert contents["arguments"].text == '{"a":1,"b":3}'
     assert trail.stories() == [["intent add", "allowed", "ok"]]
 
@@ -280,7 +280,7 @@ def test_the_decision_has_the_arguments_that_advice_further_in_put_in_the_models
     assert response.tool_results[0].value == 42
     intent, decision = trail.one("intent"), trail.one("decision")
     assert intent.contents["arguments"].text == '{"a":1,"b":1}'
-    assert decision.contents["arguments"] == Content('{"a":40,"b":2}', may_be_told=True, is_json=True)
+    assert decision.contents["arguments"] == Content('{"a":40,"b":2}', may_be_stored=True, is_json=True)
 
 
 def test_the_decision_says_nothing_of_arguments_that_stay_the_models(trail: KeptTrail) -> None:
@@ -306,4 +306,4 @@ def test_what_a_tool_is_run_with_a_second_time_is_on_record(trail: KeptTrail, or
     assert [draft.kind for draft in trail.drafts] == ["intent", "decision", "outcome", "decision", "outcome"]
     first, second = trail.of("decision")
     assert first.contents == {}
-    assert second.contents == {"arguments": Content('{"a":40,"b":2}', may_be_told=True, is_json=True)}
+    assert second.contents == {"arguments": Content('{"a":40,"b":2}', may_be_stored=True, is_json=True)}

@@ -25,7 +25,7 @@ LONG = 30.0
 def intent(name: str, **told: Any) -> Draft:
     """Return an intent of a run of that name."""
     subject = {"agent": "agent", "run_id": name, "call_id": "c1", "tool": "search", "iteration": 1, "batch_index": 0}
-    contents = {"arguments": Content('{"q": 1}', may_be_told=True, is_json=True)}
+    contents = {"arguments": Content('{"q": 1}', may_be_stored=True, is_json=True)}
     return Draft("intent", time.time_ns(), Subject(**{**subject, **told}), {"source": "local"}, contents)
 
 

@@ -47,7 +47,7 @@ def pem(key: Any) -> bytes:
     return written
 
 
-def test_one_is_made_after_so_many_records(path: Path) -> None:
+def test_a_checkpoint_is_written_after_checkpoint_every_records(path: Path) -> None:
     trail = AuditTrail(path, key=KEY, checkpoint_every=10)
     for number in range(25):
         write(trail, intent(f"call_{number}"))
@@ -114,7 +114,7 @@ def test_nothing_follows_the_last_one_whatever_comes_meanwhile(path: Path, monke
     assert bodies(path)[-1] == last
 
 
-def test_a_gap_of_the_last_records_is_told_before_the_last_one(path: Path) -> None:
+def test_a_gap_record_precedes_the_final_checkpoint(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     trail.submit(intent())
     trail.submit(Draft("intent", 1, "nobody"))  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def test_a_signature_that_fails_loses_no_gap(path: Path, monkeypatch: pytest.Mon
     assert [gap["lost"] for gap in of_kind(path, "gap")] == [1]
 
 
-def test_it_tells_how_far_the_chain_has_come(path: Path) -> None:
+def test_a_checkpoint_lists_the_head_and_the_number_of_records(path: Path) -> None:
     with AuditTrail(path, key=KEY) as trail:
         for number in range(3):
             write(trail, intent(f"call_{number}"))
@@ -378,7 +378,7 @@ def test_checkpoints_that_wait_are_bounded_and_the_newest_are_kept(
     ]
 
 
-def test_close_ends_in_time_while_a_function_hangs_and_the_log_tells_what_is_lost(
+def test_close_returns_in_time_while_a_callback_hangs_and_logs_the_losses(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     goes_on = threading.Event()
@@ -453,7 +453,7 @@ def test_signing_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         Signer(bytes(32))
 
 
-def test_a_server_store_keeps_no_line_unless_told_where(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_store_has_no_checkpoint_file_by_default(caplog: pytest.LogCaptureFixture) -> None:
     AuditTrail("postgresql://me:pAsS@127.0.0.1:1/audit", key=KEY)
     (told,) = caplog.messages
     assert "checkpoints=" in told

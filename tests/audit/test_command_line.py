@@ -115,7 +115,7 @@ def test_show_takes_the_beginning_that_only_one_run_has(store: Path) -> None:
     assert OTHER_RUN in complaint("show", "0197")
 
 
-def test_show_of_a_run_that_is_not_there_ends_with_1(store: Path) -> None:
+def test_show_of_a_missing_run_exits_with_1(store: Path) -> None:
     assert complaint("show", "0198", status=1) == "audit: no run begins with 0198\n"
 
 
@@ -165,7 +165,7 @@ def test_verify_takes_checkpoints_and_a_public_key(store: Path, tmp_path: Path) 
     assert "cannot be read" in complaint("verify", "--checkpoints", tmp_path / "nothing")
 
 
-def test_verify_tells_what_is_not_covered(store: Path) -> None:
+def test_verify_counts_uncovered_records(store: Path) -> None:
     chain = story()
     chain.call()
     insert(store.with_name("more.db"), chain.rows)
@@ -243,7 +243,7 @@ def test_match_proves_and_refutes(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_match_does_not_mind_the_end_of_line_that_editors_add(store: Path, tmp_path: Path, end: str) -> None:
+def test_match_ignores_the_final_newline_that_editors_add(store: Path, tmp_path: Path, end: str) -> None:
     chain = Chain()
     chain.call(call_id="call_9", result=KEY.content("sunny"), reason=KEY.content("why not"))
     insert(store.with_name("texts.db"), chain.rows)
@@ -253,7 +253,7 @@ def test_match_does_not_mind_the_end_of_line_that_editors_add(store: Path, tmp_p
     printed("match", "call_9", "--reason", file(tmp_path, f"why not {end}"), *place, status=1)
 
 
-def test_match_that_cannot_be_told_ends_with_2(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_match_without_a_result_exits_with_2(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = file(tmp_path, "{}")
     assert "no call" in complaint("match", "call_99", "--arguments", given)
     assert "pass one of" in complaint("match", "call_1")
@@ -262,7 +262,7 @@ def test_match_that_cannot_be_told_ends_with_2(store: Path, tmp_path: Path, monk
     assert "not UTF-8" in complaint("match", "call_1", "--arguments", file(tmp_path, b"\xff"))
     given = file(tmp_path, "{}")
     monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", "another secret, as long")
-    assert f"recorded with the key {KEY.id}" in complaint("match", "call_1", "--arguments", given)
+    assert f"made with key {KEY.id}, not key " in complaint("match", "call_1", "--arguments", given)
     assert "no run begins with" in complaint("match", "call_1", "--arguments", given, "--run", "0198")
     monkeypatch.delenv("TRACED_TOOLS_AUDIT_KEY")
     assert "there is no audit key" in complaint("match", "call_1", "--arguments", given)
@@ -276,14 +276,14 @@ def test_match_that_cannot_be_told_ends_with_2(store: Path, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each[0])
-def test_a_store_that_cannot_be_read_ends_with_2(store: Path, command: list[str]) -> None:
-    assert "there is no audit store" in complaint(*command, "--store", store.with_name("nothing.db"))
+def test_an_unreadable_store_exits_with_2(store: Path, command: list[str]) -> None:
+    assert "no audit store at" in complaint(*command, "--store", store.with_name("nothing.db"))
     store.with_name("text").write_text("no database " * 99)
     assert "no SQLite database" in complaint(*command, "--store", store.with_name("text"))
     assert "s3cret" not in complaint(*command, "--store", "mysql://me:s3cret@localhost/x")
 
 
-def test_without_a_store_named_it_is_the_one_in_this_folder(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_store_is_in_the_current_folder(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACED_TOOLS_AUDIT_STORE")
     monkeypatch.chdir(store.parent)
     assert "UNFINISHED" in printed("list")

@@ -76,7 +76,7 @@ def test_a_tool_that_ran_before_its_intent_was_on_record_is_shown_as_late(chain:
     assert [call["late"] for call in calls] == [True, False]
 
 
-def test_verify_is_told_what_was_archived(chain: Chain, tmp_path: Path) -> None:
+def test_verify_takes_the_time_of_the_archive(chain: Chain, tmp_path: Path) -> None:
     chain.call("pay").append(chain.checkpoint())
     chain.call("pay")
     store = write(tmp_path / "audit.db", chain)
@@ -133,7 +133,7 @@ def test_a_result_of_json_is_matched_by_its_value_and_any_other_by_its_text(chai
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"], ids=ascii)
-def test_match_does_not_mind_the_mark_that_editors_put_first(chain: Chain, tmp_path: Path, end: str) -> None:
+def test_match_ignores_a_byte_order_mark(chain: Chain, tmp_path: Path, end: str) -> None:
     chain.call(call_id="call-1", arguments=KEY.content('{"id": 5}', is_json=True), result=KEY.content("\ufefffive"))
     write(tmp_path / "audit.db", chain)
     claimed = tmp_path / "claimed"

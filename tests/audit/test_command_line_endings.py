@@ -43,7 +43,7 @@ def ended(running: subprocess.Popen[bytes]) -> tuple[int, str]:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("changed", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("command", SLOW_BUT_VERIFY)
-def test_what_cannot_be_printed_is_no_verdict(store: Path, command: list[str], changed: bool) -> None:
+def test_output_that_cannot_be_written_exits_with_2(store: Path, command: list[str], changed: bool) -> None:
     if changed:
         tamper(store)
     with open("/dev/full", "wb") as full:
@@ -73,7 +73,7 @@ def test_a_file_whose_name_nothing_can_have_is_no_verdict(store: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS[:4], ids=lambda each: each[0])
-def test_what_nobody_foresaw_is_no_verdict(store: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+def test_an_unexpected_error_exits_with_2(store: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     def fails(*_: object, **__: object) -> None:
         raise LookupError("s3cret")
 
@@ -82,7 +82,7 @@ def test_what_nobody_foresaw_is_no_verdict(store: Path, monkeypatch: pytest.Monk
     assert complaint(*command) == "audit: unexpected LookupError; please report it\n"
 
 
-def test_a_verdict_counts_even_where_nobody_reads_it(store: Path) -> None:
+def test_a_verdict_sets_the_exit_status_even_if_nothing_reads_it(store: Path) -> None:
     tamper(store)
     read, write_end = os.pipe()
     os.close(read)
@@ -93,7 +93,7 @@ def test_a_verdict_counts_even_where_nobody_reads_it(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_stops_reading_ends_it_quietly(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
     insert(tmp_path / "audit.db", many(6_000, chains=1))
     for command in (
         ["export", "--format", "jsonl"],

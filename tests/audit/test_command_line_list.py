@@ -84,7 +84,7 @@ def test_list_takes_filters_and_prints_json(store: Path, options: list[str], too
     assert [call["tool"] for call in json.loads(printed("list", "--json", *options))] == tools
 
 
-def test_json_tells_what_is_known_of_a_call(store: Path) -> None:
+def test_json_has_the_fields_of_a_call(store: Path) -> None:
     assert json.loads(printed("list", "--json", "--tool", "book")) == [
         {
             "time": "2026-01-01T12:00:06+00:00",
@@ -148,7 +148,7 @@ def test_list_and_export_take_attributes_of_runs(marked: Path, options: list[str
         assert {json.loads(line)["tool"] for line in lines} == set(tools)
 
 
-def test_json_and_show_tell_the_attributes_and_the_run_around(marked: Path) -> None:
+def test_json_and_show_have_the_attributes_and_the_parent_run(marked: Path) -> None:
     (call,) = json.loads(printed("list", "--json", "--tool", "one", "--store", marked))
     assert (call["attributes"], call["parent_run_id"]) == ({"tenant": "acme", "seats": 3, "tags": ["a", "b"]}, RUN)
     shown = [line.strip("├─└│ ") for line in printed("show", "run-one", "--store", marked).splitlines()]
@@ -186,7 +186,7 @@ def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path)
     assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
 
 
-def test_what_a_list_shows_of_a_run_tells_it_apart_and_is_enough_to_show_it(store: Path) -> None:
+def test_the_run_id_in_a_list_is_unique_and_show_accepts_it(store: Path) -> None:
     chain = Chain()
     runs = ("0197a3b2-4c5d-7f12-9a31-5be1c09d77aa", "0197a3b2-4c5d-7e00-9a31-5be1c09d77aa")
     for run in runs:
@@ -199,7 +199,7 @@ def test_what_a_list_shows_of_a_run_tells_it_apart_and_is_enough_to_show_it(stor
     )
 
 
-def test_the_last_line_counts_calls_that_nobody_answered_as_refused(store: Path) -> None:
+def test_the_last_line_counts_refused_calls(store: Path) -> None:
     chain = Chain()
     for place, refused in enumerate(("denied", "unknown_tool", "invalid_arguments", "limited", "answered")):
         chain.call(run_id=RUN, batch_index=place, decision=refused)

@@ -183,7 +183,7 @@ def test_another_key_makes_another_digest_and_has_another_id() -> None:
     assert len(bytes.fromhex(PLAIN.id)) == 8
 
 
-def test_a_key_tells_nothing_of_itself() -> None:
+def test_a_key_reveals_nothing_about_itself() -> None:
     assert KEY.decode() not in repr(PLAIN)
     assert repr(PLAIN) == f"AuditKey(id={PLAIN.id!r})"
     with pytest.raises(TypeError):

@@ -188,7 +188,7 @@ def archived(tmp_path: Path) -> Path:
     return store
 
 
-def test_missing_records_are_removed_unless_somebody_says_that_they_were_archived(archived: Path) -> None:
+def test_missing_records_are_a_problem_unless_they_were_archived(archived: Path) -> None:
     assert found(archived) == ("removed", "chain-a", 1)
     told = verify(archived, archived_before=after(9))
     assert told.problem is None
@@ -197,7 +197,7 @@ def test_missing_records_are_removed_unless_somebody_says_that_they_were_archive
     assert noted in told.notes
 
 
-def test_a_missing_record_that_a_line_outside_tells_to_be_younger_is_removed(archived: Path) -> None:
+def test_a_missing_record_with_a_line_after_the_cutoff_is_a_problem(archived: Path) -> None:
     assert found(archived, archived_before=after(6)) == ("removed", "chain-a", 1)
     assert found(archived, archived_before=NOON_TIME - timedelta(days=1)) == ("removed", "chain-a", 1)
 
@@ -213,7 +213,7 @@ def test_what_is_missing_of_a_chain_that_began_later_is_removed(tmp_path: Path, 
     assert found(store, archived_before=NOON_TIME + timedelta(milliseconds=1)) is None
 
 
-def test_a_missing_chain_that_a_line_outside_tells_to_be_younger_is_removed(tmp_path: Path) -> None:
+def test_a_missing_chain_with_a_line_after_the_cutoff_is_a_problem(tmp_path: Path) -> None:
     chain = aged()
     store = write(tmp_path / "audit.db", chain)
     remove(store, "1")
@@ -234,7 +234,7 @@ def test_what_is_left_of_an_archived_chain_must_be_what_was_written(archived: Pa
     assert found(archived, archived_before=after(9)) == ("changed", "chain-a", 11)
 
 
-def test_what_follows_archived_records_must_fit_what_is_told_of_the_last_of_them(tmp_path: Path) -> None:
+def test_the_record_after_archived_ones_must_match_the_attested_hash(tmp_path: Path) -> None:
     chain = aged()
     rows: list[Row] = chain.rows
     rows[6]["hash"] = rows[6]["hash"][::-1]  # all that follow are forged, and their lines are gone
@@ -256,7 +256,7 @@ def test_a_time_without_a_zone_is_refused(archived: Path) -> None:
         verify(archived, archived_before=datetime(2026, 1, 1))
 
 
-def test_a_detached_partition_is_told_by_its_owner(database: Database, tmp_path: Path) -> None:
+def test_a_detached_partition_is_verified_with_a_cutoff(database: Database, tmp_path: Path) -> None:
     january = int(datetime(2001, 1, 31, 23, 59, tzinfo=UTC).timestamp()) * SECOND
     chain = Chain(time=january)
     called(chain).checkpoint()

@@ -168,7 +168,7 @@ def test_nothing_is_erased_while_a_record_of_the_run_is_still_pending(path: Path
 def test_many_records_are_named_by_several_erasures(
     path: Path, full: AuditTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasing, "_AT_ONCE", 3)
+    monkeypatch.setattr(erasing, "_BATCH", 3)
     full.erase("run-1", **ASKED)
     assert [len(each["erased"]) for each in of_kind(path, "erasure")] == [3, 1]
     assert full.verify().erased == 6
@@ -299,7 +299,7 @@ def test_an_archived_month_verifies_with_the_chain_of_the_command_that_erased_it
     assert problem(path, archived_before=now) is not None
 
 
-def test_an_erasure_counts_for_nothing_where_only_another_chain_tells_of_its_chain(path: Path) -> None:
+def test_an_erasure_that_only_another_chain_attests_does_not_count(path: Path) -> None:
     with AuditTrail(path, key=KEY, content="full", signing_key=SIGNING_KEY, checkpoints=lambda line: None) as trail:
         call(trail, "call_1")
     left, end, named = Chain("left"), Chain("left-by"), Chain("named-by", signing_key=PRIVATE_KEY)
@@ -370,7 +370,7 @@ def test_nothing_is_erased_where_a_trigger_could_keep_it(path: Path, full: Audit
         "CREATE TABLE kept (body)",
         "CREATE TRIGGER t AFTER UPDATE ON audit_records BEGIN INSERT INTO kept VALUES (old.body); END",
     )
-    with pytest.raises(AuditError, match="nothing is erased: run verify, which names the difference"):
+    with pytest.raises(AuditError, match="nothing is erased: run verify, which reports the difference"):
         full.erase("run-1", **ASKED)
     assert of_kind(path, "erasure") == []
 
@@ -407,7 +407,7 @@ def test_any_text_is_one_that_the_record_commits_to(text: str, mark: bool) -> No
     assert fields is not None
     assert fields["schema_version"] == 2
     assert is_hash_of_erasable(row[-2], fields, row[-1])
-    assert Erasures().look_at("chain", 1, row[-2], fields) is None
+    assert Erasures().check_texts("chain", 1, row[-2], fields) is None
 
 
 def test_the_same_text_is_recorded_alike(path: Path) -> None:
@@ -454,7 +454,7 @@ def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_command_erases_and_says_how_much(store: Path) -> None:
     assert printed("erase", "run-1", *WORDS) == "erased 6 texts of 4 records of run run-1\n"
-    assert printed("erase", "run-1", *WORDS, status=1) == "run run-1 has no stored text left to erase\n"
+    assert printed("erase", "run-1", *WORDS, status=1) == "run run-1 has no stored texts to erase\n"
     verified = printed("verify")
     assert verified.startswith(
         "whole and unchanged: 10 records in 2 chains, 3 checkpoints\nerased on request: 6 texts\n"
@@ -466,7 +466,7 @@ def test_the_command_erases_and_says_how_much(store: Path) -> None:
     assert not Path(f"{store}.key").exists()
 
 
-def test_the_command_erases_what_it_is_told_and_prints_json(store: Path) -> None:
+def test_the_erase_command_erases_the_selected_contents_and_prints_json(store: Path) -> None:
     told = printed("erase", "run", *WORDS, "--call", "call_2", "--content", "reason", "--content", "result", "--json")
     assert json.loads(told) == {
         "run_id": "run-1",

@@ -229,7 +229,7 @@ def test_a_key_that_belongs_to_another_user_is_refused(
 
 
 @pytest.mark.parametrize("which", ["signing", "digests"])
-def test_root_may_use_a_key_of_another_user_and_is_not_told_to_take_it_away(
+def test_root_may_use_a_key_of_another_user_and_gets_no_chown_advice(
     folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     path, use = key_in(folder, which)

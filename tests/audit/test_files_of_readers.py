@@ -15,7 +15,7 @@ from tests.audit.made import Chain, write
 from tests.audit.trails import KEY, calls, intent, settle
 from traced_tools.audit import AuditReader, verify
 from traced_tools.audit.reading.queries import runs_beginning
-from traced_tools.audit.reading.read_connection import opened
+from traced_tools.audit.reading.read_connection import open_for_reading
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditError
 
@@ -46,15 +46,15 @@ def test_a_command_that_reads_leaves_no_file_behind(
 def test_readers_at_the_same_time_leave_no_file_behind(tmp_path: Path) -> None:
     path = closed(tmp_path / "audit.db")
     before = files(path)
-    with opened(path) as one:
-        with opened(path) as other:
+    with open_for_reading(path) as one:
+        with open_for_reading(path) as other:
             other.difference()
         one.difference()
     assert files(path) == before
 
 
 def test_a_reader_cannot_change_a_record(tmp_path: Path) -> None:
-    with opened(closed(tmp_path / "audit.db")) as store:
+    with open_for_reading(closed(tmp_path / "audit.db")) as store:
         with pytest.raises(Exception, match="readonly database"):
             store._connection.exec_driver_sql("DELETE FROM audit_records")
 
@@ -63,7 +63,7 @@ def test_a_reader_cannot_change_a_record(tmp_path: Path) -> None:
 def test_a_trail_writes_on_beside_a_reader(tmp_path: Path, first: str) -> None:
     path = closed(tmp_path / "audit.db")
     if first == "reader":
-        with opened(path) as store:
+        with open_for_reading(path) as store:
             trail = AuditTrail(path, key=KEY)
             settle(trail, intent("during"))
             assert store.damage() is None
@@ -80,7 +80,7 @@ def test_a_trail_writes_on_beside_a_reader(tmp_path: Path, first: str) -> None:
 
 def test_a_trail_that_closes_beside_a_reader_leaves_its_files_to_the_reader(tmp_path: Path) -> None:
     path = closed(tmp_path / "audit.db")
-    with opened(path):
+    with open_for_reading(path):
         with AuditTrail(path, key=KEY) as trail:
             settle(trail, intent("during"))
     assert not [name for name in files(path) if name.endswith(("-wal", "-shm"))]
@@ -120,16 +120,18 @@ def test_who_may_not_write_reads_without_a_file(tmp_path: Path, monkeypatch: pyt
     path = closed(tmp_path / "audit.db")
     refuse_writing(monkeypatch, path if which == "store" else tmp_path)
     before = files(path)
-    with opened(path) as store:
+    with open_for_reading(path) as store:
         assert list(store.rows(runs_beginning("", 10, by_bytes=True)))
         assert files(path) == before
     assert files(path) == before
 
 
-def test_who_may_not_write_is_told_of_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_without_write_access_reports_a_concurrent_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = closed(tmp_path / "audit.db")
     refuse_writing(monkeypatch, path)
-    with pytest.raises(AuditError, match="was written while"), opened(path):
+    with pytest.raises(AuditError, match="was written while"), open_for_reading(path):
         with AuditTrail(path, key=KEY) as trail:
             settle(trail, intent("during"))
     chain = Chain()

@@ -100,7 +100,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
         load_key(None, tmp_path / "audit.db", create=True)
 
 
-def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="FileNotFoundError"):
         load_key(None, tmp_path / "missing" / "audit.db", create=True)
 
@@ -113,7 +113,7 @@ def test_no_error_holds_any_of_a_key(tmp_path: Path, key: object) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_short_key_in_the_environment_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_key_in_the_environment_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "short")
     with pytest.raises(ConfigurationError, match="at least 16 bytes"):
         AuditTrail(tmp_path / "audit.db")

@@ -61,7 +61,9 @@ def check_abandoned(path: Path, chain_id: str, sequence: int, digest: str) -> No
     assert gap["abandoned"] == {"chain_id": chain_id, "sequence": sequence, "hash": digest}
 
 
-def test_a_chain_whose_end_is_deleted_is_left_and_the_next_one_tells_its_end(path: Path, quick: AuditTrail) -> None:
+def test_a_chain_with_a_deleted_end_is_abandoned_and_the_next_one_records_its_end(
+    path: Path, quick: AuditTrail
+) -> None:
     settle(quick, intent("deleted"))
     chain_id, sequence, digest, _ = stored(path)[-1]
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -75,7 +77,7 @@ def test_a_chain_whose_end_is_deleted_is_left_and_the_next_one_tells_its_end(pat
     check_abandoned(path, chain_id, sequence, digest)
 
 
-def test_a_chain_that_somebody_goes_on_with_is_left_and_the_next_one_tells_its_end(
+def test_a_chain_that_another_writer_continues_is_abandoned_and_the_next_one_records_its_end(
     path: Path, quick: AuditTrail
 ) -> None:
     chain_id, sequence, digest, body = stored(path)[-1]
@@ -90,7 +92,7 @@ def test_a_chain_that_somebody_goes_on_with_is_left_and_the_next_one_tells_its_e
     check_abandoned(path, chain_id, sequence, digest)
 
 
-def test_the_end_of_a_chain_that_was_left_is_told_however_often_that_fails(
+def test_the_end_of_an_abandoned_chain_is_recorded_after_any_number_of_failures(
     path: Path, quick: AuditTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain_id, sequence, digest, _ = stored(path)[-1]
@@ -123,7 +125,9 @@ def test_a_log_that_is_removed_takes_no_record_with_it(path: Path, quick: AuditT
     assert "after" in calls(path)
 
 
-def test_a_file_that_is_no_database_is_told_and_left_as_it_is(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_not_a_database_is_reported_and_not_changed(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path.write_bytes(b"a diary, and no database at all" * 100)
     trail = AuditTrail(path, key=KEY)
     assert "DatabaseError" in str(unavailable(trail, intent()))
@@ -131,7 +135,7 @@ def test_a_file_that_is_no_database_is_told_and_left_as_it_is(path: Path, caplog
     assert path.read_bytes() == b"a diary, and no database at all" * 100
 
 
-def test_a_folder_that_is_missing_is_told_and_found_when_it_is_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_and_used_once_it_exists(tmp_path: Path) -> None:
     path = tmp_path / "later" / "audit.db"
     trail = AuditTrail(path, key=KEY)
     assert "FileNotFoundError" in str(unavailable(trail, intent()))
@@ -142,7 +146,7 @@ def test_a_folder_that_is_missing_is_told_and_found_when_it_is_there(tmp_path: P
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     trail = AuditTrail(tmp_path / "closed" / "audit.db")
     assert "PermissionError" in str(unavailable(trail, intent()))

@@ -107,7 +107,7 @@ def test_results_and_reasons_are_proved_and_refuted(store: Path) -> None:
     assert not match(store, "call-1", "sunny", content="reason")
 
 
-def test_a_call_id_that_several_calls_have_is_told_apart_by_run_and_iteration(store: Path) -> None:
+def test_run_and_iteration_select_one_of_several_calls_with_an_id(store: Path) -> None:
     text = '{"city": "Oslo", "days": 3}'
     with pytest.raises(AuditError, match=r"3 calls have the id call-2: run run-1 iteration 1; run run-2 iteration 1"):
         match(store, "call-2", text)
@@ -126,9 +126,9 @@ def test_a_call_that_is_not_there_is_an_error(store: Path) -> None:
 
 
 def test_a_content_that_was_not_recorded_is_an_error(store: Path) -> None:
-    with pytest.raises(AuditError, match="nothing is recorded of this call's result"):
+    with pytest.raises(AuditError, match="this call has no recorded result"):
         match(store, "call-3", "x", content="result")
-    with pytest.raises(AuditError, match="nothing is recorded of this call's reason"):
+    with pytest.raises(AuditError, match="this call has no recorded reason"):
         match(store, "call-3", "x", content="reason")
 
 
@@ -137,13 +137,13 @@ def test_a_word_that_is_no_content_is_refused(store: Path) -> None:
         match(store, "call-1", "x", content="secret")  # type: ignore[arg-type]
 
 
-def test_another_key_is_told_from_other_arguments(store: Path) -> None:
+def test_a_wrong_key_is_reported_and_not_taken_for_other_arguments(store: Path) -> None:
     other = AuditKey(b"another secret of length")
-    with pytest.raises(AuditError, match=f"with the key {KEY.id}, and this is the key {other.id}"):
+    with pytest.raises(AuditError, match=f"with key {KEY.id}, not key {other.id}"):
         match(store, "call-1", "{}", key=b"another secret of length")
 
 
-def test_without_a_key_nothing_can_be_told_and_none_is_made(store: Path) -> None:
+def test_a_missing_key_is_an_error_and_no_key_is_created(store: Path) -> None:
     Path(f"{store}.key").unlink()
     with pytest.raises(ConfigurationError, match="TRACED_TOOLS_AUDIT_KEY"):
         match(store, "call-1", "{}")

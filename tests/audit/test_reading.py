@@ -16,9 +16,8 @@ from tests.audit.made import NOON, SECOND, Chain, content, insert, many, write
 from tests.audit.postgresql import WRITER, Database
 from traced_tools.audit.reading import read_connection as opening
 from traced_tools.audit.reading.reader import AuditReader
-from traced_tools.audit.schema import RECORDS
+from traced_tools.audit.schema import RECORDS, searchable
 from traced_tools.audit.verifying.walk import verify
-from traced_tools.audit.writing.record_builder import searchable
 from traced_tools.errors import AuditError, ConfigurationError
 
 NOON_TIME = datetime.fromtimestamp(NOON // SECOND, UTC)
@@ -106,7 +105,7 @@ def test_a_server_gives_runs_records_and_beginnings_of_ids(filled_server: Databa
     assert [record.sequence for record in reader.records()] == list(range(1, len(story().rows) + 1))
 
 
-def test_a_server_without_the_table_and_a_wrong_password_are_told_without_the_password(database: Database) -> None:
+def test_a_missing_table_and_a_wrong_password_are_reported_without_the_password(database: Database) -> None:
     for url in (database.server.url("postgres"), database.url("my_auditor", password="s3cret")):
         with pytest.raises(AuditError) as caught:
             AuditReader(url).calls()
@@ -115,11 +114,11 @@ def test_a_server_without_the_table_and_a_wrong_password_are_told_without_the_pa
         assert caught.value.__cause__ is None
 
 
-def test_a_call_tells_what_its_records_say(reader: AuditReader) -> None:
+def test_a_call_has_the_fields_of_its_records(reader: AuditReader) -> None:
     (call,) = reader.calls(decision="approved")
     assert [record.kind for record in call.records] == ["intent", "decision", "outcome"]
     assert call.fields("decision")["advisor"] == "approval"
-    assert call.told("agent") == "clerk"
+    assert call.shared_field("agent") == "clerk"
     assert call.when == NOON_TIME + timedelta(seconds=10)
     assert call.fields("outcome")["duration"] == 0.25
 
@@ -166,7 +165,7 @@ def test_records_are_those_of_the_calls_that_are_asked_for(reader: AuditReader) 
     [{"outcome": "denied"}, {"decision": "ok"}, {"since": datetime(2026, 1, 1)}, {"until": datetime(2026, 1, 1)}],
     ids=str,
 )
-def test_a_question_that_cannot_be_meant_is_refused(reader: AuditReader, wanted: dict[str, Any]) -> None:
+def test_an_invalid_filter_is_refused(reader: AuditReader, wanted: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         reader.calls(**wanted)
     with pytest.raises(ConfigurationError):
@@ -200,7 +199,7 @@ def test_calls_with_damaged_records_are_listed_as_damaged(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", ["'x'", "x'ff'", "1.5", "NULL"])
 @pytest.mark.parametrize("column", ["iteration", "batch_index"])
-def test_calls_whose_place_is_no_number_are_told_as_damaged(tmp_path: Path, column: str, number: str) -> None:
+def test_calls_whose_position_is_not_a_number_are_damaged(tmp_path: Path, column: str, number: str) -> None:
     store = write(tmp_path / "audit.db", story())
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute(f"UPDATE audit_records SET {column} = {number} WHERE sequence <= 3")
@@ -224,7 +223,7 @@ def test_a_call_without_its_intent_is_part_of_its_run(tmp_path: Path) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("DELETE FROM audit_records WHERE kind = 'intent'")
     first, *_ = AuditReader(store).run("run-1").calls
-    assert (first.intent, first.state, first.told("tool")) == (None, "ok", "search")
+    assert (first.intent, first.state, first.shared_field("tool")) == (None, "ok", "search")
 
 
 def contradicted() -> Chain:
@@ -239,12 +238,12 @@ def contradicted() -> Chain:
 def test_the_first_intent_and_decision_of_a_call_stand_and_later_ones_conflict(tmp_path: Path) -> None:
     reader = AuditReader(write(tmp_path / "audit.db", contradicted()))
     for call in (*reader.calls(decision="approved", tool="book", agent="planner"), reader.run("run-1").calls[2]):
-        assert (call.state, call.told("tool")) == ("denied", "book")
+        assert (call.state, call.shared_field("tool")) == ("denied", "book")
         assert [(each.sequence, each.kind) for each in call.conflicting] == [(16, "intent"), (17, "decision")]
     assert not any(call.conflicting for call in reader.run("run-2").calls)
 
 
-def test_what_two_audits_of_one_trail_record_of_a_call_is_no_conflict(tmp_path: Path) -> None:
+def test_two_audit_advisors_on_one_trail_do_not_conflict(tmp_path: Path) -> None:
     chain = Chain()
     for each in ("intent", "decision", "outcome"):
         for time in (None, chain.time + SECOND):  # both tell of the same moment
@@ -276,28 +275,28 @@ def test_times_and_limits_that_no_store_can_hold_are_the_nearest(
 # Stores that are none.
 
 
-def test_a_store_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="there is no audit store"):
+def test_a_missing_store_is_reported_and_not_created(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="no audit store at"):
         AuditReader(tmp_path / "audit.db").calls()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("data", [b"no database at all, " * 9, b""], ids=["text", "empty"])
-def test_a_file_that_is_no_trail_is_told(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_trail_is_reported(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "audit.db").write_bytes(data)
     with pytest.raises(AuditError, match=r"no SQLite database|holds no audit trail"):
         AuditReader(tmp_path / "audit.db").calls()
     assert (tmp_path / "audit.db").read_bytes() == data
 
 
-def test_a_database_of_something_else_is_told(tmp_path: Path) -> None:
+def test_a_database_without_a_trail_is_reported(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "audit.db")) as connection:
         connection.execute("CREATE TABLE songs (name TEXT)")
     with pytest.raises(AuditError, match="no table audit_records"):
         AuditReader(tmp_path / "audit.db").calls()
 
 
-def test_a_damaged_database_is_told(tmp_path: Path) -> None:
+def test_a_damaged_database_is_reported(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", *(_long(f"chain-{number}") for number in range(3)))
     with closing(sqlite3.connect(store)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

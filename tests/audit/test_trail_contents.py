@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.audit.trails import KEY, SECRET, bodies, calls, intent, of_kind, write
 from traced_tools.audit.records import Content, Draft, Subject, timestamp
-from traced_tools.audit.schema import REPEATED
+from traced_tools.audit.schema import MOST_NAME, REPEATED
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.writing.record_builder import MOST_CONTENT, MOST_NAME
+from traced_tools.audit.writing.record_builder import MOST_CONTENT
 from traced_tools.errors import AuditUnavailable
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.audit.commanded import OTHER_RUN, RUN, SIGNING, audit, complaint, file, make_store, printed, tamper
 from tests.audit.tampered import by_hand
 from traced_tools.audit import AuditReader, UnverifiedError, read_verified
-from traced_tools.audit.reading.read_connection import OpenStore
+from traced_tools.audit.reading.read_connection import ReadConnection
 from traced_tools.audit.verifying import verified
 
 
@@ -84,14 +84,14 @@ def test_what_happens_to_the_store_after_the_walk_changes_no_verified_answer(sto
 
 
 def test_everything_a_verification_reads_is_of_one_instant(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    difference = OpenStore.difference
+    difference = ReadConnection.difference
 
-    def then_forge(opened: OpenStore) -> str | None:
+    def then_forge(opened: ReadConnection) -> str | None:
         found = difference(opened)
         by_hand(store, FORGED, "DROP INDEX audit_calls")
         return found
 
-    monkeypatch.setattr(OpenStore, "difference", then_forge)
+    monkeypatch.setattr(ReadConnection, "difference", then_forge)
     with read_verified(store) as reading:
         assert len(reading.calls(decision="denied")) == 1
 

@@ -76,7 +76,7 @@ def test_times_before_and_after_the_year_are_written_alike(tmp_path: Path) -> No
     assert verify(write(tmp_path / "audit.db", chain)).ok
 
 
-def test_records_that_come_while_it_verifies_do_no_harm(tmp_path: Path) -> None:
+def test_records_written_during_a_verification_do_no_harm(tmp_path: Path) -> None:
     chain = filled(Chain(), 400)
     chain.checkpoint()
     store = write(tmp_path / "audit.db", chain)
@@ -97,7 +97,7 @@ def test_an_edited_body_is_named(store: Path, sequence: int) -> None:
 
 
 @pytest.mark.parametrize("sequence", [1, 5, 11])
-def test_an_edited_record_with_its_hash_made_anew_is_named_and_not_the_one_after(store: Path, sequence: int) -> None:
+def test_an_edited_record_with_a_recomputed_hash_is_named_and_not_the_next_one(store: Path, sequence: int) -> None:
     rewrite(store, sequence, service="trouble")
     assert found(store) == ("changed", "chain-a", sequence)
 
@@ -232,7 +232,7 @@ def test_a_record_between_two_numbers_is_named(store: Path) -> None:
     assert found(store) == ("inserted", "chain-a", 5)
 
 
-def test_a_copy_behind_the_last_is_named(store: Path) -> None:
+def test_a_copy_after_the_last_record_is_named(store: Path) -> None:
     by_hand(
         store,
         f"INSERT INTO audit_records SELECT chain_id, 13, time, kind, {', '.join(REPEATED)}, hash, body"
@@ -255,7 +255,7 @@ def test_a_record_of_another_chain_is_named(tmp_path: Path) -> None:
 # Tails and whole chains.
 
 
-def test_a_cut_tail_is_told_by_the_line_outside(tmp_path: Path) -> None:
+def test_a_line_outside_the_store_reveals_a_truncated_chain(tmp_path: Path) -> None:
     chain = filled(Chain())
     chain.checkpoint()
     store = write(tmp_path / "audit.db", chain)
@@ -264,7 +264,7 @@ def test_a_cut_tail_is_told_by_the_line_outside(tmp_path: Path) -> None:
     assert "line 1 outside the store" in verify(store).problem.text  # type: ignore[union-attr]
 
 
-def test_a_cut_tail_is_told_by_the_checkpoint_of_another_chain(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_chain_reveals_a_truncated_chain(tmp_path: Path) -> None:
     chain, other = filled(Chain("chain-a")), Chain("chain-b")
     other.checkpoint(chain)
     other.lines.clear()
@@ -273,7 +273,7 @@ def test_a_cut_tail_is_told_by_the_checkpoint_of_another_chain(tmp_path: Path) -
     assert found(store) == ("cut off", "chain-a", 10)
 
 
-def test_a_tail_cut_after_the_last_checkpoint_shows_in_nothing(tmp_path: Path) -> None:
+def test_a_tail_cut_after_the_last_checkpoint_is_not_detected(tmp_path: Path) -> None:
     chain = filled(Chain())
     chain.checkpoint()
     filled(chain, 2)
@@ -292,7 +292,7 @@ def test_without_lines_outside_a_cut_tail_is_said_to_be_possible(store: Path) ->
 
 
 @pytest.mark.parametrize("outside", [True, False])
-def test_a_whole_chain_that_is_missing_is_told_by_others_and_by_lines(tmp_path: Path, outside: bool) -> None:
+def test_other_chains_and_lines_reveal_a_missing_chain(tmp_path: Path, outside: bool) -> None:
     gone, other = filled(Chain("chain-a")), Chain("chain-b")
     if outside:
         gone.checkpoint()
@@ -314,6 +314,6 @@ def test_what_another_chain_covers_is_covered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [b"short", "no key", b"-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----", ""])
-def test_what_is_no_key_is_refused(store: Path, key: bytes | str) -> None:
+def test_an_invalid_public_key_is_refused(store: Path, key: bytes | str) -> None:
     with pytest.raises(ConfigurationError, match="Ed25519"):
         verify(store, public_key=key)

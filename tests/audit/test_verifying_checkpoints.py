@@ -58,7 +58,7 @@ def swap(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("forge", [edit, delete, insert, swap])
-def test_a_chain_with_all_hashes_made_anew_is_whole_but_for_who_tells_of_it(
+def test_a_chain_with_recomputed_hashes_is_revealed_by_witnesses_only(
     tmp_path: Path, forge: Callable[[Chain], None]
 ) -> None:
     lone = filled(Chain())
@@ -67,13 +67,13 @@ def test_a_chain_with_all_hashes_made_anew_is_whole_but_for_who_tells_of_it(
     assert found(forged(tmp_path, forge)) == ("changed", "chain-a", 12)
 
 
-def test_the_checkpoint_of_another_chain_tells_without_lines_outside(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_chain_reveals_recomputed_hashes_without_lines(tmp_path: Path) -> None:
     store = forged(tmp_path, edit)
     Path(f"{store}.checkpoints").unlink()
     assert found(store) == ("changed", "chain-a", 19)
 
 
-def test_of_a_problem_and_an_earlier_record_that_is_told_otherwise_the_earlier_is_named(tmp_path: Path) -> None:
+def test_an_earlier_contradicted_record_is_named_before_an_invalid_one(tmp_path: Path) -> None:
     def edit_and_stop(chain: Chain) -> None:
         edit(chain)
         chain.rows[16] = row_of({**json.loads(chain.rows[16]["body"]), "previous": "f" * 64}, chain.rows[16]["time"])
@@ -81,7 +81,7 @@ def test_of_a_problem_and_an_earlier_record_that_is_told_otherwise_the_earlier_i
     assert found(forged(tmp_path, edit_and_stop)) == ("changed", "chain-a", 12)
 
 
-def test_a_forged_checkpoint_does_not_blame_the_chain_it_tells_of(tmp_path: Path) -> None:
+def test_a_forged_checkpoint_does_not_blame_the_chain_it_lists(tmp_path: Path) -> None:
     chain, other = filled(Chain("chain-a")), filled(Chain("chain-b"))
     other.checkpoint(chain)
     other.call()
@@ -92,7 +92,7 @@ def test_a_forged_checkpoint_does_not_blame_the_chain_it_tells_of(tmp_path: Path
     assert found(write(tmp_path / "audit.db", chain, other)) == ("changed", "chain-b", 13)
 
 
-def test_a_checkpoint_that_tells_of_other_records_than_those_before_it_is_named(tmp_path: Path) -> None:
+def test_a_checkpoint_that_lists_other_records_than_those_before_it_is_named(tmp_path: Path) -> None:
     for fields in ({"records": 11}, {"head": "f" * 64}):
         chain = filled(Chain())
         chain.checkpoint(**fields)
@@ -214,7 +214,7 @@ def test_lines_that_were_emptied_are_missed_like_lines_that_were_removed(tmp_pat
     assert found.notes[0].startswith("no checkpoints outside the store were looked at")
 
 
-def test_a_chain_that_no_line_outside_the_store_tells_of_is_noted(tmp_path: Path) -> None:
+def test_a_chain_without_a_line_outside_the_store_is_noted(tmp_path: Path) -> None:
     told, untold = Chain("chain-a"), Chain("chain-b")
     filled(told).checkpoint()
     filled(untold)
@@ -223,7 +223,7 @@ def test_a_chain_that_no_line_outside_the_store_tells_of_is_noted(tmp_path: Path
     assert found.notes == ("chains that no line outside the store tells of, whose end may be cut off: chain-b",)
 
 
-def test_a_chain_whose_end_a_line_of_another_tells_is_not_noted(tmp_path: Path) -> None:
+def test_a_chain_whose_head_the_line_of_another_chain_lists_is_not_noted(tmp_path: Path) -> None:
     told, killed = Chain("chain-a"), filled(Chain("chain-b"))
     filled(told).checkpoint(killed)
     found = verify(write(tmp_path / "audit.db", told, killed))

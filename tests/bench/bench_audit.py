@@ -130,12 +130,12 @@ def _drafts(index: int) -> list[Draft]:
     """Return what is on record of a call."""
     subject = Subject("assistant", "01a2001c-0c93-7687-9182-388161228eca", f"call_{index}", "add", 1, 0)
     fields = {"source": "local", "batch_size": 1, "model": "bench-1", "provider": "bench", "argument_names": ["a", "b"]}
-    arguments = Content(f'{{"a": {index}, "b": 1}}', may_be_told=True, is_json=True)
+    arguments = Content(f'{{"a": {index}, "b": 1}}', may_be_stored=True, is_json=True)
     ended = {"outcome": "ok", "duration": 0.000213, "attempts": 1}
     return [
         Draft("intent", time_ns(), subject, fields, {"arguments": arguments}),
         Draft("decision", time_ns(), subject, {"decision": "allowed"}),
-        Draft("outcome", time_ns(), subject, ended, {"result": Content("42", may_be_told=True)}),
+        Draft("outcome", time_ns(), subject, ended, {"result": Content("42", may_be_stored=True)}),
     ]
 
 
@@ -193,11 +193,11 @@ def reading_section(folder: Path, records: int) -> Section:
     some = reader.calls(limit=1)[0]
     filters: dict[str, dict[str, object]] = {
         "no filter": {},
-        "a tool": {"tool": some.told("tool")},
+        "a tool": {"tool": some.shared_field("tool")},
         "a tool that never was": {"tool": "nothing"},
-        "an agent": {"agent": some.told("agent")},
+        "an agent": {"agent": some.shared_field("agent")},
         "denied": {"decision": "denied"},
-        "denied, of a tool": {"decision": "denied", "tool": some.told("tool")},
+        "denied, of a tool": {"decision": "denied", "tool": some.shared_field("tool")},
         "errors": {"outcome": "error"},
         "unfinished": {"outcome": "unfinished"},
     }

@@ -263,7 +263,7 @@ class _Asked:
         "_arguments",
         "_call",
         "_fields",
-        "_may_be_told",
+        "_may_be_stored",
         "_subject",
         "_time",
         "_tool",
@@ -277,7 +277,7 @@ class _Asked:
         call, tool = event.kept
         self._call: ToolCall = call
         self._tool: ToolCallback | None = tool
-        self._may_be_told = may_capture(tool)
+        self._may_be_stored = may_capture(tool)
         self._time = unix_nanoseconds(event.time)
         self._subject = _subject(event)
         self._fields = {
@@ -306,7 +306,7 @@ class _Asked:
         if text != written:  # the trail records both only if they stand for different values
             contents[REQUESTED_ARGUMENTS] = self._content(written, is_json=True)
         if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
-            contents["requested_name"] = Content(self._call.name, may_be_told=True)
+            contents["requested_name"] = Content(self._call.name, may_be_stored=True)
         else:
             fields |= _told_of(self._tool.definition, text)
         if reason is not None:
@@ -337,7 +337,7 @@ class _Asked:
         )
 
     def _content(self, text: str, *, is_json: bool = False) -> Content:
-        return Content(text, may_be_told=self._may_be_told, is_json=is_json)
+        return Content(text, may_be_stored=self._may_be_stored, is_json=is_json)
 
     def _draft(
         self, kind: RecordKind, time: int, fields: Mapping[str, Any], contents: Mapping[str, Content] | None = None

@@ -1,9 +1,9 @@
-"""What is told of a content that is not stored: a digest that only a holder of the key can make or compare.
+"""Keyed digests of contents, which only a holder of the key can make or compare.
 
-A plain hash of short arguments is as good as the arguments, since all candidates can be tried. So the digest is
-HMAC-SHA-256 under a key. It does not hide how long a content is, nor which contents are equal. The message is `json`,
-a zero byte and RFC 8785 of the value, whatever way the JSON was written; or `text`, a zero byte and the text in UTF-8,
-for what is no JSON that RFC 8785 knows.
+With a plain hash, short arguments could be found by trying all candidates. So the digest is HMAC-SHA-256 with a key. It
+does not hide the length of a content, nor that two contents are equal. For JSON, the message is `json`, a zero byte and
+RFC 8785 of the value. For other texts, and JSON that RFC 8785 does not cover, it is `text`, a zero byte and the text in
+UTF-8.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolDefinition
 
 LEAST_KEY: Final = 16
-"""Bytes a key must have."""
+"""The minimum length of a key in bytes."""
 _DIGEST: Final = "sha256"
 _SALT: Final = 32
-"""Hexadecimal digits of the salt of a text."""
+"""The length of a text's salt in hexadecimal digits."""
 _KEY_ID: Final = b"id\0traced_tools audit key"
 
 ContentForm = Literal["json", "text"]
@@ -40,7 +40,7 @@ class AuditKey:
         secret: at least 16 bytes, best 32 random ones.
 
     Attributes:
-        id: 16 hexadecimal digits that tell keys apart and tell nothing about them.
+        id: 16 hexadecimal digits that identify the key and reveal nothing about it.
 
     Raises:
         ConfigurationError: for a key that is too short.
@@ -58,9 +58,9 @@ class AuditKey:
         self.id: Final = hmac.digest(secret, _KEY_ID, _DIGEST).hex()[:16]
 
     def content(self, text: str, is_json: bool = False) -> dict[str, Any]:
-        """Return what a record tells of a content: `digest`, `form`, `size` (bytes of its UTF-8) and `key_id`.
+        """Return the fields of a content without its text: `digest`, `form`, `size` (UTF-8 bytes) and `key_id`.
 
-        Without the key, `size` still reveals the exact length, which tells `yes` from `no`, and equal digests reveal
+        `size` reveals the exact length even without the key, which distinguishes `yes` from `no`. Equal digests reveal
         equal contents.
 
         Args:
@@ -74,28 +74,30 @@ class AuditKey:
         return {"digest": digest, "form": form, "size": len(written), "key_id": self.id}
 
     def committed(self, text: str, *, cut: bool) -> dict[str, Any]:
-        """Return what a record stores of a content's text, so that it can be erased: `text`, `salt`, `text_hash`.
+        """Return the fields of a content whose text is stored: `text`, `salt`, `text_hash`, and `cut` if it is cut.
 
-        The salt is derived from the text, so that two records of the same text are equal.
+        The salt is derived from the text, so two records of the same text are equal.
 
         Args:
-            text: what is stored of the content.
-            cut: whether `text` is only the beginning; the record then has `cut`.
+            text: the text to store.
+            cut: whether `text` is only the beginning of the content.
         """
-        told: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
+        stored: dict[str, Any] = {"text": text, "salt": self._digest("salt", utf8(text))[:_SALT]}
         if cut:
-            told["cut"] = True
-        return {**told, "text_hash": text_hash(told)}
+            stored["cut"] = True
+        return {**stored, "text_hash": text_hash(stored)}
 
     def matches(self, content: Mapping[str, Any], text: str) -> bool:
-        """Whether `text` is the content that a record tells of, by this key and in the form that was recorded.
+        """Whether `text` has the digest of a recorded content, with this key and in the recorded form.
 
         Raises:
-            KeyError: when `content` is not what `content()` returns.
+            KeyError: if `content` does not have the fields that `content()` returns.
         """
         form = content["form"]
         message = canonical_json(text) if form == "json" else utf8(text)
-        recorded = utf8(content["digest"])  # as bytes, since whoever can write a store can put any text there
+        recorded = utf8(
+            content["digest"]
+        )  # as bytes, because the store may hold any text there, and compare_digest takes only ASCII text
         return message is not None and hmac.compare_digest(self._digest(form, message).encode(), recorded)
 
     def _digest(self, form: ContentForm | Literal["salt"], message: bytes) -> str:
@@ -111,23 +113,23 @@ class AuditKey:
 def definition_digest(definition: ToolDefinition) -> str:
     """Return the plain SHA-256, in hex, of RFC 8785 of a tool's `name`, `description` and `input_schema`.
 
-    A definition is no secret, so anybody may compare it. One that RFC 8785 does not know (such as an integer beyond
-    2**53 in its schema) is taken as JSON with sorted keys and without blanks.
+    A definition is not secret, so the hash has no key. If RFC 8785 does not cover the definition (such as an integer
+    beyond 2**53 in its schema), its JSON has sorted keys and no blanks.
     """
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": definition.name,
         "description": definition.description,
         "input_schema": definition.input_schema,
     }
     try:
-        canonical = rfc8785.dumps(told)
+        canonical = rfc8785.dumps(fields)
     except (ValueError, RecursionError):
-        canonical = json.dumps(told, sort_keys=True, separators=(",", ":"), default=_type_name).encode()
+        canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"), default=_type_name).encode()
     return hashlib.sha256(canonical).hexdigest()
 
 
 def utf8(text: str) -> bytes:
-    """Return a text's bytes, lone surrogates included, which models do write."""
+    """Return a text's UTF-8 bytes, including those of lone surrogates, which models do write."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -1,8 +1,8 @@
-"""Erasing stored texts of contents: which records hold them, the record that says so, and their removal from the store.
+"""Erases stored texts of contents: finds the records, creates the erasure record and removes the texts.
 
-An erasure takes out a text and its salt. The digest, the size and the commitment to the text stay, so the record's hash
-and the chain still verify. The erasure is a record itself: it names each text, who asked and why. It is durable, and
-covered by a checkpoint, before the first text goes.
+An erasure removes a text and its salt. The digest, the size and `text_hash` stay, so the record's hash and the chain
+still verify. The erasure record lists each text, who requested the erasure and why. It is durable, and covered by a
+checkpoint, before the first text is removed.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from sqlalchemy import text as sql
 from sqlalchemy.exc import SQLAlchemyError
 
 from traced_tools.audit.reading import queries
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, opened, parsed
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
 from traced_tools.audit.records import (
     ERASABLE_VERSION,
     Draft,
     body_of,
-    commits,
+    commits_to_text,
     is_hash_of_erasable,
+    printable_id,
     text_hash,
     without_text,
 )
 from traced_tools.audit.store import Store, problem_of
-from traced_tools.audit.verifying.attestations import names_of
 from traced_tools.errors import AuditError, ConfigurationError
 
-MOST_WORDS: Final = 512
-"""Characters of who asked, and of the reason."""
-_AT_ONCE: Final = 100
-"""Records that one erasure names; with many more its body would be cut."""
-_WITH: Final = {"arguments": ("arguments", "requested_arguments")}
-"""Contents that an erasure of another one includes, because both are forms of the same data."""
+MOST_CHARACTERS: Final = 512
+"""The maximum length of `requested_by` and of the reason."""
+_BATCH: Final = 100
+"""Records in one erasure record. With many more, the body would be truncated."""
+_INCLUDED: Final = {"arguments": ("arguments", "requested_arguments")}
+"""Contents that are erased together, because they are forms of the same data."""
 _PLACE: Final = "WHERE chain_id = :chain_id AND sequence = :sequence AND time = :time"
 _UPDATE: Final = sql(f"UPDATE audit_records SET body = :body {_PLACE}")
 _SELECT: Final = f"SELECT body FROM audit_records {_PLACE}"
@@ -46,13 +46,13 @@ _SELECT: Final = f"SELECT body FROM audit_records {_PLACE}"
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What an erasure removed.
+    """The result of an erasure.
 
     Args:
         run_id: the run whose contents were erased.
-        texts: how many texts.
+        texts: how many texts were erased.
         records: how many records held them.
-        requested_by: who asked for it.
+        requested_by: who requested the erasure.
         reason: why.
     """
 
@@ -65,7 +65,7 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A record and the names of the contents whose texts are to be erased."""
+    """A record, and the names of the contents to erase in it."""
 
     chain_id: str
     sequence: int
@@ -77,7 +77,7 @@ class Target:
 def targets(
     store: StorePath, run_id: str, call_id: str | None = None, contents: Sequence[str] | None = None
 ) -> list[Target]:
-    """Return the records of a run that hold the requested texts.
+    """Return the records of a run that hold the selected texts.
 
     Args:
         store: a path, or an SQLAlchemy URL.
@@ -90,14 +90,14 @@ def targets(
             makes, if a record is not what was written, or if its hash covers its texts, as those of earlier versions
             do.
     """
-    wanted = None if contents is None else {each for name in contents for each in _WITH.get(name, (name,))}
+    wanted = None if contents is None else {each for name in contents for each in _INCLUDED.get(name, (name,))}
     found: list[Target] = []
     known = False
-    with opened(store) as opened_store:
-        if opened_store.difference() is not None:  # such as a trigger that keeps what is erased
+    with open_for_reading(store) as opened_store:
+        if opened_store.difference() is not None:  # such as a trigger that keeps erased texts
             raise AuditError(
-                "the structure of the audit store is not what this version of traced_tools makes, so nothing is "
-                "erased: run verify, which names the difference"
+                "the audit store has another structure than this version of traced_tools creates, so nothing is "
+                "erased: run verify, which reports the difference"
             )
         for chain_id, sequence, when, hash_, body, fields in _records(opened_store, run_id, call_id):
             known = True
@@ -105,14 +105,15 @@ def targets(
             asked = tuple(name for name in texts if wanted is None or name in wanted)
             if not asked:
                 continue
-            place = f"record {sequence} of the chain {names_of(chain_id)}"
-            if fields.get("schema_version") != ERASABLE_VERSION or not all(commits(fields[name]) for name in asked):
+            place = f"record {sequence} of the chain {printable_id(chain_id)}"
+            is_erasable = all(commits_to_text(fields[name]) for name in asked)
+            if fields.get("schema_version") != ERASABLE_VERSION or not is_erasable:
                 raise AuditError(
                     f"{place} was written by an earlier version of traced_tools: its hash covers its texts, so they "
                     "cannot be erased without breaking its chain. Archive or delete the store, or its month, as a whole"
                 )
             target = Target(chain_id, sequence, when, hash_, asked)
-            _left(target, body)
+            _without_target_texts(target, body)
             found.append(target)
     if not known:
         raise AuditError(
@@ -121,26 +122,26 @@ def targets(
     return found
 
 
-def _records(store: OpenStore, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:
+def _records(store: ReadConnection, run_id: str, call_id: str | None) -> Iterator[tuple[Any, ...]]:
     for _, _, _, chain_id, sequence, when, _, hash_, body in store.rows(queries.records_of_run(run_id)):
         fields = parsed(body) or {}
         if call_id is None or fields.get("call_id") == call_id:
             yield chain_id, sequence, when, hash_, body, fields
 
 
-def _left(target: Target, body: str | None) -> str:
-    """Return the body of a record without the texts that are to be erased.
+def _without_target_texts(target: Target, body: str | None) -> str:
+    """Return the body of a record without the texts to erase.
 
     Raises:
-        AuditError: if the record is not what was written.
+        AuditError: if the record was changed since it was written.
     """
     fields = parsed(body) or {}
     names = [name for name in target.names if _is_content(fields.get(name))]
     genuine = all(text_hash(fields[name]) == fields[name].get("text_hash") for name in names)
     if body is None or not genuine or not is_hash_of_erasable(target.hash, fields, body):
         raise AuditError(
-            f"record {target.sequence} of the chain {names_of(target.chain_id)} is not what was written, and erasing "
-            "would hide it: run verify first"
+            f"record {target.sequence} of the chain {printable_id(target.chain_id)} is not what was written, and "
+            "erasing would hide it: run verify first"
         )
     return body_of({name: without_text(value) if name in names else value for name, value in fields.items()})
 
@@ -150,11 +151,11 @@ def _is_content(value: object) -> bool:
 
 
 def drafts(found: Sequence[Target], run_id: str, requested_by: str, reason: str) -> Iterator[Draft]:
-    """Give the records of the erasure of these texts."""
-    for start in range(0, len(found), _AT_ONCE):
+    """Yield the erasure records for these targets."""
+    for start in range(0, len(found), _BATCH):
         erased = [
             {"chain_id": each.chain_id, "sequence": each.sequence, "hash": each.hash, "contents": [*each.names]}
-            for each in found[start : start + _AT_ONCE]
+            for each in found[start : start + _BATCH]
         ]
         fields = {
             "schema_version": ERASABLE_VERSION,
@@ -169,8 +170,8 @@ def drafts(found: Sequence[Target], run_id: str, requested_by: str, reason: str)
 def check_erasure_texts(**texts: str) -> None:
     """Raise `ConfigurationError` unless each value is a non-blank text of at most 512 characters."""
     for name, value in texts.items():
-        if not isinstance(value, str) or not value.strip() or len(value) > MOST_WORDS:
-            raise ConfigurationError(f"{name} must be a text of 1 to {MOST_WORDS} characters")
+        if not isinstance(value, str) or not value.strip() or len(value) > MOST_CHARACTERS:
+            raise ConfigurationError(f"{name} must be a text of 1 to {MOST_CHARACTERS} characters")
 
 
 def check_may_change(store: Store, timeout: float) -> None:
@@ -194,9 +195,9 @@ def check_may_change(store: Store, timeout: float) -> None:
 
 
 def remove(store: Store, found: Sequence[Target], timeout: float) -> None:
-    """Take texts out of the records, and an embedded store's bytes of them out of its files.
+    """Remove texts from the records and, in an embedded store, their bytes from its files.
 
-    A server's disk holds them until the table is rewritten; see deploy/audit/README.md.
+    PostgreSQL keeps the bytes on disk until the table is rewritten; see deploy/audit/README.md.
 
     Args:
         store: the store.
@@ -211,19 +212,21 @@ def remove(store: Store, found: Sequence[Target], timeout: float) -> None:
         if store.path is not None:
             connection.exec_driver_sql("PRAGMA secure_delete = ON")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if store.path is not None else "BEGIN")
-        # Read again in the transaction: another erasure may have changed a record since, and must not be undone.
+        # Read again in the transaction, so that a concurrent erasure of the same record is not undone.
         select = sql(_SELECT if store.path is not None else f"{_SELECT} FOR UPDATE")
         for each in found:
             place = {"chain_id": each.chain_id, "sequence": each.sequence, "time": each.time}
-            connection.execute(_UPDATE, {**place, "body": _left(each, connection.execute(select, place).scalar())})
+            connection.execute(
+                _UPDATE, {**place, "body": _without_target_texts(each, connection.execute(select, place).scalar())}
+            )
         connection.exec_driver_sql("COMMIT")
         if store.path is not None:
-            connection.exec_driver_sql("VACUUM")  # pages may hold copies that earlier changes left behind
+            connection.exec_driver_sql("VACUUM")  # pages may hold copies from earlier changes
             is_busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
             if is_busy:
                 raise AuditError(
                     f"the texts are erased from the records, but {store.path}-wal may still hold their bytes, as "
-                    "another process reads the store: erase again when none does"
+                    "another process reads the store: run erase again when no process reads it"
                 )
 
 

@@ -1,9 +1,9 @@
-"""Whether other users can read or replace the files that the proof rests on: keys, stores, checkpoints.
+"""Checks that other users can neither read nor replace a trail's files: keys, stores, checkpoints.
 
-Modes and owners are POSIX's; elsewhere nothing is checked. A file's owner must be the process's effective user or root,
-who can read and replace everything anyway; a process of root's may use the files of other users. A folder counts as
-well: whoever can write to it can put another file in place of one that is write-protected, unless the folder is sticky,
-as `/tmp` is, or mounted read-only, as Kubernetes mounts secrets.
+The checks use POSIX modes and owners; on other systems nothing is checked. A file must belong to the effective user of
+the process or to root, who can read and replace everything anyway. A process that runs as root may use files of other
+users. The folder is checked as well: a user who can write to it can replace even a write-protected file, unless the
+folder is sticky, as `/tmp` is, or mounted read-only, as Kubernetes mounts secrets.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _WRITABLE: Final = 0o022
 _BY_ANYBODY: Final = 0o002
 _GROUP_READS: Final = 0o040
 _MOST_LINKS: Final = 40
-"""Links in a row that Linux follows."""
+"""The maximum number of links in a row that Linux follows."""
 _log = logging.getLogger("traced_tools.audit")
 _logged: Final[set[str]] = set()
 
 
 def check_key(path: Path, file: IO[bytes], kind: KeyKind, *, reading: bool = False) -> None:
-    """Raise unless a key file that was opened is safe from other users.
+    """Raise an error unless an open key file is safe from other users.
 
-    The key for digests must be for its owner alone, and so must a signing key. As in PostgreSQL, the group may read a
-    signing key that root owns if the process is not root's: that is how Kubernetes mounts secrets with `fsGroup`. A
-    public key may be read by anybody and belong to anybody, but not be writable by everybody. What is allowed only
-    because users of one group, or root and the owner, usually trust each other is logged. Pipes are not checked.
+    Only the owner may have access to a digest key or a signing key. As in PostgreSQL, the group may read a signing key
+    that root owns if the process does not run as root: Kubernetes mounts secrets with `fsGroup` like that. A public key
+    may belong to and be readable by any user, but must not be writable by all. Access that is only acceptable because
+    users of one group, or root and the owner, usually trust each other is logged. Pipes are not checked.
 
     Args:
-        path: where the file is, for the message and for the folder.
-        file: the file.
-        kind: which key it is.
-        reading: whether the key only compares what is recorded. Another key in its place would prove nothing then, so
-            an owner or a folder that would be refused is only logged.
+        path: the path of the file, for the message and for its folder.
+        file: the open file.
+        kind: the kind of the key.
+        reading: whether the key is only used to compare digests. A replaced key would prove nothing then, so an unsafe
+            owner or folder is logged and not refused.
 
     Raises:
         ConfigurationError: if others can read a secret key, or write or replace any key.
@@ -52,7 +52,7 @@ def check_key(path: Path, file: IO[bytes], kind: KeyKind, *, reading: bool = Fal
 
 
 def check_key_file(path: Path, kind: KeyKind) -> None:
-    """Raise unless a key file is safe from other users, or would be if it existed; opens nothing.
+    """Raise an error unless a key file is safe from other users, or would be if it existed. Opens no file.
 
     Raises:
         ConfigurationError: as `check_key` does.
@@ -84,17 +84,18 @@ def _check_key(path: Path, info: os.stat_result, kind: KeyKind, reading: bool) -
 
 
 def check_folder(path: Path, kind: KeyKind, *, reading: bool = False) -> None:
-    """Raise if every user can replace a key because its folder is world-writable.
+    """Raise an error if every user can replace a key because its folder is world-writable.
 
-    If only the folder's group or owner can, log a warning: containers often run as root over folders of other users.
+    If only the folder's group or owner can replace it, log a warning: containers often run as root in folders of other
+    users.
 
     Args:
-        path: the key's file. If it is a link, the folders of all files on the way count as well.
-        kind: which key it is.
+        path: the key file. If it is a link, the folders of all linked files are checked.
+        kind: the kind of the key.
         reading: as for `check_key`.
 
     Raises:
-        ConfigurationError: if others can replace it.
+        ConfigurationError: if every user can replace it.
     """
     if os.name != "posix":
         return
@@ -109,12 +110,12 @@ def check_folder(path: Path, kind: KeyKind, *, reading: bool = False) -> None:
 
 
 def _folders(path: Path) -> Iterable[Path]:
-    """Return the folders of a file, of what it leads to as a link, and so on."""
+    """Return the folder of a file and, if the file is a link, the folders of all files it leads to."""
     found = {os.path.realpath(path.parent): path.parent}
     for _ in range(_MOST_LINKS):
         try:
             path = path.parent / os.readlink(path)
-        except OSError:  # the end of the way
+        except OSError:  # not a link
             break
         folder = os.path.realpath(path.parent)
         found.setdefault(folder, Path(folder))
@@ -122,10 +123,10 @@ def _folders(path: Path) -> Iterable[Path]:
 
 
 def warn_of_files(*files: Path) -> None:
-    """Log a warning for each file of a trail that others can change, and for each folder; once in a process.
+    """Log a warning for each file or folder of a trail that other users can change, once per process.
 
     Args:
-        files: the store and its checkpoints; they may be missing.
+        files: the store and its checkpoint file, which need not exist.
     """
     if os.name != "posix":
         return
@@ -142,7 +143,7 @@ def warn_of_files(*files: Path) -> None:
 
 
 def _folder_problems(folder: Path) -> Iterator[str]:
-    """Give why others can replace the files of a folder, and what to do about it."""
+    """Yield the reasons why other users can replace the files of a folder, each with a remedy."""
     if (info := _info(folder)) is not None and (problem := _foreign(info)) is not None:
         yield f"{problem}; {_owner_remedy()}"
     if (problem := _open_folder(folder, _WRITABLE)) is not None:
@@ -169,7 +170,7 @@ def _foreign(info: os.stat_result) -> str | None:
 
 
 def _owner_remedy() -> str:
-    """Return what to do about another user's file; given to root, it would be lost to that user's own processes."""
+    """Return the remedy for another user's file. If root took it over, that user's processes could not use it."""
     return "run this process as that user" if os.geteuid() == 0 else "chown it to the user of this process"
 
 

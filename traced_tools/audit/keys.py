@@ -1,4 +1,4 @@
-"""Where the key of a trail comes from: an argument, the environment, or a file beside an embedded store."""
+"""Loads the key of a trail from an argument, the environment, or a file beside an embedded store."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _log = logging.getLogger("traced_tools.audit")
 
 
 def load_key(key: bytes | str | None, store_path: str | os.PathLike[str] | None, *, create: bool = False) -> AuditKey:
-    """Return the key: `key`, else that of `TRACED_TOOLS_AUDIT_KEY`, else that of the file beside the embedded store.
+    """Return the key: `key`, else `TRACED_TOOLS_AUDIT_KEY`, else the key file beside the embedded store.
 
     Args:
-        key: the secret, at least 16 bytes; a str counts as its UTF-8.
-        store_path: the embedded store's file; None for a server store, which has no file beside it.
-        create: whether to make the file when it is missing: `<store>.key`, 32 random bytes in hex, mode 0600. Otherwise
-            the key only compares, and a file that other users own or can replace is logged and not refused.
+        key: the secret, at least 16 bytes; a str is encoded as UTF-8.
+        store_path: the embedded store's file; None for a server store, which has no key file.
+        create: whether to create a missing key file: `<store>.key`, 32 random bytes in hex, mode 0600. If False, the
+            key is only used to compare digests, so a file that other users own or can replace is logged, not refused.
 
     Raises:
-        ConfigurationError: when there is no key, or none that can be used; the text never holds any of it.
+        ConfigurationError: if there is no key, or it cannot be used. The message never contains any part of the key.
     """
     if (found := given_key(key)) is not None:
         return found
@@ -46,13 +46,13 @@ def _key_beside(store_path: str | os.PathLike[str]) -> Path:
 
 
 def given_key(key: bytes | str | None) -> AuditKey | None:
-    """Return the key given as an argument, or by the environment; None when there is neither."""
+    """Return the key from the argument or the environment; None if neither has one."""
     found = key if key is not None else os.environ.get(KEY_VARIABLE) or None
     return None if found is None else AuditKey(_secret(found))
 
 
 def no_key() -> ConfigurationError:
-    """Return the error for a store that needs a key from elsewhere."""
+    """Return the error for a server store without a key."""
     return ConfigurationError(
         f"the audit trail on a server needs a key: pass key=..., or set {KEY_VARIABLE} to at least 16 bytes"
     )
@@ -93,7 +93,7 @@ def _read(path: Path, *, reading: bool) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Make the file, whole or not at all, unless somebody else is faster."""
+    """Create the key file atomically, unless another process creates it first."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -111,6 +111,8 @@ def _make(path: Path) -> None:
     except OSError as error:
         problem = type(error).__name__
     else:
-        _log.warning("made a key for the audit trail: %s; keep a copy, its digests cannot be compared without", path)
+        _log.warning(
+            "created a key for the audit trail: %s; keep a copy, because digests cannot be compared without it", path
+        )
         return
-    raise ConfigurationError(f"the audit key {path} cannot be made ({problem}): set {KEY_VARIABLE} instead")
+    raise ConfigurationError(f"the audit key {path} cannot be created ({problem}): set {KEY_VARIABLE} instead")

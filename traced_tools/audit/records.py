@@ -1,11 +1,11 @@
-"""What a record of the trail says, and its one form: a line of JSON, which its hash covers.
+"""The fields of an audit record, its canonical JSON and its hash.
 
-A record is written once and never changed. Its *body* is JSON with sorted keys and no blanks; `hash` is the SHA-256 of
-that text, and the body holds the hash of the record before it. So a record can be checked wherever its line went.
+A record is written once and never changed. Its *body* is JSON with sorted keys and no blanks. `hash` is the SHA-256 of
+the body, and the body contains the hash of the record before it. So a copy of a record can be checked anywhere.
 
-A record that holds texts of contents has the version 2. Its hash covers the body without the `text`, `salt` and `cut`
-of each content, written the same way. The content's `text_hash` commits to these three: it is the SHA-256 of them as
-JSON. So a text can be erased, and the chain still verifies. Without the salt nobody can find a short text by trying.
+A record that stores texts of contents has version 2. Its hash covers the body without the `text`, `salt` and `cut` of
+each content. The content's `text_hash`, the SHA-256 of these three as JSON, commits to them. So a text can be erased
+and the chain still verifies. The salt prevents guessing a short text from its hash.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Final, Literal, get_args
 
 SCHEMA_VERSION: Final = 1
 ERASABLE_VERSION: Final = 2
-"""The version of records with texts that can be erased, and of the records of erasures."""
+"""The version of records whose texts can be erased, and of erasure records."""
 GENESIS: Final = "0" * 64
-"""Stands for the hash of the record before the first one of a chain."""
+"""The previous hash of the first record of a chain."""
 
 RecordKind = Literal["intent", "decision", "outcome", "checkpoint", "gap", "erasure"]
 RECORD_KINDS: Final = get_args(RecordKind)
@@ -30,15 +30,15 @@ RECORD_KINDS: Final = get_args(RecordKind)
 AuditDecision = Literal[
     "allowed", "denied", "approved", "rejected", "answered", "limited", "unknown_tool", "invalid_arguments"
 ]
-"""What was decided about a call. A repeated call counts as `limited`, with the reason code `repeated_call`.
+"""The decision about a call. A repeated call is `limited`, with the reason code `repeated_call`.
 
 `rejected` is reserved: no record has it yet.
 """
 AUDIT_DECISIONS: Final = get_args(AuditDecision)
 REPEATED_DECISION: Final = "repeated"
-"""The word of spans and events for a repeated call; a record has `limited` and the reason code `repeated_call`."""
+"""The decision of spans and events for a repeated call; a record has `limited` and the code `repeated_call`."""
 RAN: Final = ("allowed", "approved")
-"""The decisions after which a tool starts."""
+"""The decisions that let a tool start."""
 
 AuditOutcome = Literal["ok", "error", "timeout", "cancelled", "invalid_arguments"]
 AUDIT_OUTCOMES: Final = get_args(AuditOutcome)
@@ -46,40 +46,41 @@ AUDIT_OUTCOMES: Final = get_args(AuditOutcome)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 REQUESTED_ARGUMENTS: Final = "requested_arguments"
-"""The arguments that the model wrote. A record has them only if they stand for another value than its `arguments`."""
+"""The arguments that the model wrote. A record has them only if their value differs from its `arguments`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A content that a record is about: told as its digest, and in words only where the trail stores them.
+    """A content of a call, such as its arguments. It is recorded as a digest, and as text if the trail stores texts.
 
     Args:
         text: the content; arguments are JSON text.
-        may_be_told: whether it may be stored at all, as other than a digest; a silent tool's may not.
-        is_json: whether the digest is that of the value the JSON stands for, in whatever way it is written.
+        may_be_stored: whether the text may be stored; False for a tool with capture disabled.
+        is_json: whether the digest is that of the JSON value, however it is written.
     """
 
     text: str = field(repr=False)
-    may_be_told: bool
+    may_be_stored: bool
     is_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom and what a record is about.
+    """The call that a record is about.
 
     Args:
         agent: the client's name.
         run_id: the run's id.
-        call_id: the call's id, as the model or the loop gave it.
+        call_id: the call's id, from the model or the loop.
         tool: the tool's name; `_unknown` for a name that the model made up.
-        iteration: the pass of the loop, from 1.
-        batch_index: place among the calls of the same answer, from 0. With run and pass it tells calls apart.
-        conversation_id: the caller's conversation, when it gave one.
-        trace_id: the trace in hex, when there is one.
-        span_id: the span of the call in hex, when there is one.
-        parent_run_id: the run that the run began in, when it began in one.
-        attributes: what the application said of the run, as plain JSON, when it said anything.
+        iteration: the iteration of the loop, from 1.
+        batch_index: the position among the calls of the same answer, from 0. Run id, iteration and position identify a
+            call.
+        conversation_id: the conversation's id, if the caller set one.
+        trace_id: the trace in hex, if there is one.
+        span_id: the span of the call in hex, if there is one.
+        parent_run_id: the id of the run that this run is nested in, if any.
+        attributes: the attributes that the application set for the run, as plain JSON.
     """
 
     agent: str
@@ -94,17 +95,36 @@ class Subject:
     parent_run_id: str | None = None
     attributes: Mapping[str, Any] | None = None
 
+    def add_to(self, fields: dict[str, Any]) -> None:
+        """Add every attribute that has a value to the fields of a record, under its own name."""
+        fields["agent"] = self.agent  # one by one, because a loop over the attributes takes five times as long
+        fields["run_id"] = self.run_id
+        fields["call_id"] = self.call_id
+        fields["tool"] = self.tool
+        fields["iteration"] = self.iteration
+        fields["batch_index"] = self.batch_index
+        if self.conversation_id is not None:
+            fields["conversation_id"] = self.conversation_id
+        if self.trace_id is not None:
+            fields["trace_id"] = self.trace_id
+        if self.span_id is not None:
+            fields["span_id"] = self.span_id
+        if self.parent_run_id is not None:
+            fields["parent_run_id"] = self.parent_run_id
+        if self.attributes:
+            fields["attributes"] = dict(self.attributes)
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record before it has its place in a chain.
+    """A record that is not yet part of a chain.
 
     Args:
-        kind: which record.
-        time: when it happened, in nanoseconds of Unix time.
-        subject: the call; None for what is about the chain itself.
-        fields: what is particular about it, as plain JSON.
-        contents: contents by the name of the field that tells of them.
+        kind: the kind of the record.
+        time: the time of the event, in nanoseconds of Unix time.
+        subject: the call; None for a record about the chain itself.
+        fields: the fields of this kind of record, as plain JSON.
+        contents: contents by field name.
     """
 
     kind: RecordKind
@@ -116,14 +136,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """A record as it stands in a store.
+    """A record of a store.
 
     Attributes:
-        chain_id: the chain: one for each writer.
-        sequence: its number in the chain, from 1 and without gaps.
-        time: when it happened, in nanoseconds of Unix time.
+        chain_id: the chain. Each writer has its own.
+        sequence: the record's number in the chain, from 1 without gaps.
+        time: the time of the event, in nanoseconds of Unix time.
         kind: `intent`, `decision`, `outcome`, `checkpoint`, `gap` or `erasure`.
-        hash: SHA-256 of `body`, in hex; of one that holds texts, SHA-256 of `body` without them.
+        hash: the SHA-256 of `body` in hex. If the record stores texts, the SHA-256 of `body` without them.
         body: the whole record, one line of JSON.
     """
 
@@ -136,76 +156,81 @@ class AuditRecord:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the record says, as plain JSON."""
+        """The body, parsed as JSON."""
         fields: dict[str, Any] = json.loads(self.body)
         return fields
 
     @property
     def has_time(self) -> bool:
-        """Whether `time` is one: whoever can write the file of a store can put anything there."""
+        """Whether `time` is an integer: anyone who can write an SQLite file can store any type there."""
         return isinstance(self.time, int)
 
     @property
     def when(self) -> datetime:
-        """When it happened, in UTC, to the microsecond; the beginning of 1970 where `time` is none."""
+        """The time in UTC, in microseconds; the start of 1970 if `time` is not an integer."""
         seconds, nanoseconds = divmod(self.time if self.has_time else 0, 1_000_000_000)
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
 
 
 def body_of(fields: Mapping[str, Any]) -> str:
-    """Return the one way a record is written; raises `TypeError` or `ValueError` for what is no plain JSON."""
+    """Return the canonical JSON of a record; raise `TypeError` or `ValueError` for other values than JSON's."""
     return _ENCODER.encode(fields)
 
 
 def hash_of(body: str) -> str:
-    """Return the hash of a record."""
+    """Return the SHA-256 of a body in hex."""
     return hashlib.sha256(body.encode()).hexdigest()
 
 
 _ERASABLE: Final = ("text", "salt", "cut")
 
 
-def commits(value: object) -> bool:
-    """Whether a field of a record is a content that commits to a text."""
+def commits_to_text(value: object) -> bool:
+    """Whether a field of a record is a content with a `text_hash`."""
     return isinstance(value, dict) and type(value.get("size")) is int and isinstance(value.get("text_hash"), str)
 
 
 def is_erasable(kind: object, fields: Mapping[str, Any]) -> bool:
-    """Whether a record has version 2 and holds what needs it: texts that it commits to, or an erasure."""
-    holds = kind == "erasure" or any(map(commits, fields.values()))
+    """Whether a record has version 2 and needs it: it has a `text_hash`, or is an erasure."""
+    holds = kind == "erasure" or any(map(commits_to_text, fields.values()))
     return holds and fields.get("schema_version") == ERASABLE_VERSION
 
 
 def without_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a record says without the texts that it commits to."""
-    return {name: without_text(value) if commits(value) else value for name, value in fields.items()}
+    """Return the fields of a record without its erasable texts."""
+    return {name: without_text(value) if commits_to_text(value) else value for name, value in fields.items()}
 
 
 def without_text(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is left of a content when its text is erased."""
+    """Return a content without its erasable text."""
     return {name: value for name, value in content.items() if name not in _ERASABLE}
 
 
 def text_hash(content: Mapping[str, Any]) -> str:
-    """Return what commits to the text of a content, to its salt and to whether it was cut."""
+    """Return the hash of a content's text, its salt and whether it was cut."""
     return hash_of(body_of({name: content[name] for name in _ERASABLE if name in content}))
 
 
 def is_hash_of_erasable(hash: object, fields: Mapping[str, Any], body: str) -> bool:
-    """Whether a hash is that of a record with texts; `fields` are what `body` says."""
+    """Whether a hash is that of a record of version 2; `fields` is the parsed body."""
     if fields.get("schema_version") != ERASABLE_VERSION:
         return False
     try:
         return body_of(fields) == body and hash_of(body_of(without_texts(fields))) == hash
-    except (ValueError, RecursionError):  # it holds a number that is read as infinite
+    except (ValueError, RecursionError):  # a number beyond the range of a float, read as infinite
         return False
 
 
 def timestamp(time: int) -> str:
-    """Return nanoseconds of Unix time as RFC 3339 writes them, in UTC; `no day` for what no calendar holds."""
+    """Return nanoseconds of Unix time as RFC 3339 in UTC; `no day` instead of a date outside the calendar."""
     minutes, within = divmod(time, 60_000_000_000)
-    digits = str(100_000_000_000 + within)  # a format that pads with zeros takes twice as long
+    digits = str(100_000_000_000 + within)  # a format with zero padding takes twice as long
     return f"{_minute(minutes)}{digits[1:3]}.{digits[3:]}Z"
+
+
+def printable_id(value: object) -> str:
+    """Return the first 64 characters of an id in printable ASCII, safe to show in a message."""
+    return json.dumps(str(value)[:64])[1:-1]
 
 
 def unix_nanoseconds(time: datetime) -> int:
@@ -213,23 +238,23 @@ def unix_nanoseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
-_KEPT: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
+_LINE_FIELDS: Final = ("chain_id", "sequence", "records", "head", "time", "final", "public_key", "signature")
 
 
 def checkpoint_line(fields: Mapping[str, Any], hash: object, body: str) -> dict[str, Any]:
-    """Return what is kept of a checkpoint outside the store.
+    """Return the line for a checkpoint that is kept outside the store.
 
     Args:
-        fields: what the checkpoint says.
-        hash: its hash.
-        body: the checkpoint itself, as a record is written.
+        fields: the checkpoint's fields.
+        hash: the checkpoint's hash.
+        body: the checkpoint's body.
     """
-    return {name: fields[name] for name in _KEPT if name in fields} | {"hash": hash, "body": body}
+    return {name: fields[name] for name in _LINE_FIELDS if name in fields} | {"hash": hash, "body": body}
 
 
 @lru_cache(maxsize=1024)
 def _minute(minutes: int) -> str:
-    """Return the beginning of a time that all times of a minute share."""
+    """Return the part of a timestamp that is the same for a whole minute."""
     days, minute = divmod(minutes, 1440)
     return f"{_day(days)}{minute // 60:02}:{minute % 60:02}:"
 

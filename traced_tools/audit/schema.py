@@ -1,21 +1,22 @@
-"""The one table of a store, in SQLite and in PostgreSQL (`deploy/audit/postgresql.sql` makes the latter).
+"""The columns of the audit store's one table, `audit_records`, in SQLite and in PostgreSQL.
 
-The columns beside `body` repeat parts of it so that they can be searched; `verify` compares them.
+The whole record is in `body`. The other columns repeat parts of it so that records can be searched; `verify` compares
+them with the body.
+
+To add a column that repeats a field of the body, add it to `_REPEATED`. The writer, `verify`, verified copies, exports
+and new SQLite files follow from there. Tests name what doesn't: the PostgreSQL script, and stores that already exist.
+The field itself is an attribute of `records.Subject` if all records of a call have it, else in `Draft.fields`.
 """
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, PrimaryKeyConstraint, Table, Text, text
 
 METADATA = MetaData()
 
-RECORDS = Table(
-    "audit_records",
-    METADATA,
-    Column("chain_id", Text, nullable=False),
-    Column("sequence", BigInteger, nullable=False),
-    Column("time", BigInteger, nullable=False),  # nanoseconds of Unix time
-    Column("kind", Text, nullable=False),
+_REPEATED: Final[tuple[Column[Any], ...]] = (
     Column("run_id", Text),
     Column("iteration", Integer),
     Column("batch_index", Integer),
@@ -25,19 +26,34 @@ RECORDS = Table(
     Column("conversation_id", Text),
     Column("decision", Text),
     Column("outcome", Text),
+)
+RECORDS = Table(
+    "audit_records",
+    METADATA,
+    Column("chain_id", Text, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("time", BigInteger, nullable=False),  # nanoseconds of Unix time
+    Column("kind", Text, nullable=False),
+    *_REPEATED,
     Column("hash", Text, nullable=False),
     Column("body", Text, nullable=False),
     PrimaryKeyConstraint("chain_id", "sequence"),
 )
-REPEATED = ("run_id", "iteration", "batch_index", "call_id", "tool", "agent", "conversation_id", "decision", "outcome")
-"""The columns that stand in the body under the same name, where they stand in it at all."""
+REPEATED: Final = tuple(column.name for column in _REPEATED)
+"""The columns that repeat the body's field of the same name, and are NULL if the body has no such field."""
+REPEATED_NUMBERS: Final = tuple(column.name for column in _REPEATED if isinstance(column.type, Integer))
+"""The columns of `REPEATED` that hold integers; the others hold text."""
+RECORD_COLUMNS: Final = tuple(column for column in RECORDS.columns if column.name not in REPEATED)
+"""The columns that make up an `AuditRecord`, in the order of its fields."""
+MOST_NAME: Final = 512
+"""The maximum length of a text column in UTF-8 bytes. An index entry holds up to three text columns."""
 
-_ASKED_FOR = ("tool", "agent", "conversation_id")
-"""Stand in the indexes in order of time, so that any question is answered without looking at the records themselves."""
+_SEARCHED: Final = ("tool", "agent", "conversation_id")
+"""Part of each index that is ordered by time, so that a search by these columns reads the index alone."""
 
 
 def _index(name: str, *columns: str, where: str) -> Index:
-    """Return an index over the records that have such a value: a record stands in few of them."""
+    """Return a partial index over the records that meet a condition. Each record is in few of these indexes."""
     return Index(
         f"audit_{name}",
         *(RECORDS.c[column] for column in columns),
@@ -48,9 +64,22 @@ def _index(name: str, *columns: str, where: str) -> Index:
 
 INDEXES = (
     _index("calls", "run_id", "iteration", "batch_index", "kind", "decision", where="run_id IS NOT NULL"),
-    _index("intents", "time", *_ASKED_FOR, where="kind = 'intent'"),
-    _index("decisions", "decision", "time", *_ASKED_FOR, where="kind = 'decision'"),
-    _index("outcomes", "outcome", "time", *_ASKED_FOR, where="kind = 'outcome'"),
+    _index("intents", "time", *_SEARCHED, where="kind = 'intent'"),
+    _index("decisions", "decision", "time", *_SEARCHED, where="kind = 'decision'"),
+    _index("outcomes", "outcome", "time", *_SEARCHED, where="kind = 'outcome'"),
     _index("conversations", "conversation_id", "time", where="kind = 'intent' AND conversation_id IS NOT NULL"),
     _index("checkpoints", "chain_id", "sequence", where="kind = 'checkpoint'"),
 )
+
+
+def searchable(value: str) -> str:
+    """Return a text as a text column stores it: valid UTF-8 without NUL characters, of at most `MOST_NAME` bytes."""
+    valid = value[:MOST_NAME].encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return valid.encode()[:MOST_NAME].decode("utf-8", "ignore")
+
+
+def column_value(name: str, value: object) -> str | int | None:
+    """Return a value as the column `name` of `REPEATED` stores it, or None if it has another type."""
+    if name in REPEATED_NUMBERS:
+        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+    return searchable(value) if isinstance(value, str) else None

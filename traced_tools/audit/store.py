@@ -80,7 +80,7 @@ class Store:
         self._url = url if self.path is None else url.set(database=str(self.path))
         self.name: Final = str(self.path) if embedded else url.set(query={}).render_as_string(hide_password=True)
 
-    def writing(self) -> Writing:
+    def writing(self) -> WriteConnection:
         """Return a connection for writing, for one thread; creates an embedded store that is missing."""
         return _Sqlite(self._engine(), self.path) if self.path is not None else _Postgresql(self._engine())
 
@@ -136,7 +136,7 @@ class Store:
         return f"Store({self.name!r})"
 
 
-class Writing(ABC):
+class WriteConnection(ABC):
     """A connection that appends records; used by one thread at a time."""
 
     def __init__(self, engine: Engine) -> None:
@@ -182,7 +182,7 @@ class StoreReplaced(Exception):
     """The file of an embedded store is no longer the one that is open."""
 
 
-class _Sqlite(Writing):
+class _Sqlite(WriteConnection):
     def __init__(self, engine: Engine, path: Path) -> None:
         _made_private(path)
         super().__init__(engine)
@@ -221,7 +221,7 @@ class _Sqlite(Writing):
             raise
 
 
-class _Postgresql(Writing):
+class _Postgresql(WriteConnection):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         try:

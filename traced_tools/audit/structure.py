@@ -1,7 +1,7 @@
-"""Whether a store is built as this version builds it, and whether its indexes agree with its table.
+"""Checks that an SQLite store has the schema that this version creates, and that its indexes match its table.
 
-Readers reach records through indexes. A record that an index leaves out, or lists under another value, is in the store
-and not in an answer, so `verify` proves the structure before it looks at any record.
+Readers find records through indexes. If an index omits a record or lists it under another value, queries miss it. So
+`verify` checks the structure before it checks any record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from traced_tools.audit.schema import INDEXES, RECORDS
 
 _TOKEN: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^]]*]|\w+|\S""", re.ASCII)
-"""What SQL consists of, but for white space."""
+"""Matches one SQL token."""
 _WORD: Final = re.compile(r"\w+", re.ASCII)
 _QUOTES: Final = '"`[]'
 
@@ -32,12 +32,12 @@ class SqliteObject(NamedTuple):
     table: str
     sql: str | None
     is_plain: bool = True
-    """Whether SQLite reads the same values: it ends a text at a NUL character, and takes a BLOB for a text."""
+    """Whether SQLite reads the same values: it ends text at a NUL character and reads a BLOB as text."""
 
 
 def sqlite_objects(connection: sqlite3.Connection) -> list[SqliteObject]:
-    """Return the schema of a file that was just opened, malformed entries included."""
-    connection.execute("PRAGMA writable_schema = ON")  # reads on behind an entry that SQLite does not understand
+    """Return the schema of a newly opened file, including malformed entries."""
+    connection.execute("PRAGMA writable_schema = ON")  # continues after entries that SQLite cannot parse
     try:
         rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     finally:
@@ -53,14 +53,14 @@ def _object(*values: object) -> SqliteObject:
 
 
 def holds_records(objects: Iterable[SqliteObject]) -> bool:
-    """Return whether a file has the table, or something in its place."""
+    """Return whether a file has the table or a view of the same name."""
     return any(_lower(each.name) == RECORDS.name for each in objects if each.type in ("table", "view"))
 
 
 def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteObject]) -> str | None:
-    """Return the first difference between a file's schema and what this version writes.
+    """Return the first difference between a file's schema and the schema that this version creates.
 
-    Objects that have nothing to do with the trail may be in the file as well.
+    Other objects may be in the file as long as they don't refer to the trail.
     """
     expected = dict(_expected())
     known = {*expected}
@@ -84,9 +84,9 @@ def sqlite_difference(connection: sqlite3.Connection, objects: Iterable[SqliteOb
 
 
 def sqlite_damage(connection: sqlite3.Connection) -> str | None:
-    """Return the first thing that is wrong with the pages, the indexes or the constraints of a trail's table.
+    """Return the first problem with the pages, indexes or constraints of the trail's table.
 
-    Other tables are not examined: SQLite would evaluate their constraints and indexes, which may take forever.
+    Other tables are not checked: SQLite would evaluate their constraints and indexes, which may never end.
     """
     found = _answer(connection, f"PRAGMA integrity_check({RECORDS.name})")  # the first one is enough
     return None if found == "ok" else found
@@ -107,7 +107,7 @@ def _answer(connection: sqlite3.Connection, pragma: str) -> str:
 
 @cache
 def _expected() -> tuple[tuple[str, SqliteObject], ...]:
-    """Return what this version writes, by name."""
+    """Return the schema that this version creates, by object name."""
     dialect = sqlite.dialect()
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(str(CreateTable(RECORDS).compile(dialect=dialect)))
@@ -130,16 +130,16 @@ def _difference(expected: SqliteObject, found: SqliteObject) -> str | None:
 def _first_difference(wanted: list[str], there: list[str]) -> str:
     place = next((n for n, (one, other) in enumerate(zip(wanted, there, strict=False)) if one != other), None)
     place = min(len(wanted), len(there)) if place is None else place
-    told = [(each[place] if place < len(each) else "nothing") for each in (there, wanted)]
+    found, expected = [(each[place] if place < len(each) else "nothing") for each in (there, wanted)]
     behind = there[place - 1] if place else "nothing"
-    return f"is declared otherwise: {told[0]} follows {behind}, where {told[1]} belongs"
+    return f"is declared otherwise: {found} follows {behind}, where {expected} belongs"
 
 
 def _tokens(sql: str) -> list[str]:
-    """Return what a statement consists of, whatever the white space, the case of words and the quotes of names."""
+    """Return the tokens of a statement without white space, quotes of names and the case of words."""
     return [each if each.startswith("'") else _lower(each.strip(_QUOTES)) for each in _TOKEN.findall(sql)]
 
 
 def _lower(text: str) -> str:
-    """Return a text as SQLite compares names, for which only ASCII has two cases."""
+    """Return a name in lower case as SQLite compares names: only ASCII letters have two cases."""
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
-"""Whether the tables of a trail in PostgreSQL are those of `deploy/audit/postgresql.sql`, and agree with their indexes.
+"""Checks that a PostgreSQL store has the tables of `deploy/audit/postgresql.sql`, and that its indexes match them.
 
-A view, a rule, a policy, a foreign partition or an index that leaves records out: each of them makes a reader see other
-records than those that were written.
+A view, a rule, a policy, a foreign partition or an index that omits records would make queries return other records
+than those that were written.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sqlalchemy.exc import DBAPIError
 from traced_tools.audit.schema import INDEXES, RECORDS
 
 Sum = tuple[Any, Any]
-"""How many entries an index has, and the sum of their hashes."""
+"""The number of entries of an index, and the sum of their hashes."""
 _CORRUPT: Final = "XX"
-"""How the SQLSTATE of an internal error begins, which is what damaged pages cause."""
+"""The class of the SQLSTATE of internal errors, which damaged pages cause."""
 _KINDS: Final = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 _WITHOUT_INDEXES: Final = ("enable_indexscan", "enable_indexonlyscan", "enable_bitmapscan")
 _BY_INDEX: Final = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort")
@@ -68,17 +68,17 @@ WHERE pg_class.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('audit_records'
 
 
 def pin_schema(connection: Connection) -> bool:
-    """Look names up in `pg_catalog` and in the schema of the trail alone; return whether there is such a trail."""
+    """Set the search path to `pg_catalog` and the trail's schema; return whether there is a trail."""
     return connection.execute(text(_PIN)).first() is not None
 
 
 def without_indexes(connection: Connection, *, begin: bool) -> None:
-    """Turn index scans off (`begin`) or on again."""
+    """Turn index scans off (`begin`) or back on."""
     _set(connection, _WITHOUT_INDEXES, "off" if begin else "on")
 
 
 def difference(connection: Connection) -> str | None:
-    """Return the first difference between the tables of a trail and what this version makes."""
+    """Return the first difference between the tables of a trail and the tables that this version's script creates."""
     tables = connection.execute(text(_TABLES)).all()
     names = {oid: str(name) for oid, _, name, *_ in tables}
     for _, is_whole, name, kind, is_logged, has_policies, rule, trigger, constraint, _ in tables:
@@ -98,8 +98,8 @@ def difference(connection: Connection) -> str | None:
 def damage(connection: Connection) -> str | None:
     """Return the first index that disagrees with its table, or the first sign of damaged pages.
 
-    Each index is read twice, for the values that it holds and for the records that it leads to. Both must be those of
-    the table, in the order that texts have in this database. `amcheck` looks more closely, if this role may run it.
+    Each index is read twice: its own values, and the records that it points to. Both must equal the table's, in the
+    text order of this database. `amcheck` is more thorough, and runs if this role may call it.
     """
     _set(connection, ["max_parallel_workers_per_gather"], "0")
     for name, find in _checks(connection):
@@ -122,8 +122,8 @@ def _column_differences(connection: Connection, names: dict[int, str]) -> Iterat
         for column in RECORDS.columns
     }
     found: dict[int, dict[str, Any]] = {oid: {} for oid in names}
-    for oid, name, *told in connection.execute(text(_TABLE_COLUMNS)):
-        found[oid][name] = tuple(told)
+    for oid, name, *declaration in connection.execute(text(_TABLE_COLUMNS)):
+        found[oid][name] = tuple(declaration)
     for oid, columns in found.items():
         for name in {**expected, **columns}:
             if name not in columns:
@@ -153,8 +153,8 @@ _PRIMARY_KEY: Final = "audit_records_pkey"
 
 
 def _indexes() -> Iterator[tuple[str, list[str], str]]:
-    """Give the name, the columns and the condition of each index."""
-    partition_key = "time"  # which PostgreSQL wants in every unique index
+    """Yield the name, the columns and the condition of each index."""
+    partition_key = "time"  # PostgreSQL requires it in every unique index
     yield _PRIMARY_KEY, [*(column.name for column in RECORDS.primary_key), partition_key], "true"
     for index in INDEXES:
         yield (
@@ -169,7 +169,7 @@ def _definition(columns: list[str], where: str) -> str:
 
 
 def _normalized(sql: str) -> str:
-    """Return a definition without what PostgreSQL adds to conditions, which are all joined by AND."""
+    """Return a definition without the casts and parentheses that PostgreSQL adds; AND joins all conditions."""
     return " ".join(re.sub(r"::text|[()]", " ", sql.replace('"', "")).split())
 
 
@@ -190,7 +190,7 @@ def _checks(connection: Connection) -> Iterator[tuple[str, Callable[[Connection]
 
 
 def _misplaced(connection: Connection) -> str | None:
-    """See whether every record is in its partition: a question about a time leads to the partition of that time."""
+    """Return a message if a record is in the wrong partition: a query for a time reads only that time's partition."""
     partitions = [row for row in connection.execute(text(_TABLES)).all() if row[-1] is not None]
     cases = " ".join(f"WHEN {row[0]} THEN {row[-1]}" for row in partitions)
     outside = f"SELECT min(tableoid) FROM audit_records WHERE CASE tableoid {cases} END IS NOT TRUE"
@@ -200,7 +200,7 @@ def _misplaced(connection: Connection) -> str | None:
 
 
 def _sum_up(connection: Connection, into: list[Sum]) -> None:
-    """Add up what each index should hold, in one walk over the tables."""
+    """Sum up the expected entries of all indexes in one pass over the tables."""
     sums = ", ".join(
         f"count(*) FILTER (WHERE {where}), sum({_hashed(columns)}) FILTER (WHERE {where})"
         for _, columns, where in _indexes()
@@ -212,7 +212,7 @@ def _sum_up(connection: Connection, into: list[Sum]) -> None:
 
 
 def _disagreement(connection: Connection, name: str, columns: list[str], where: str, expected: Sum) -> str | None:
-    """See whether the values that an index holds, and those of the records it leads to, add up to the table's."""
+    """Return a message if the values of an index, or of the records it points to, don't add up to the table's."""
     words = {"columns": ", ".join(columns), "hashed": _hashed(columns), "where": where}
     _set(connection, _BY_INDEX, "off")
     held = connection.execute(text(_SUM_OF_INDEX.format(**words))).one()
@@ -237,7 +237,7 @@ _HASHES: Final = {
     BigInteger: ("hashint8extended", "-1"),
     Integer: ("hashint4extended", "-1"),
 }
-"""By types, the function of PostgreSQL, and what stands for NULL."""
+"""PostgreSQL's hash function, and the value that replaces NULL, by column type."""
 
 
 def _amcheck(connection: Connection, function: str, index: int) -> None:

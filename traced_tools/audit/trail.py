@@ -18,18 +18,20 @@ from traced_tools.audit.erasing import Erasure, check_erasure_texts, check_may_c
 from traced_tools.audit.file_safety import warn_of_files
 from traced_tools.audit.keys import check_key_beside, given_key, load_key, no_key
 from traced_tools.audit.reading.matching import ContentName, match
-from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader
+from traced_tools.audit.reading.queries import CallFilter
+from traced_tools.audit.reading.reader import AuditedCall, AuditedRun, AuditReader, find_calls
 from traced_tools.audit.records import Draft
+from traced_tools.audit.schema import searchable
 from traced_tools.audit.store import Store
-from traced_tools.audit.verifying.attestations import PublicKey
+from traced_tools.audit.verifying.attestations import PublicKey, checkpoints_beside
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import verify
 from traced_tools.audit.writing import mirror
 from traced_tools.audit.writing.appending import AppendBatch, Appender
-from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey, checkpoints_beside
+from traced_tools.audit.writing.checkpoints import CheckpointFile, Checkpoints, Signer, SigningKey
 from traced_tools.audit.writing.publishing import Publish, Publisher
 from traced_tools.audit.writing.queue_entries import ControlKind, QueueEntry
-from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor, searchable
+from traced_tools.audit.writing.record_builder import ContentMode, RecordMaker, Redactor
 from traced_tools.audit.writing.writer import Writer
 from traced_tools.core.checks import expect, expect_callable, expect_positive, expect_whole
 from traced_tools.core.fork import on_fork
@@ -215,17 +217,8 @@ class AuditTrail:
 
         Pending records are written first, if that succeeds within the trail's timeout.
         """
-        return self._reader().calls(
-            tool=tool,
-            outcome=outcome,
-            decision=decision,
-            agent=agent,
-            conversation=conversation,
-            since=since,
-            until=until,
-            attributes=attributes,
-            limit=limit,
-        )
+        wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
+        return find_calls(self._reader(), wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a recorded run by its id; see `AuditReader.run`. Pending records are written first."""

@@ -1,1 +1,1 @@
-"""How records are read: queries, calls and runs, exports, matches."""
+"""Reads calls, runs and records from an audit store."""

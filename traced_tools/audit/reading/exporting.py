@@ -1,4 +1,4 @@
-"""Records on their way out of a store: lines of JSON, a table for spreadsheets, a table for analysis."""
+"""Exports records as JSON Lines, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -12,45 +12,48 @@ from unicodedata import category, normalize
 
 from traced_tools.audit.reading.read_connection import parsed
 from traced_tools.audit.records import AuditRecord, body_of, timestamp
+from traced_tools.audit.schema import REPEATED, REPEATED_NUMBERS
 from traced_tools.errors import ConfigurationError
 
 ExportFormat = Literal["jsonl", "csv", "parquet"]
 
-_TEXTS: Final = (
+_NAMED: Final = (
     *("service", "agent", "run_id", "parent_run_id", "call_id", "tool", "conversation_id", "attributes"),
     *("trace_id", "span_id", "decision", "advisor", "reason_code", "by", "outcome", "error_type"),
     *("source", "model", "provider", "response_id", "definition_digest"),
+    *("iteration", "batch_index", "batch_size", "attempts"),
 )
-_COUNTS: Final = ("iteration", "batch_index", "batch_size", "attempts")
+_FIELDS: Final = (*_NAMED, *(name for name in REPEATED if name not in _NAMED))
+"""Fields of the body, each a column. The order of `_NAMED` is part of the format; new columns of the store follow."""
 _CONTENTS: Final = ("arguments", "requested_arguments", "reason", "result")
 COLUMNS: Final = (
     *("chain_id", "sequence", "time", "kind"),
-    *_TEXTS,
-    *_COUNTS,
+    *_FIELDS,
     "duration",
     *(f"{name}_{part}" for name in _CONTENTS for part in ("digest", "size")),
     *("previous", "hash", "body"),
 )
-"""The columns of the two tables; a row is a record, and its `body` says all there is."""
+"""The columns of CSV and Parquet. A row is a record; its `body` is the whole record."""
 _FORMULA: Final = "=+-@\N{MINUS SIGN}"
-"""What a formula begins with; full-width, small and raised forms are taken for these (Unicode's NFKC)."""
+"""The first characters of a formula. Full-width, small and superscript forms count as these (Unicode's NFKC)."""
 _FILLERS: Final = " \u115f\u1160\u2800\u3164\uffa0"
-"""What is printable and looks blank."""
-_AT_ONCE: Final = 5_000
+"""Characters that are printable and look blank."""
+_BATCH: Final = 5_000
+"""Records per Parquet row group."""
 
 
 def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]) -> int:
-    """Write records to a file, a few at a time, and return how many.
+    """Write records to a file as they come, and return how many.
 
     Args:
-        records: such as `AuditReader.records()` gives.
-        format: `jsonl`: a line for each record, its body with `hash` beside the other fields. `csv`: a row for each,
-            where what a spreadsheet may take for a formula has an apostrophe before it. `parquet`: as csv, with
-            types, by pyarrow.
-        file: open for writing bytes.
+        records: the records, such as from `AuditReader.records()`.
+        format: `jsonl`: one line per record, its body with an additional field `hash`. `csv`: one row per record; a
+            value that a spreadsheet may read as a formula gets an apostrophe in front. `parquet`: the same columns
+            with types, written with pyarrow.
+        file: a file that is open for writing bytes.
 
     Raises:
-        ConfigurationError: for a format that is none, or for parquet without pyarrow.
+        ConfigurationError: for an unknown format, or for parquet without pyarrow.
     """
     if format not in _WRITERS:
         raise ConfigurationError(f"format must be one of {', '.join(_WRITERS)}")
@@ -58,7 +61,7 @@ def export(records: Iterable[AuditRecord], format: ExportFormat, file: IO[bytes]
 
 
 def json_fields(record: AuditRecord) -> dict[str, Any]:
-    """Return what a record says, and its `hash`; of one that cannot be read, what is in the store, and `damaged`."""
+    """Return a record's fields and its `hash`. If its body cannot be read: the store's columns, and `damaged`."""
     fields = parsed(record.body)
     return _damaged(record) if fields is None else {**fields, "hash": str(record.hash)}
 
@@ -72,7 +75,7 @@ def json_line(record: AuditRecord) -> str:
     """Return a record as a line of JSON in printable ASCII: its fields and its `hash`."""
     try:
         return body_of(json_fields(record))
-    except (ValueError, RecursionError):  # it holds a number that is read as infinite
+    except (ValueError, RecursionError):  # a number beyond the range of a float, read as infinite
         return body_of(_damaged(record))
 
 
@@ -105,9 +108,9 @@ def _write_parquet(records: Iterable[AuditRecord], file: IO[bytes]) -> int:
     written = 0
     rows = _rows(records)
     with parquet.ParquetWriter(file, schema) as writer:
-        while batch := list(islice(rows, _AT_ONCE)):
-            told = [{name: _typed(name, row) for name in COLUMNS} for row in batch]
-            writer.write_table(pyarrow.Table.from_pylist(told, schema=schema))
+        while batch := list(islice(rows, _BATCH)):
+            typed = [{name: _typed(name, row) for name in COLUMNS} for row in batch]
+            writer.write_table(pyarrow.Table.from_pylist(typed, schema=schema))
             written += len(batch)
     return written
 
@@ -120,11 +123,11 @@ _WRITERS: Final[dict[str, Callable[[Iterable[AuditRecord], IO[bytes]], int]]] = 
 
 
 def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
-    """Give the row of each record; of one that cannot be read, what stands beside its body."""
+    """Yield the row of each record. If its body cannot be read, the row has only the columns of the store."""
     for record in records:
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         fields = parsed(record.body) or {}
-        row |= {name: fields[name] for name in (*_TEXTS, *_COUNTS, "duration", "previous") if name in fields}
+        row |= {name: fields[name] for name in (*_FIELDS, "duration", "previous") if name in fields}
         for name in _CONTENTS:
             content = fields.get(name)
             if isinstance(content, dict):
@@ -134,7 +137,7 @@ def _rows(records: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
 
 
 def _cell(value: object) -> object:
-    """Return what is safe to open in a spreadsheet (OWASP, CSV injection), and holds no control characters."""
+    """Return a value that is safe to open in a spreadsheet (OWASP, CSV injection), without control characters."""
     if value is None or type(value) in (int, float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
@@ -144,7 +147,7 @@ def _cell(value: object) -> object:
 
 
 def _begins_formula(text: str) -> bool:
-    """Whether a spreadsheet may take a text for a formula, once it has dropped what cannot be seen before it.
+    """Whether a spreadsheet may read a text as a formula after it drops invisible characters at the beginning.
 
     At this point only spaces, fillers and combining marks can be invisible: `_cell` has escaped the rest.
     """
@@ -156,7 +159,7 @@ def _begins_formula(text: str) -> bool:
 
 
 def _escaped(character: str) -> str:
-    """Return a character as JSON writes it, so that a body stays what it says."""
+    """Return a character as a JSON escape, so that a body keeps its meaning."""
     return json.dumps(character)[1:-1]
 
 
@@ -168,7 +171,7 @@ def _time(time: object) -> object:
 
 
 def _typed(name: str, row: dict[str, Any]) -> object:
-    """Return a value as the type of its column can hold it."""
+    """Return a value in the type of its column; None if it has another type."""
     value = row[name]
     if name == "duration":
         return float(value) if type(value) in (int, float) else None
@@ -180,7 +183,11 @@ def _typed(name: str, row: dict[str, Any]) -> object:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-_NUMBERS: Final = ("sequence", "time", *_COUNTS, *(f"{name}_size" for name in _CONTENTS))
+_NUMBERS: Final = (
+    *("sequence", "time", "batch_size", "attempts"),
+    *REPEATED_NUMBERS,
+    *(f"{name}_size" for name in _CONTENTS),
+)
 
 
 def _pyarrow() -> tuple[Any, Any]:

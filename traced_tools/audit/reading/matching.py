@@ -1,4 +1,4 @@
-"""Whether a text is the content that a record tells of, proved by its digest."""
+"""Proves by a digest whether a text is the recorded content of a call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.keys import load_key
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import Key
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, embedded_path, open_for_reading
 from traced_tools.audit.reading.reader import calls_of
-from traced_tools.audit.verifying.attestations import names_of
+from traced_tools.audit.records import printable_id
 from traced_tools.core.canonical import canonical_json
 from traced_tools.errors import AuditError, ConfigurationError
 
 ContentName = Literal["arguments", "requested_arguments", "result", "reason", "requested_name"]
-"""The contents that records tell of."""
+"""The contents of a call that are recorded, at least as a digest."""
 _KIND: Final[Mapping[ContentName, str]] = {
     "arguments": "intent",
     "requested_arguments": "intent",
@@ -26,11 +26,11 @@ _KIND: Final[Mapping[ContentName, str]] = {
     "result": "outcome",
 }
 _SAME_UNLESS_RECORDED: Final[Mapping[ContentName, ContentName]] = {"requested_arguments": "arguments"}
-"""A content that is recorded only where it differs from another one."""
+"""A content that is recorded only if it differs from another one, which it equals otherwise."""
 
 
 class UndecidableError(AuditError):
-    """Raised when a text differs from the one recorded, and may mean the same."""
+    """Raised when a JSON text differs from the recorded text but may have the same value."""
 
 
 def match(
@@ -43,79 +43,82 @@ def match(
     iteration: int | None = None,
     key: bytes | str | None = None,
 ) -> bool:
-    """Return whether `text` is the content that was recorded of a call.
+    """Return whether `text` is the recorded content of a call.
 
     Args:
         store: a path, or an SQLAlchemy URL.
         call_id: the call's id.
-        text: what it may have been; of JSON it is the value that counts, in whatever way it is written.
-        content: which content of the call. `arguments` are those that the tool was to be called with,
-            `requested_arguments` those that the model wrote. The result is that of the last time the tool ended.
-        run_id: the call's run; needed where several calls have this id.
-        iteration: the pass of the loop, from 1; needed where several calls of the run have this id.
-        key: the key the digests were made with; else that of `TRACED_TOOLS_AUDIT_KEY`, else that of the file beside an
+        text: the text to compare. JSON is compared by its value, however it is written.
+        content: which content of the call. `arguments` are the arguments for the tool, `requested_arguments` those that
+            the model wrote. `result` is the result of the last time the tool finished.
+        run_id: the call's run; required if several calls have this id.
+        iteration: the iteration of the loop, from 1; required if several calls of the run have this id.
+        key: the key that the digests were made with. None for `TRACED_TOOLS_AUDIT_KEY`, else the key file beside an
             embedded store.
 
     Raises:
-        AuditError: when the store cannot be read, has no such call or several, when nothing is recorded of this
-            content, when it was recorded with another key, or when two texts of JSON differ of which the recorded one
-            may mean the same: it has no canonical form.
-        ConfigurationError: when there is no key.
+        AuditError: if the store cannot be read, has no such call or several, or has no digest of this content, if the
+            digest was made with another key, or if two JSON texts differ and the recorded one has no canonical form,
+            so that they may have the same value.
+        ConfigurationError: for an unknown content, or if there is no key.
     """
     if content not in get_args(ContentName):
         raise ConfigurationError(f"content must be one of {', '.join(get_args(ContentName))}")
     audit_key = load_key(key, embedded_path(store))
-    with opened(store) as opened_store:
+    with open_for_reading(store) as opened_store:
         call = _only_call(opened_store, call_id, run_id, iteration)
         recorded = _recorded(opened_store, call, content)
     return _matches(audit_key, recorded, content, text)
 
 
-def _only_call(store: OpenStore, call_id: str, run_id: str | None, iteration: int | None) -> Key:
+def _only_call(store: ReadConnection, call_id: str, run_id: str | None, iteration: int | None) -> Key:
     rows = store.rows(queries.intents_called(call_id, run_id))
-    found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audits of one trail record a call twice
+    found = dict.fromkeys((row[0], row[1], row[2]) for row in rows)  # two audit advisors record a call twice
     calls = [call for call in found if iteration in (None, call[1])]
     if len(calls) == 1:
         return calls[0]
     if not calls:
         where = "" if run_id is None else " in this run"
-        raise AuditError(f"the audit store has no call {names_of(call_id)}{where}")
-    places = "; ".join(f"run {names_of(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
+        raise AuditError(f"the audit store has no call {printable_id(call_id)}{where}")
+    places = "; ".join(f"run {printable_id(run)} iteration {iteration}" for run, iteration, _ in calls[:5])
     more = f" and {len(calls) - 5} more" if len(calls) > 5 else ""
     raise AuditError(
-        f"{len(calls)} calls have the id {names_of(call_id)}: {places}{more}; tell which by its run and iteration"
+        f"{len(calls)} calls have the id {printable_id(call_id)}: {places}{more}; "
+        "pass the run id and iteration to select one"
     )
 
 
-def _recorded(store: OpenStore, call: Key, content: ContentName) -> dict[str, Any]:
-    """Return what is recorded of a content of a call, by the records that stand."""
+def _recorded(store: ReadConnection, call: Key, content: ContentName) -> dict[str, Any]:
+    """Return a call's content as its effective record has it."""
     for each in calls_of(store, [call]).values():
         fields = each.fields(_KIND[content])
         recorded = fields.get(content, fields.get(_SAME_UNLESS_RECORDED.get(content, content)))
-        if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _DIGEST):
+        if isinstance(recorded, dict) and all(isinstance(recorded.get(name), str) for name in _REQUIRED):
             return recorded
-    raise AuditError(f"nothing is recorded of this call's {content}")
+    raise AuditError(f"this call has no recorded {content.replace('_', ' ')}")
 
 
-_DIGEST: Final = ("digest", "form", "key_id")
+_REQUIRED: Final = ("digest", "form", "key_id")
 
 
 def _matches(key: AuditKey, recorded: dict[str, Any], content: ContentName, text: str) -> bool:
     if recorded["key_id"] != key.id:
         raise AuditError(
-            f"the {content} were recorded with the key {names_of(recorded['key_id'])}, and this is the key {key.id}"
+            f"wrong audit key: the digest of this call's {content.replace('_', ' ')} was made with key "
+            f"{printable_id(recorded['key_id'])}, not key {key.id}"
         )
     matches = key.matches(recorded, text)
     if not matches and recorded["form"] == "text" and _may_mean_the_same(content, text):
         raise UndecidableError(
-            f"the {content} were recorded as text, since they are no JSON or have no canonical form (a key twice, an "
-            "integer beyond 2**53): only the exact text can be compared, and this is another"
+            f"the digest of this call's {content.replace('_', ' ')} is that of a text that is not JSON or has no "
+            "canonical form (a repeated key, an integer beyond 2**53): only the exact text can be compared, and this "
+            "is another text"
         )
     return matches
 
 
 def _may_mean_the_same(content: ContentName, text: str) -> bool:
-    """Whether other JSON than the text that was recorded may have its value; results are often no JSON at all."""
+    """Whether a text that differs from the recorded one may have the same JSON value. Many results are not JSON."""
     if content == "result":
         return _is_json(text) and canonical_json(text) is None
     return content in ("arguments", "requested_arguments") and _is_json(text)

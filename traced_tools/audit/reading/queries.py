@@ -1,4 +1,4 @@
-"""What is asked of a store, as statements that the indexes of `schema.INDEXES` answer, in SQLite and in PostgreSQL."""
+"""The queries of a store, which SQLite and PostgreSQL answer with the indexes of `schema.INDEXES`."""
 
 from __future__ import annotations
 
@@ -11,32 +11,29 @@ from typing import Any, Final
 from sqlalchemy import Column, ColumnElement, FromClause, Select, and_, bindparam, exists, literal, or_, select
 from sqlalchemy.sql.selectable import CompoundSelect
 
-from traced_tools.audit import records
-from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION
-from traced_tools.audit.schema import RECORDS
-from traced_tools.audit.writing.record_builder import searchable
+from traced_tools.audit.records import AUDIT_DECISIONS, AUDIT_OUTCOMES, RAN, REPEATED_DECISION, unix_nanoseconds
+from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, searchable
 from traced_tools.errors import ConfigurationError
 
 Key = tuple[str, int, int]
-"""What tells calls apart: run, pass of the loop, place in the batch."""
+"""Identifies a call: run id, iteration, position in the model's answer."""
 
 UNFINISHED: Final = "unfinished"
-"""Stands for the outcome of a call that started, as far as the store knows, and never ended."""
+"""The state of a call that was not refused and has no outcome."""
 STATES: Final = (*AUDIT_OUTCOMES, UNFINISHED)
 DECISIONS: Final = (*AUDIT_DECISIONS, REPEATED_DECISION)
 MOST: Final = (1 << 63) - 1
-"""The largest number a store has."""
+"""The largest integer that a store holds."""
 _KEY: Final = (RECORDS.c.run_id, RECORDS.c.iteration, RECORDS.c.batch_index)
 _PLACE: Final = (RECORDS.c.chain_id, RECORDS.c.sequence)
-_RECORD: Final = tuple(RECORDS.c[name] for name in ("chain_id", "sequence", "time", "kind", "hash", "body"))
 
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """Which calls are asked for; None does not care.
+    """The filters of a query for calls, as for `AuditReader.calls`; None matches every call.
 
     Raises:
-        ConfigurationError: for a word that no call has, or a time without a zone.
+        ConfigurationError: for an unknown outcome or decision, or a time without a zone.
     """
 
     tool: str | None = None
@@ -49,14 +46,16 @@ class CallFilter:
     attributes: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _one_of("outcome", self.outcome, STATES)
-        _one_of("decision", self.decision, DECISIONS)
+        _check_value("outcome", self.outcome, STATES)
+        _check_value("decision", self.decision, DECISIONS)
         for name, time in (("since", self.since), ("until", self.until)):
             if time is not None and time.tzinfo is None:
-                raise ConfigurationError(f"{name} has no time zone; datetime.now(UTC) has")
+                raise ConfigurationError(
+                    f"{name} has no time zone: pass a datetime with one, such as datetime.now(UTC)"
+                )
 
-    def on_record(self) -> Iterator[ColumnElement[bool]]:
-        """Give the conditions on a record of such a call that every one of its records fulfils or not."""
+    def conditions(self) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions that either all records of a call meet or none."""
         columns = {"tool": self.tool, "agent": self.agent, "conversation_id": self.conversation}
         yield from (RECORDS.c[name] == searchable(value) for name, value in columns.items() if value is not None)
         if self.since is not None:
@@ -64,8 +63,8 @@ class CallFilter:
         if self.until is not None:
             yield RECORDS.c.time < storable_nanoseconds(self.until)
 
-    def fits(self, attributes: object) -> bool:
-        """Whether a record with such attributes is asked for; of a sequence, each item is one of its values."""
+    def matches(self, attributes: object) -> bool:
+        """Whether a record with these attributes matches. A sequence matches if one of its items does."""
         found = attributes if isinstance(attributes, dict) else {}
         return all(_text(value) in _texts(found.get(key)) for key, value in self.attributes.items())
 
@@ -79,12 +78,12 @@ def _text(value: object) -> str:
 
 
 def matching_keys(wanted: CallFilter) -> Select[Any]:
-    """Return the statement that finds the keys of calls, newest first.
+    """Return the query for the keys of matching calls, newest first.
 
-    Order and times are those of the decision or the outcome where one is asked for, else of the intent. Where both are,
-    the walk is over what is rarer: decisions, unless these are what almost all are.
+    Order and times are those of the decision or the outcome if the filter has one, else of the intent. If it has both,
+    the query scans the rarer one: the decisions, except for `allowed`, which most calls have.
     """
-    conditions = [*wanted.on_record()]
+    conditions = [*wanted.conditions()]
     if wanted.outcome is None and wanted.decision is None:
         conditions += [_kind("intent")]
     elif wanted.outcome is None or wanted.decision not in (None, "allowed"):
@@ -95,11 +94,10 @@ def matching_keys(wanted: CallFilter) -> Select[Any]:
 
 
 def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
-    """Return the statement that finds the keys of all unfinished calls, those of the newest runs first.
+    """Return the query for the keys of all unfinished calls, newest runs first.
 
-    Both sides of a difference come out of the index in the order of their keys, so that one walk over it answers where
-    the store is a file, and goes no further than it is asked to. A server would sort them, and does without in two
-    anti-joins.
+    In SQLite it is an EXCEPT. Both sides come from the index in key order, so SQLite merges them without sorting and
+    stops when enough rows are fetched. PostgreSQL would sort both sides, so there the query has two anti-joins.
     """
     begun = select(*_KEY).where(RECORDS.c.run_id.is_not(None), _kind("intent"))
     if not embedded:
@@ -111,35 +109,35 @@ def unfinished_keys(*, embedded: bool) -> Select[Any] | CompoundSelect[Any]:
 
 
 def _ends() -> Iterator[tuple[FromClause, ColumnElement[bool]]]:
-    """Give the two ways a call is no longer unfinished, as other records of it."""
+    """Yield the two kinds of records that finish a call: the table alias and the condition."""
     outcomes, decisions = RECORDS.alias("outcomes"), RECORDS.alias("decisions")
     yield outcomes, _kind("outcome", outcomes)
     yield decisions, and_(_kind("decision", decisions), decisions.c.decision.not_in(_literals(RAN)))
 
 
 def intents_among(keys: Sequence[Key], wanted: CallFilter) -> Select[Any]:
-    """Return the statement that finds the intents among `keys`, and some others, that are asked for."""
-    conditions = [_among(keys), _kind("intent"), *wanted.on_record(), *_decided(wanted.decision)]
+    """Return the query for the matching intents of the calls `keys`, and of some other calls; see `_among`."""
+    conditions = [_among(keys), _kind("intent"), *wanted.conditions(), *_decided(wanted.decision)]
     return select(*_KEY, RECORDS.c.time).where(*conditions)
 
 
 def records_of_calls(keys: Sequence[Key]) -> Select[Any]:
-    """Return the statement that finds the records of calls, and of some others, chain by chain and in order."""
-    return select(*_KEY, *_RECORD).where(_among(keys)).order_by(*_PLACE)
+    """Return the query for the records of the calls `keys`, and of some others, by chain and sequence number."""
+    return select(*_KEY, *RECORD_COLUMNS).where(_among(keys)).order_by(*_PLACE)
 
 
 def records_of_run(run_id: str) -> Select[Any]:
-    """Return the statement that finds the records of a run, chain by chain and in order."""
-    return select(*_KEY, *_RECORD).where(RECORDS.c.run_id == searchable(run_id)).order_by(*_PLACE)
+    """Return the query for the records of a run, by chain and sequence number."""
+    return select(*_KEY, *RECORD_COLUMNS).where(RECORDS.c.run_id == searchable(run_id)).order_by(*_PLACE)
 
 
 def runs_beginning(prefix: str, most: int, *, by_bytes: bool) -> Select[Any]:
-    """Return the statement that finds the ids of runs that begin so.
+    """Return the query for the ids of runs that start with a prefix.
 
     Args:
-        prefix: how they begin.
-        most: how many are found at most.
-        by_bytes: whether the store orders texts by their bytes, so that its index leads there.
+        prefix: the beginning of the ids.
+        most: the maximum number of ids.
+        by_bytes: whether the store orders text by its bytes, so that a range of the index finds the prefix.
     """
     run_id, first = RECORDS.c.run_id, searchable(prefix)
     begins = run_id.between(first, first + "\U0010ffff") if by_bytes else run_id.startswith(first, autoescape=True)
@@ -147,7 +145,7 @@ def runs_beginning(prefix: str, most: int, *, by_bytes: bool) -> Select[Any]:
 
 
 def intents_called(call_id: str, run_id: str | None) -> Select[Any]:
-    """Return the statement that finds the intents of a call id."""
+    """Return the query for the keys of the calls with this id."""
     conditions = [_kind("intent"), RECORDS.c.call_id == searchable(call_id)]
     if run_id is not None:
         conditions.append(RECORDS.c.run_id == searchable(run_id))
@@ -155,14 +153,14 @@ def intents_called(call_id: str, run_id: str | None) -> Select[Any]:
 
 
 def records_matching(wanted: CallFilter) -> Select[Any]:
-    """Return the statement that finds records, chain by chain and in order: all of them when nothing is asked for."""
-    conditions = [*wanted.on_record(), *_decided(wanted.decision)]
+    """Return the query for matching records, by chain and sequence number."""
+    conditions = [*wanted.conditions(), *_decided(wanted.decision)]
     if wanted.outcome == UNFINISHED:
         ended = or_(_OTHER.c.kind == "outcome", _OTHER.c.decision.not_in(RAN))
         conditions += [RECORDS.c.run_id.is_not(None), ~exists().where(_same_call(), ended)]
     else:
         conditions += _ended(wanted.outcome)
-    return select(*_RECORD).where(*conditions).order_by(*_PLACE)
+    return select(*RECORD_COLUMNS).where(*conditions).order_by(*_PLACE)
 
 
 _OTHER: Final = RECORDS.alias("other")
@@ -178,10 +176,10 @@ def _decided(decision: str | None) -> list[ColumnElement[bool]]:
 
 
 def _has_decision(of: FromClause, decision: str | None) -> ColumnElement[bool]:
-    """Return the condition of a decision that has such a word; that of a repeated call is `limited` with a code."""
+    """Return the condition for a decision; `repeated` is recorded as `limited` with the code `repeated_call`."""
     if decision != REPEATED_DECISION:
         return of.c.decision == decision
-    # a body is JSON without blanks, in which quotes within a text are escaped
+    # a body is JSON without blanks, and escapes quotes within strings, so only the field itself can match
     return and_(of.c.decision == "limited", of.c.body.contains('"reason_code":"repeated_call"', autoescape=True))
 
 
@@ -190,38 +188,38 @@ def _ended(outcome: str | None) -> list[ColumnElement[bool]]:
 
 
 def _has_another(kind: str, condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Return the condition that the call has such a record."""
+    """Return the condition that the call has a record of this kind that meets the condition."""
     return exists().where(_same_call(), _OTHER.c.kind == literal(kind, literal_execute=True), condition)
 
 
 def _kind(kind: str, of: FromClause = RECORDS) -> ColumnElement[bool]:
-    """Return the condition in the words of the partial indexes, which must not be a parameter."""
+    """Return the condition for a kind as a literal: with a parameter, the partial indexes would not apply."""
     return of.c.kind == literal(kind, literal_execute=True)
 
 
-def _literals(words: Sequence[str]) -> list[Any]:
-    return [literal(word, literal_execute=True) for word in words]
+def _literals(values: Sequence[str]) -> list[Any]:
+    return [literal(value, literal_execute=True) for value in values]
 
 
 def _among(keys: Sequence[Key]) -> ColumnElement[bool]:
-    """Return the condition of being about one of so many calls, or one that has the run of one and the pass of another.
+    """Return a condition that the calls `keys` meet, and calls with the run id of one key and the iteration of another.
 
-    A comparison of whole keys with many would not find the index in SQLite.
+    SQLite would not use the index for a comparison with whole keys.
     """
     runs, iterations = {key[0] for key in keys}, {key[1] for key in keys}
-    return and_(_one_of_these(RECORDS.c.run_id, runs), _one_of_these(RECORDS.c.iteration, iterations))
+    return and_(_is_one_of(RECORDS.c.run_id, runs), _is_one_of(RECORDS.c.iteration, iterations))
 
 
-def _one_of_these(column: Column[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-    """Return the condition of having one of the values; of other types than the column's, too, as a file may hold."""
+def _is_one_of(column: Column[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Return the condition that a column has one of the values, which an SQLite file may hold in any type."""
     return column.in_(bindparam(None, [*values], column.type, unique=True, expanding=True))
 
 
 def storable_nanoseconds(time: datetime) -> int:
-    """Return a time in nanoseconds of Unix time, or the nearest that a store has."""
-    return max(-MOST, min(records.unix_nanoseconds(time), MOST))
+    """Return a time in nanoseconds of Unix time, limited to the integers that a store holds."""
+    return max(-MOST, min(unix_nanoseconds(time), MOST))
 
 
-def _one_of(name: str, given: str | None, words: Sequence[str]) -> None:
-    if given is not None and given not in words:
-        raise ConfigurationError(f"{name} must be one of {', '.join(words)}")
+def _check_value(name: str, given: str | None, values: Sequence[str]) -> None:
+    if given is not None and given not in values:
+        raise ConfigurationError(f"{name} must be one of {', '.join(values)}")

@@ -1,4 +1,4 @@
-"""A store opened for reading: nothing that is made stays, no record changes, and whoever writes it goes on writing."""
+"""The read-only connection to a store. It leaves no files behind, changes no record and blocks no writer."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from traced_tools.errors import AuditError
 StorePath = str | os.PathLike[str]
 """A path, or an SQLAlchemy URL such as `postgresql+psycopg://auditor@host/database`."""
 _SETTINGS: Final = (
-    "PRAGMA trusted_schema = OFF",  # what a file declares calls no function that does something
+    "PRAGMA trusted_schema = OFF",  # no function that the file's schema calls has side effects
     "PRAGMA cell_size_check = ON",
     "PRAGMA query_only = ON",
-    "BEGIN",  # until it is closed, so that all that is read is of one instant
+    "BEGIN",  # one transaction until the connection closes, so that all reads see one snapshot
 )
 _MUCH_CACHE: Final = "PRAGMA cache_size = -65536"
-"""64 MiB: records of several chains lie among each other, and are read chain by chain."""
-_AT_ONCE: Final = 1000
-"""Rows that are fetched at once."""
+"""64 MiB, because the records of several chains share pages and are read chain by chain."""
+_BATCH: Final = 1000
+"""Rows per fetch."""
 
 
-class OpenStore:
-    """A store that is being read.
+class ReadConnection:
+    """A read-only connection to a store.
 
     Attributes:
-        name: the store, without a password.
-        embedded: whether it is a file.
+        name: the store's path or URL, without a password.
+        embedded: whether the store is an SQLite file.
     """
 
     def __init__(self, name: str, connection: Connection, objects: Sequence[SqliteObject] | None) -> None:
@@ -50,45 +50,43 @@ class OpenStore:
         self._connection = connection
         self._objects = objects
 
-    def rows(self, statement: Select[Any] | CompoundSelect[Any], at_once: int = _AT_ONCE) -> Generator[Any]:
-        """Give the rows that a statement finds, however many there are; so many are looked for at once."""
-        with closing(self.batches(statement, at_once)) as batches:
+    def rows(self, statement: Select[Any] | CompoundSelect[Any], size: int = _BATCH) -> Generator[Any]:
+        """Yield the rows of a statement, which are fetched in batches of `size`."""
+        with closing(self.batches(statement, size)) as batches:
             for batch in batches:
                 yield from batch
 
-    def batches(
-        self, statement: Select[Any] | CompoundSelect[Any], at_once: int = _AT_ONCE
-    ) -> Generator[Sequence[Any]]:
-        """Give the rows that a statement finds, so many at a time."""
+    def batches(self, statement: Select[Any] | CompoundSelect[Any], size: int = _BATCH) -> Generator[Sequence[Any]]:
+        """Yield the rows of a statement in batches of `size`."""
         with _errors_of(self.name):
             if self.embedded:
-                yield from self._batches_of_file(statement, at_once)
+                yield from self._batches_of_file(statement, size)
                 return
-            with self._connection.execute(statement, execution_options={"yield_per": at_once}) as found:
+            with self._connection.execute(statement, execution_options={"yield_per": size}) as found:
                 yield from found.partitions()
 
-    def _batches_of_file(self, statement: Select[Any] | CompoundSelect[Any], at_once: int) -> Generator[Sequence[Any]]:
-        """Give the rows as the driver's tuples, which cost less than SQLAlchemy's rows.
+    def _batches_of_file(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Generator[Sequence[Any]]:
+        """Yield the rows as the driver's tuples, which cost less than SQLAlchemy's rows.
 
-        The driver decodes texts itself until one is not UTF-8. From there on `_text` decodes them, and the statement,
-        which finds the same rows again within the transaction, goes on behind the batches that were given.
+        The driver decodes text columns until a value is not UTF-8. Then the statement runs again with `_decode` in its
+        place. In the same transaction it finds the same rows, so the batches that were yielded are skipped.
         """
-        given = 0
+        yielded = 0
         try:
-            for batch in self._fetched(statement, at_once):
+            for batch in self._fetched(statement, size):
                 yield batch
-                given += 1
+                yielded += 1
             return
         except sqlite3.OperationalError as error:
-            if hasattr(error, "sqlite_errorcode"):  # SQLite's own; that of decoding is the driver's
+            if hasattr(error, "sqlite_errorcode"):  # an error of SQLite; a decoding error of the driver has no code
                 raise
-            _driver(self._connection).text_factory = _text
-        yield from islice(self._fetched(statement, at_once), given, None)
+            _driver(self._connection).text_factory = _decode
+        yield from islice(self._fetched(statement, size), yielded, None)
 
-    def _fetched(self, statement: Select[Any] | CompoundSelect[Any], at_once: int) -> Iterator[Sequence[Any]]:
+    def _fetched(self, statement: Select[Any] | CompoundSelect[Any], size: int) -> Iterator[Sequence[Any]]:
         with self._connection.execute(statement) as found:
             cursor: Any = found.cursor
-            while batch := cursor.fetchmany(at_once):
+            while batch := cursor.fetchmany(size):
                 yield batch
 
     def difference(self) -> str | None:
@@ -99,7 +97,7 @@ class OpenStore:
             return structure.sqlite_difference(_driver(self._connection), self._objects)
 
     def damage(self) -> str | None:
-        """Return the first sign that pages or indexes of the store are damaged or disagree with its records."""
+        """Return the first damaged page or index of the store, or index that disagrees with its records."""
         with _errors_of(self.name):
             if self._objects is None:
                 return structure_postgresql.damage(self._connection)
@@ -107,7 +105,7 @@ class OpenStore:
 
     @contextmanager
     def without_indexes(self) -> Iterator[None]:
-        """Have a server answer from the tables alone; in a file, `damage` has proved the indexes."""
+        """Make PostgreSQL read tables only. In SQLite, `damage` has already checked the indexes."""
         if self.embedded:
             yield
             return
@@ -119,38 +117,38 @@ class OpenStore:
 
 
 @contextmanager
-def opened(store: StorePath) -> Iterator[OpenStore]:
+def open_for_reading(store: StorePath) -> Iterator[ReadConnection]:
     """Open a store for reading.
 
     Raises:
-        AuditError: when there is none, or it cannot be read.
+        AuditError: if the store does not exist or cannot be read.
         ConfigurationError: for a URL that cannot be used.
     """
     place = Store(store)
     if place.path is not None:
         _must_exist(place.path)
-    with _undisturbed(place):
-        connection = _connected(place)
+    with _checking_for_writes(place):
+        connection = _connect(place)
         _OPEN.add(connection)
         try:
-            yield _opened(place, connection)
+            yield _read_connection(place, connection)
         finally:
             connection.close()
             _OPEN.discard(connection)
 
 
 _OPEN: Final[set[Connection]] = set()
-"""Keeps a connection until it is closed: the garbage collector, which may come upon a half-read iterator, would take it
-apart in an order that SQLAlchemy complains about."""
+"""Keeps connections alive until they are closed. Otherwise, if an iterator was read in part, the garbage collector
+could finalize the connection's objects in an order that makes SQLAlchemy log errors."""
 
 
 def embedded_path(store: StorePath) -> Path | None:
-    """Return the file of an embedded store; None for a server's."""
+    """Return the file of an embedded store; None for a server store."""
     return Store(store).path
 
 
 def parsed(body: object) -> dict[str, Any] | None:
-    """Return what a record's body says; None for what no trail has written."""
+    """Return the fields of a record's body; None if the body is not a JSON object."""
     if not isinstance(body, str):
         return None
     body = body.strip(_BLANKS)
@@ -161,17 +159,17 @@ def parsed(body: object) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) and end == len(body) else None
 
 
-def _no_number(_: str) -> NoReturn:
+def _refuse_constant(_: str) -> NoReturn:
     raise ValueError
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_number)
-"""Made once, which `json.loads` would do for each record."""
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Created once; `json.loads` with arguments creates a decoder for each call. Refuses `NaN` and `Infinity`."""
 _BLANKS: Final = " \t\n\r"
-"""What JSON allows around a value: `decode` would look for it with two regular expressions."""
+"""The white space that JSON allows around a value. `JSONDecoder.decode` skips it with two regular expressions."""
 
 
-def _connected(place: Store) -> Connection:
+def _connect(place: Store) -> Connection:
     with _errors_of(place.name):
         connection = place.connect_reading()
         if place.path is None:
@@ -187,26 +185,26 @@ def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
 
 
-def _text(written: bytes) -> str | bytes:
-    """Return a text of the store, and its bytes if they are not UTF-8.
+def _decode(value: bytes) -> str | bytes:
+    """Return a text column's value, or its bytes if they are not UTF-8.
 
-    An error would hide the records beside it. A replacement character would make the text equal to another one, which
-    SQLite tells apart from it.
+    An error would hide the other records. A replacement character would make the value equal to another one that is
+    different in SQLite.
     """
     try:
-        return written.decode()
+        return value.decode()
     except UnicodeDecodeError:
-        return written
+        return value
 
 
 def _must_exist(path: Path) -> None:
-    if not path.is_file():  # never opened: closing it would give up the locks of a trail of this process
-        raise AuditError(f"there is no audit store {path}: name its file, or the URL of a server's")
+    if not path.is_file():  # not opened, because closing it would drop the locks of a trail in this process
+        raise AuditError(f"no audit store at {path}: pass the path of an existing SQLite file or a database URL")
 
 
 @contextmanager
-def _undisturbed(place: Store) -> Iterator[None]:
-    """Raise `AuditError` if a store that must rest was written meanwhile: what was read may be of no one instant."""
+def _checking_for_writes(place: Store) -> Iterator[None]:
+    """Raise `AuditError` if a store that is read without locks was written: the reads may mix two states."""
     if place.path is None or not place.must_rest:
         yield
         return
@@ -220,39 +218,41 @@ def _undisturbed(place: Store) -> Iterator[None]:
         if before == _version(place.path):
             return
     raise AuditError(
-        f"the audit store {place.name} was written while a user read it who may not write it or its folder: "
+        f"the audit store {place.name} was written while it was read by a user who may not write it or its folder: "
         "read it again, or read a copy"
     )
 
 
 def _version(path: Path) -> tuple[int, int, int]:
-    """Return what changes when the file is written or replaced."""
+    """Return values that change if the file is written or replaced."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _opened(place: Store, connection: Connection) -> OpenStore:
-    """Return the store, which must hold a trail."""
+def _read_connection(place: Store, connection: Connection) -> ReadConnection:
+    """Return the connection; raise `AuditError` if the store holds no audit trail."""
     objects = None
     with _errors_of(place.name):
         if place.path is None:
             found = structure_postgresql.pin_schema(connection)
         else:
             driver = _driver(connection)
-            driver.text_factory = _text
+            driver.text_factory = _decode
             objects = structure.sqlite_objects(driver)
             driver.text_factory = str
             found = structure.holds_records(objects)
-            with suppress(sqlite3.Error):  # of a malformed schema, which the first question meets again
+            with suppress(sqlite3.Error):  # a malformed schema, which the first query reports
                 driver.execute(_MUCH_CACHE)
     if not found:
-        raise AuditError(f"{place.name} holds no audit trail: it has no table {RECORDS.name}; is it the right one?")
-    return OpenStore(place.name, connection, objects)
+        raise AuditError(
+            f"{place.name} holds no audit trail: it has no table {RECORDS.name}; pass the store of a trail"
+        )
+    return ReadConnection(place.name, connection, objects)
 
 
 @contextmanager
 def _errors_of(name: str) -> Iterator[None]:
-    """Turn the errors of a driver into one that names the store, and holds no text of theirs."""
+    """Turn a driver's error into an `AuditError` that names the store and omits the driver's text."""
     try:
         yield
         return

@@ -1,4 +1,4 @@
-"""What happened, read from a store: calls put together from their records, runs put together from their calls."""
+"""Reads calls and runs from a store: a call is built from its records, a run from its calls."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from typing import Any, Final, NamedTuple
 
 from traced_tools.audit.reading import queries
 from traced_tools.audit.reading.queries import UNFINISHED, CallFilter, Key
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, opened, parsed
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath, open_for_reading, parsed
 from traced_tools.audit.records import RAN, AuditRecord
 from traced_tools.errors import AuditError, ConfigurationError
 
 DAMAGED: Final = "damaged"
-"""The state of a call whose records cannot be read; `verify` names the first of them."""
-_AT_ONCE: Final = 200
+"""The state of a call whose records cannot be read; `verify` names the first such record."""
+_BATCH: Final = 200
+"""Calls that are read with one query."""
 _KINDS: Final = ("intent", "decision", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedCall:
-    """A call a model asked for: the records that belong together.
+    """A call that a model requested, with all its records.
 
-    A tool that advice runs again has an outcome for each time it ended, and a further decision where its arguments were
-    others. The last of them stands.
+    If an advisor reruns the tool, the call has an outcome for each time the tool finished, and another decision for
+    each rerun with other arguments. The last of each kind counts.
 
     Attributes:
         run_id: the run.
-        iteration: the pass of the loop, from 1.
-        batch_index: its place among the calls of the same answer, from 0.
-        intent: what the model wanted, and why; None only where the record is gone.
-        decision: who decided what; of those with the word of the first, the last.
-        outcome: how it ended, the last time.
-        earlier: the decisions and outcomes of the times before, each kind in order.
-        conflicting: a further intent that says something else, a decision with another word than the first, and what
-            another chain says otherwise. `verify` may tell where they come from.
+        iteration: the iteration of the loop, from 1.
+        batch_index: the position of the call in the model's answer, from 0.
+        intent: what the model requested, and why. None only if the store has no such record.
+        decision: who decided what. The last decision that agrees with the first one.
+        outcome: how the call ended, the last time.
+        earlier: decisions and outcomes of the times before, each kind in order.
+        conflicting: records that contradict the others: an intent that differs from the first one, a decision with
+            another value than the first one, and records of another chain that differ. `verify` may find their origin.
     """
 
     run_id: str
@@ -51,7 +52,7 @@ class AuditedCall:
     _fields: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def fields(self, kind: str) -> dict[str, Any]:
-        """Return what the record of a kind says; nothing when there is none, or none that can be read.
+        """Return the fields of the record of a kind; no fields if there is no such record or it cannot be read.
 
         Args:
             kind: `intent`, `decision` or `outcome`.
@@ -63,60 +64,66 @@ class AuditedCall:
 
     @property
     def records(self) -> list[AuditRecord]:
-        """The records there are, kind by kind and each kind in order, but for conflicting ones."""
+        """All records except conflicting ones, grouped by kind and in order."""
         return [each for kind in _KINDS for each in self.of_kind(kind)]
 
     def of_kind(self, kind: str) -> list[AuditRecord]:
-        """Return the records of a kind in order, the one that stands last, but for conflicting ones.
+        """Return the records of a kind in order, except conflicting ones. The last one counts.
 
         Args:
             kind: `intent`, `decision` or `outcome`.
         """
-        stands: AuditRecord | None = getattr(self, kind)
+        effective: AuditRecord | None = getattr(self, kind)
         earlier = [each for each in self.earlier if each.kind == kind]
-        return earlier if stands is None else [*earlier, stands]
+        return earlier if effective is None else [*earlier, effective]
 
     @property
     def when(self) -> datetime:
-        """When the model asked for it, in UTC."""
+        """When the model requested the call, in UTC."""
         return self.records[0].when
 
     @property
     def state(self) -> str:
-        """How it ended: the outcome, or the decision that refused it, or `unfinished`; `damaged` if unreadable."""
+        """How the call ended: the outcome, else the decision that refused it, else `unfinished`.
+
+        `damaged` if its records cannot be read.
+        """
         numbers = (self.iteration, self.batch_index, *(each.time for each in self.records))
         if not all(isinstance(each, int) for each in numbers):
             return DAMAGED
         if self.outcome is not None:
-            return _word(self.fields("outcome"), "outcome")
+            return _text_or_damaged(self.fields("outcome").get("outcome"))
         if self.decision is not None:
-            decision = _word(self.fields("decision"), "decision")
+            decision = _text_or_damaged(self.fields("decision").get("decision"))
             return UNFINISHED if decision in RAN else decision
         return UNFINISHED
 
     @property
     def is_late(self) -> bool:
-        """Whether the tool was let run before its intent was on record, as `on_failure="warn"` does in an outage."""
+        """Whether the tool started before its intent was recorded, as `on_failure="warn"` allows in an outage."""
         return any((parsed(each.body) or {}).get("intent_late") is True for each in self.of_kind("decision"))
 
-    def told(self, name: str) -> Any:
-        """Return what its records say under a name that all of them have, such as `tool` or `trace_id`."""
+    def shared_field(self, name: str) -> Any:
+        """Return a field that all records of the call have, such as `tool` or `trace_id`; None if no record has it.
+
+        Args:
+            name: the field. The first of intent, decision and outcome that has it counts.
+        """
         found = (self.fields(kind).get(name) for kind in _KINDS)
         return next((value for value in found if value is not None), None)
 
 
-def _word(fields: dict[str, Any], name: str) -> str:
-    word = fields.get(name)
-    return word if isinstance(word, str) else DAMAGED
+def _text_or_damaged(value: object) -> str:
+    return value if isinstance(value, str) else DAMAGED
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedRun:
-    """A run.
+    """A run with its calls.
 
     Attributes:
-        run_id: its id.
-        calls: the calls that its models asked for, in the order of passes and places.
+        run_id: the run's id.
+        calls: the calls that models requested, by iteration and position.
     """
 
     run_id: str
@@ -124,9 +131,9 @@ class AuditedRun:
 
 
 class AuditReader:
-    """Reads a store, whoever writes to it at the same time; nothing is made and nothing is changed.
+    """Reads a store while others write to it. Creates and changes nothing.
 
-    Every method opens the store anew, so a reader may be kept, and used from any thread.
+    Every method opens its own connection, so a reader can be kept and used from any thread.
 
     Args:
         store: a path, or an SQLAlchemy URL such as `postgresql+psycopg://auditor@host/database`.
@@ -148,58 +155,53 @@ class AuditReader:
         attributes: Mapping[str, object] | None = None,
         limit: int = 100,
     ) -> list[AuditedCall]:
-        """Return the calls of which all that is given is true, each once, newest first.
+        """Return the calls that match every given filter, newest first and without duplicates.
 
-        Order and times are those of the decision or the outcome where one is asked for, else of the intent.
+        Order and times are those of the decision or the outcome if you filter by one, else of the intent.
 
         Args:
             tool: the tool's name.
-            outcome: `ok`, `error`, `timeout`, `cancelled`, `invalid_arguments`, the last of a call's; `unfinished` for
-                calls that were allowed, or not even decided about, and have no outcome. Of those the newest runs' come
+            outcome: the last outcome of a call: `ok`, `error`, `timeout`, `cancelled` or `invalid_arguments`.
+                `unfinished` selects calls that were not refused and have no outcome; those of the newest runs come
                 first.
-            decision: such as `denied`. `repeated` stands for the `limited` calls with the reason code `repeated_call`.
+            decision: such as `denied`. `repeated` selects `limited` calls with the reason code `repeated_call`.
             agent: the client's name.
             conversation: the conversation's id.
-            since: not before; needs a time zone.
-            until: before; needs a time zone.
-            attributes: attributes of the run with their values, as values or as texts (`3`, `true`); of a sequence, one
-                of its items. No index leads to them: calls are looked at one by one, newest first.
-            limit: the most calls that are returned.
+            since: inclusive start time, with a time zone.
+            until: exclusive end time, with a time zone.
+            attributes: attributes of the run with their values, as values or as text (`3`, `true`). A sequence matches
+                if one of its items does. No index covers them: calls are read one by one, newest first.
+            limit: the maximum number of calls.
 
         Raises:
-            AuditError: when the store cannot be read.
-            ConfigurationError: for a word that no call has, a time without a zone, a limit below 1.
+            AuditError: if the store cannot be read.
+            ConfigurationError: for an unknown outcome or decision, a time without a zone, or a limit below 1.
         """
-        if limit < 1:
-            raise ConfigurationError(f"limit must be at least 1, not {limit}")
         wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
-        limit = min(limit, queries.MOST)
-        with self._opened() as store:
-            if outcome == UNFINISHED:
-                return [*calls_of(store, _unfinished(store, wanted, limit)).values()]
-            return _matching(store, wanted, limit)
+        return find_calls(self, wanted, limit)
 
     def run(self, run_id: str) -> AuditedRun:
         """Return a run by its id.
 
         Raises:
-            AuditError: when the store cannot be read, or has no such run.
+            AuditError: if the store cannot be read, or has no such run.
         """
-        with self._opened() as store:
+        with self._open() as store:
             calls = _calls(store.rows(queries.records_of_run(run_id)))
         if not calls:
             raise AuditError(f"the audit store has no run {run_id[:64]!a}")
-        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_place)))
+        return AuditedRun(run_id, tuple(calls[key] for key in sorted(calls, key=_position)))
 
     def run_ids(self, prefix: str, limit: int = 10) -> list[str]:
-        """Return the ids of runs that begin with `prefix`, which must not be empty; at most `limit`.
+        """Return the ids of at most `limit` runs, sorted, that begin with `prefix`.
 
         Raises:
-            AuditError: when the store cannot be read.
+            AuditError: if the store cannot be read.
+            ConfigurationError: for an empty prefix.
         """
         if not prefix:
-            raise ConfigurationError("a run's id must not be empty")
-        with self._opened() as store:
+            raise ConfigurationError("the run id is empty: pass a run id or the beginning of one")
+        with self._open() as store:
             found = store.rows(queries.runs_beginning(prefix, min(limit, queries.MOST), by_bytes=store.embedded))
             return sorted(row[0] for row in found)
 
@@ -215,39 +217,52 @@ class AuditReader:
         until: datetime | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Iterator[AuditRecord]:
-        """Give records chain by chain, each in order, a few at a time; without any argument all there are.
+        """Yield the records that match every given filter, chain by chain and in order; all records without filters.
 
-        `outcome` and `decision` are any that the call a record belongs to has on record, be it that of an earlier time;
-        times are the record's own; everything else is as in `calls`.
+        `outcome` and `decision` match if any record of the same call has that value, even one of an earlier time.
+        `since` and `until` apply to the record's own time. The other filters work as in `calls`.
 
         Raises:
-            AuditError: when the store cannot be read.
-            ConfigurationError: for a word that no call has, or a time without a zone.
+            AuditError: if the store cannot be read.
+            ConfigurationError: for an unknown outcome or decision, or a time without a zone.
         """
         wanted = CallFilter(tool, outcome, decision, agent, conversation, since, until, attributes or {})
-        return self._records(wanted)
+        return find_records(self, wanted)
 
-    def _opened(self) -> AbstractContextManager[OpenStore]:
-        return opened(self.store)
-
-    def _records(self, wanted: CallFilter) -> Iterator[AuditRecord]:
-        with self._opened() as store, closing(store.rows(queries.records_matching(wanted))) as rows:
-            for row in rows:
-                record = AuditRecord(*row)
-                fields = parsed(record.body) if wanted.attributes else None
-                if fields is None or wanted.fits(fields.get("attributes")):  # what cannot be read may be asked for
-                    yield record
+    def _open(self) -> AbstractContextManager[ReadConnection]:
+        return open_for_reading(self.store)
 
     def __repr__(self) -> str:
         return "AuditReader()"  # a URL may hold a password
 
 
-def _matching(store: OpenStore, wanted: CallFilter, limit: int) -> list[AuditedCall]:
-    """Return the newest calls that have such records, but for those whose last outcome is another one."""
+def find_calls(reader: AuditReader, wanted: CallFilter, limit: int) -> list[AuditedCall]:
+    """Do what `AuditReader.calls` does, for a filter that was already built."""
+    if limit < 1:
+        raise ConfigurationError(f"limit must be at least 1, not {limit}")
+    limit = min(limit, queries.MOST)
+    with reader._open() as store:
+        if wanted.outcome == UNFINISHED:
+            return [*calls_of(store, _unfinished(store, wanted, limit)).values()]
+        return _matching(store, wanted, limit)
+
+
+def find_records(reader: AuditReader, wanted: CallFilter) -> Iterator[AuditRecord]:
+    """Do what `AuditReader.records` does, for a filter that was already built."""
+    with reader._open() as store, closing(store.rows(queries.records_matching(wanted))) as rows:
+        for row in rows:
+            record = AuditRecord(*row)
+            fields = parsed(record.body) if wanted.attributes else None
+            if fields is None or wanted.matches(fields.get("attributes")):  # an unreadable record may be a match
+                yield record
+
+
+def _matching(store: ReadConnection, wanted: CallFilter, limit: int) -> list[AuditedCall]:
+    """Return the newest matching calls. A call whose last outcome is another one does not match."""
     found: dict[Key, AuditedCall] = {}
-    at_once = min(_AT_ONCE, limit)
-    with closing(store.rows(queries.matching_keys(wanted), at_once)) as newest:
-        for keys in _batches(newest, at_once):
+    size = min(_BATCH, limit)
+    with closing(store.rows(queries.matching_keys(wanted), size)) as newest:
+        for keys in _batches(newest, size):
             found |= {key: call for key, call in calls_of(store, keys).items() if _is_wanted(call, wanted)}
             if len(found) >= limit:
                 break
@@ -255,17 +270,19 @@ def _matching(store: OpenStore, wanted: CallFilter, limit: int) -> list[AuditedC
 
 
 def _is_wanted(call: AuditedCall, wanted: CallFilter) -> bool:
-    """Whether a call, of which the rest is true, ended so and has such attributes; a damaged one may have."""
+    """Whether a call found by the other filters matches by outcome and attributes; a damaged call may match."""
     if call.state == DAMAGED:
         return True
-    return wanted.outcome in (None, call.state) and (not wanted.attributes or wanted.fits(call.told("attributes")))
+    if wanted.outcome not in (None, call.state):
+        return False
+    return not wanted.attributes or wanted.matches(call.shared_field("attributes"))
 
 
-def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
+def _unfinished(store: ReadConnection, wanted: CallFilter, limit: int) -> list[Key]:
     found: dict[Key, int] = {}
-    at_once = min(_AT_ONCE, limit)
-    with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), at_once)) as newest:
-        for keys in _batches(newest, at_once):
+    size = min(_BATCH, limit)
+    with closing(store.rows(queries.unfinished_keys(embedded=store.embedded), size)) as newest:
+        for keys in _batches(newest, size):
             intents = store.rows(queries.intents_among(keys, wanted))
             times = {(row[0], row[1], row[2]): _number(row[3]) for row in intents}
             if wanted.attributes:
@@ -277,17 +294,17 @@ def _unfinished(store: OpenStore, wanted: CallFilter, limit: int) -> list[Key]:
     return sorted(found, key=lambda key: found[key], reverse=True)[:limit]
 
 
-def _place(key: Key) -> tuple[int, int]:
+def _position(key: Key) -> tuple[int, int]:
     return _number(key[1]), _number(key[2])
 
 
 def _number(value: object) -> int:
-    """Return a number of the store: whoever can write its file can put anything there."""
+    """Return an integer column's value, or 0: anyone who can write an SQLite file can store any type there."""
     return value if isinstance(value, int) else 0
 
 
-def calls_of(store: OpenStore, keys: list[Key]) -> dict[Key, AuditedCall]:
-    """Return the calls of such keys, each once and in their order."""
+def calls_of(store: ReadConnection, keys: list[Key]) -> dict[Key, AuditedCall]:
+    """Return the calls with these keys, in the order of the keys and without duplicates."""
     calls: dict[Key, AuditedCall] = {}
     for batch in _batches(keys):
         calls |= _calls(store.rows(queries.records_of_calls(batch)))
@@ -295,51 +312,53 @@ def calls_of(store: OpenStore, keys: list[Key]) -> dict[Key, AuditedCall]:
 
 
 def _calls(rows: Iterable[Any]) -> dict[Key, AuditedCall]:
-    """Put records together that are of the same call; they come chain by chain, and in order."""
-    told: dict[Key, dict[str, list[AuditRecord]]] = {}
+    """Group rows by call and build the calls. The rows must come chain by chain and in order."""
+    by_call: dict[Key, dict[str, list[AuditRecord]]] = {}
     for run_id, iteration, batch_index, *record in rows:
         found = AuditRecord(*record)
         if found.kind in _KINDS:
-            told.setdefault((run_id, iteration, batch_index), {}).setdefault(found.kind, []).append(found)
-    return {key: _call(key, records) for key, records in told.items()}
+            by_call.setdefault((run_id, iteration, batch_index), {}).setdefault(found.kind, []).append(found)
+    return {key: _call(key, records) for key, records in by_call.items()}
 
 
 def _call(key: Key, records: dict[str, list[AuditRecord]]) -> AuditedCall:
-    told = {kind: _told(found) for kind, found in records.items()}
-    intent, decision, outcome = (told[kind].stands if kind in told else None for kind in _KINDS)
-    earlier = tuple(each for found in told.values() for each in found.earlier)
-    conflicting = tuple(each for found in told.values() for each in found.conflicting)
+    resolved = {kind: _resolve_records(found) for kind, found in records.items()}
+    intent, decision, outcome = (resolved[kind].effective if kind in resolved else None for kind in _KINDS)
+    earlier = tuple(each for found in resolved.values() for each in found.earlier)
+    conflicting = tuple(each for found in resolved.values() for each in found.conflicting)
     return AuditedCall(*key, intent, decision, outcome, earlier, conflicting)
 
 
-class _Told(NamedTuple):
-    """The records of a kind: the one that stands, those whose place it took, and those that contradict it."""
+class _ResolvedRecords(NamedTuple):
+    """The records of one kind of a call: the one that counts, those it replaced, and those that contradict it."""
 
-    stands: AuditRecord
+    effective: AuditRecord
     earlier: list[AuditRecord]
     conflicting: list[AuditRecord]
 
 
-def _told(records: list[AuditRecord]) -> _Told:
-    """Sort out what the chains tell of a call: what the first of them says stands."""
-    if len(records) == 1:  # as almost always
-        return _Told(records[0], [], [])
-    first, *others = (_told_by(list(chain)) for _, chain in groupby(records, key=lambda each: each.chain_id))
-    doubtful = [each for other in others for each in (other.stands, *other.conflicting)]
-    first.conflicting.extend(each for each in doubtful if _said(each) != _said(first.stands))
+def _resolve_records(records: list[AuditRecord]) -> _ResolvedRecords:
+    """Find the record of a kind that counts, if several chains have some: the first chain's."""
+    if len(records) == 1:  # the usual case
+        return _ResolvedRecords(records[0], [], [])
+    first, *others = (_resolve_chain(list(chain)) for _, chain in groupby(records, key=lambda each: each.chain_id))
+    from_others = [each for other in others for each in (other.effective, *other.conflicting)]
+    first.conflicting.extend(each for each in from_others if _statement(each) != _statement(first.effective))
     return first
 
 
-def _told_by(chain: list[AuditRecord]) -> _Told:
+def _resolve_chain(chain: list[AuditRecord]) -> _ResolvedRecords:
     first, *later = chain
-    told = [first, *(each for each in later if _may_follow(first, each))]
+    repeats = [first, *(each for each in later if _may_follow(first, each))]
     others = [each for each in later if not _may_follow(first, each)]
-    earlier = [each for each, after in pairwise(told) if each.time != after.time or _said(each) != _said(after)]
-    return _Told(told[-1], earlier, [each for each in others if _said(each) != _said(first)])
+    pairs = pairwise(repeats)
+    earlier = [each for each, after in pairs if each.time != after.time or _statement(each) != _statement(after)]
+    conflicting = [each for each in others if _statement(each) != _statement(first)]
+    return _ResolvedRecords(repeats[-1], earlier, conflicting)
 
 
 def _may_follow(first: AuditRecord, later: AuditRecord) -> bool:
-    """Whether a chain has both records where advice runs a tool again."""
+    """Whether a chain has both records if an advisor reruns the tool."""
     if first.kind == "decision":
         return _decision_of(first) == _decision_of(later)
     return first.kind == "outcome"
@@ -349,18 +368,18 @@ def _decision_of(record: AuditRecord) -> object:
     return (parsed(record.body) or {}).get("decision")
 
 
-_OF_THE_RECORD: Final = {"chain_id", "sequence", "previous", "time", "duration", "intent_late"}
+_NOT_ABOUT_THE_CALL: Final = {"chain_id", "sequence", "previous", "time", "duration", "intent_late"}
 
 
-def _said(record: AuditRecord) -> object:
-    """Return what a record says about its call, but for when: two audits of one trail tell the same a little later."""
+def _statement(record: AuditRecord) -> object:
+    """Return what a record says about its call, without times: two audit advisors record the same call twice."""
     fields = parsed(record.body)
     if fields is None:
         return record.body
-    return {name: value for name, value in fields.items() if name not in _OF_THE_RECORD}
+    return {name: value for name, value in fields.items() if name not in _NOT_ABOUT_THE_CALL}
 
 
-def _batches(rows: Iterable[Any], at_once: int = _AT_ONCE) -> Iterator[list[Key]]:
+def _batches(rows: Iterable[Any], size: int = _BATCH) -> Iterator[list[Key]]:
     keys = ((row[0], row[1], row[2]) for row in rows)
-    while batch := list(islice(keys, at_once)):
+    while batch := list(islice(keys, size)):
         yield batch

@@ -1,1 +1,1 @@
-"""How a store is checked against what was written."""
+"""Checks that a store holds the records that were written, unchanged and complete."""

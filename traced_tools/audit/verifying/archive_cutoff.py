@@ -1,4 +1,4 @@
-"""Records that were taken out of a store since they are old: what may be missing without anything being wrong."""
+"""Which records may be missing from a store because they were archived."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from traced_tools.core.ids import time_of_id
 from traced_tools.errors import ConfigurationError
 
 _DISORDER: Final = 60 * 10**9
-"""Nanoseconds by which the times of a chain's neighbours may differ from their order."""
+"""Nanoseconds by which a record may be older than the record before it in the chain."""
 
 
-class Archived:
-    """What may be archived, and what was taken as such.
+class ArchiveCutoff:
+    """The time before which records may be archived, and a count of what is missing for that reason.
 
     Args:
-        before: everything that is older may be missing.
+        before: older records may be missing.
 
     Attributes:
-        records: missing ones of chains that are there.
-        chains: missing ones.
+        records: how many records are missing at the beginning of chains.
+        chains: how many whole chains are missing.
 
     Raises:
         ConfigurationError: for a time without a zone.
@@ -31,33 +31,35 @@ class Archived:
 
     def __init__(self, before: datetime) -> None:
         if before.tzinfo is None:
-            raise ConfigurationError("archived_before has no time zone; datetime.now(UTC) has")
+            raise ConfigurationError(
+                "archived_before has no time zone: pass a datetime with one, such as datetime.now(UTC)"
+            )
         self._before: Final = storable_nanoseconds(before)
-        self._told: Final = timestamp(self._before)
+        self._timestamp: Final = timestamp(self._before)
         self.records = 0
         self.chains = 0
 
     def is_near(self, time: object) -> bool:
-        """Whether a record is so old that those before it in its chain may be older than what is kept."""
+        """Whether a record is so old that the records before it in its chain may be archived."""
         return isinstance(time, int) and time < self._before + _DISORDER
 
-    def may_hold(self, chain_id: object, told: Mapping[int, object]) -> bool:
+    def may_hold(self, chain_id: object, times: Mapping[int, object]) -> bool:
         """Whether missing records of a chain may be archived.
 
-        Not if the chain began later, which its id tells, nor if a record is missing that is not so old.
+        False if the chain began after the cutoff, as its id shows, or if a missing checkpoint is not old enough.
 
         Args:
             chain_id: the chain.
-            told: the times of missing records that lines outside the store are about, by their numbers.
+            times: the times of the missing checkpoints that have lines outside the store, by sequence number.
         """
         began = time_of_id(chain_id)
         if began is not None and began * 1_000_000 >= self._before:
             return False
-        return all(isinstance(time, str) and time < self._told for time in told.values())
+        return all(isinstance(time, str) and time < self._timestamp for time in times.values())
 
     def note(self) -> str | None:
-        """Return what was taken as archived."""
+        """Return a note about what is missing as archived; None if nothing is."""
         if not self.records and not self.chains:
             return None
         whole = "chain" if self.chains == 1 else "chains"
-        return f"taken as archived before {self._told}: {self.records} records, and {self.chains} whole {whole}"
+        return f"taken as archived before {self._timestamp}: {self.records} records, and {self.chains} whole {whole}"

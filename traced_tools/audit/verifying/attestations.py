@@ -1,14 +1,13 @@
-"""What speaks for a record from elsewhere: checkpoints of other chains, lines kept outside the store, signatures.
+"""Attestations of records: checkpoints of other chains, checkpoint lines outside the store, and signatures.
 
-Whoever may write a store can give all records of a chain new hashes, so that the chain is whole again. That shows only
-where its old hashes are kept.
+A process that can write to a store can recompute every hash of a chain, and the chain is consistent again. Only the old
+hashes, kept elsewhere, reveal it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,45 +19,45 @@ from traced_tools.errors import AuditError, ConfigurationError
 
 PublicKey = bytes | str
 _RAW_KEY: Final = 32
-Place = tuple[str, int, str]
-"""A record: its chain, its number there, its hash."""
+RecordReference = tuple[str, int, str]
+"""Identifies a record: chain id, sequence number, hash."""
 
 
 @dataclass(slots=True)
-class Claims:
-    """What is said about records elsewhere: by chain and sequence number, hashes and who tells of them."""
+class ExpectedHashes:
+    """The hashes that attestations give for records, by chain and sequence number, each with its first witness."""
 
-    _told: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
+    _hashes: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
 
     def add(self, chain_id: object, sequence: object, hash: object, witness: str) -> None:
-        """Take down that a witness tells of a record with this hash; what cannot be such a record is no claim."""
+        """Add the hash that a witness gives for a record; ignore values that cannot identify a record."""
         if isinstance(chain_id, str) and type(sequence) is int and sequence > 0 and isinstance(hash, str):
-            self._told.setdefault(chain_id, {}).setdefault(sequence, {}).setdefault(hash, witness)
+            self._hashes.setdefault(chain_id, {}).setdefault(sequence, {}).setdefault(hash, witness)
 
     def add_heads(self, fields: Mapping[str, Any], witness: str) -> None:
-        """Take down what a checkpoint tells of other chains."""
+        """Add the heads of other chains that a checkpoint lists."""
         heads = fields.get("heads")
         for chain_id, head in heads.items() if isinstance(heads, dict) else ():
             if isinstance(head, dict):
                 self.add(chain_id, head.get("sequence"), head.get("hash"), witness)
 
     def of(self, chain_id: str) -> dict[int, dict[str, str]]:
-        """Return what is said about a chain: by sequence number, hashes and who tells of them."""
-        return self._told.get(chain_id, {})
+        """Return a chain's hashes by sequence number, each with its witness."""
+        return self._hashes.get(chain_id, {})
 
     def chains(self) -> Iterator[str]:
-        """Give the chains that somebody tells of."""
-        return iter(self._told)
+        """Yield the chains that have an attestation."""
+        return iter(self._hashes)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A checkpoint as it is kept outside the store.
+class CheckpointLine:
+    """One line of a checkpoint file.
 
     Args:
-        number: its place in the file, from 1.
+        number: the line number, from 1.
         text: the line.
-        fields: what the checkpoint says; None when the line is damaged.
+        fields: the checkpoint's fields; None if the line is damaged.
         hash: the checkpoint's hash.
     """
 
@@ -68,60 +67,65 @@ class Line:
     hash: str
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Give the checkpoints of a file.
+def checkpoints_beside(store: Path) -> Path:
+    """Return the default checkpoint file of an embedded store."""
+    return store.with_name(f"{store.name}.checkpoints")
+
+
+def read_checkpoint_file(path: Path) -> Iterator[CheckpointLine]:
+    """Yield the lines of a checkpoint file.
 
     Raises:
-        AuditError: when the file cannot be read.
+        AuditError: if the file cannot be read.
     """
     try:
         with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
             for number, text in enumerate(file, 1):
                 if text.strip():
-                    yield _line(number, text.rstrip("\r\n"))
+                    yield _parse_line(number, text.rstrip("\r\n"))
             return
     except OSError as error:
         problem = type(error).__name__
     raise AuditError(f"the checkpoints {path} cannot be read ({problem})")
 
 
-def _line(number: int, text: str) -> Line:
+def _parse_line(number: int, text: str) -> CheckpointLine:
     try:
-        return _whole_line(number, text)
+        return _parse_valid_line(number, text)
     except (ValueError, TypeError, RecursionError):
-        return Line(number, text, None, "")
+        return CheckpointLine(number, text, None, "")
 
 
-def _whole_line(number: int, text: str) -> Line:
-    """Return a line; raise for one that no trail has written."""
+def _parse_valid_line(number: int, text: str) -> CheckpointLine:
+    """Return a line; raise an error for a line that no trail writes."""
     line = parsed(text) or {}
     body = line["body"] if isinstance(line.get("body"), str) else ""
     fields = parsed(body) or {}
-    if not body.isascii() or fields.get("kind") != "checkpoint" or not _is_place(fields):
+    if not body.isascii() or fields.get("kind") != "checkpoint" or not _has_place(fields):
         raise ValueError
     if checkpoint_line(line, line.get("hash"), body) != checkpoint_line(fields, hash_of(body), body):
         raise ValueError
-    return Line(number, text, fields, line["hash"])
+    return CheckpointLine(number, text, fields, line["hash"])
 
 
-def _is_place(fields: Mapping[str, Any]) -> bool:
+def _has_place(fields: Mapping[str, Any]) -> bool:
     sequence = fields.get("sequence")
     return isinstance(fields.get("chain_id"), str) and type(sequence) is int and sequence > 0
 
 
-def place_of(told: object) -> Place | None:
-    """Return the record that is told of by its chain, number and hash; None for what tells of none."""
-    if not isinstance(told, dict) or not _is_place(told) or not isinstance(told.get("hash"), str):
+def reference_of(value: object) -> RecordReference | None:
+    """Return a JSON value as a reference to a record; None if it is not one."""
+    if not isinstance(value, dict) or not _has_place(value) or not isinstance(value.get("hash"), str):
         return None
-    return told["chain_id"], told["sequence"], told["hash"]
+    return value["chain_id"], value["sequence"], value["hash"]
 
 
 def is_beginning_of_line(text: str, body: str, hash: object) -> bool:
-    """Whether `text` is what a crash can have left of the line about the checkpoint with this body."""
+    """Whether a crash can have left `text` of the line for the checkpoint with this body."""
     fields = parsed(body) or {}
     try:
         return body_of(checkpoint_line(fields, hash, body)).startswith(text)
-    except (ValueError, TypeError, RecursionError):  # a checkpoint in the store that no trail has written
+    except (ValueError, TypeError, RecursionError):  # a checkpoint in the store that no trail writes
         return False
 
 
@@ -130,25 +134,25 @@ class Signatures:
 
     Args:
         public_key: the Ed25519 key that all checkpoints must be signed with: 32 raw bytes, base64 of them, or PEM.
-            None to check signatures by the keys that the checkpoints themselves name, which finds damage and no forger.
+            None to check each signature with the key in its checkpoint, which finds damage but no forgery.
 
     Raises:
-        ConfigurationError: when that is no such key, or `cryptography` is not installed.
+        ConfigurationError: for another key, or if `cryptography` is not installed.
     """
 
     def __init__(self, public_key: PublicKey | None) -> None:
-        self._wanted = None if public_key is None else _raw_key(public_key)
+        self._required = None if public_key is None else _raw_key(public_key)
         self.by_key: Final = public_key is not None
-        """Whether all checkpoints must be signed with a certain key."""
+        """Whether all checkpoints must be signed with a given key."""
         self.unchecked = 0
-        """Signatures that could not be checked, since `cryptography` is not installed."""
+        """How many signatures were not checked because `cryptography` is not installed."""
 
     def problem(self, fields: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the signature of a checkpoint, or None."""
+        """Return the problem with the signature of a checkpoint; None if there is no problem."""
         signature, named = _decoded(fields.get("signature")), _decoded(fields.get("public_key"))
         if signature is None:
-            return None if self._wanted is None and "signature" not in fields else "the checkpoint is not signed"
-        if self._wanted is not None and named != self._wanted:
+            return None if self._required is None and "signature" not in fields else "the checkpoint is not signed"
+        if self._required is not None and named != self._required:
             return "the checkpoint is signed with another key"
         try:
             message = body_of({name: value for name, value in fields.items() if name != "signature"})
@@ -196,13 +200,8 @@ def _raw_key(given: PublicKey) -> bytes:
         return decoded
     try:
         key = load_pem_public_key(data)
-    except Exception:  # of many kinds, and whatever it says
+    except Exception:  # cryptography raises several types, whose text may hold the key
         key = None
     if not isinstance(key, Ed25519PublicKey):
         raise ConfigurationError("public_key must be an Ed25519 key: 32 raw bytes, base64 of them, or PEM")
     return key.public_bytes_raw()
-
-
-def names_of(text: object) -> str:
-    """Return an id as it may be shown in a message, whatever it holds."""
-    return json.dumps(str(text)[:64])[1:-1]

@@ -1,4 +1,4 @@
-"""Texts that are missing from records that commit to them, and the erasures on record that account for them."""
+"""Checks that recorded erasures account for the texts that are missing from records."""
 
 from __future__ import annotations
 
@@ -6,83 +6,87 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traced_tools.audit.records import commits, text_hash
-from traced_tools.audit.verifying.attestations import names_of, place_of
+from traced_tools.audit.records import commits_to_text, printable_id, text_hash
+from traced_tools.audit.verifying.attestations import reference_of
 from traced_tools.audit.verifying.findings import Problem
 
 _MOST_NOTED: Final = 5
 Text = tuple[str, int, str, str]
-"""A text: its record's chain, number and hash, and the name of the content."""
+"""Identifies a text: chain id, sequence number and hash of its record, and the name of the content."""
 
 
 @dataclass(slots=True)
 class Erasures:
-    """What a walk over a store finds of erased texts."""
+    """The missing texts and the erasures of a store."""
 
     missing: list[Text] = field(default_factory=list)
     erased: int = 0
-    _claims: dict[Text, list[tuple[str, int]]] = field(default_factory=dict)
-    _told: list[str] = field(default_factory=list)
+    _erasures: dict[Text, list[tuple[str, int]]] = field(default_factory=dict)
+    _summaries: list[str] = field(default_factory=list)
 
-    def look_at(self, chain_id: str, place: int, hash_: str, fields: Mapping[str, Any]) -> str | None:
-        """Look at the texts of a record that commits to some; return what is wrong with one, if anything is."""
+    def check_texts(self, chain_id: str, place: int, hash_: str, fields: Mapping[str, Any]) -> str | None:
+        """Check the texts of a record of version 2; return the first problem as a message."""
         for name, content in fields.items():
-            if not commits(content):
+            if not commits_to_text(content):
                 continue
             if "text" not in content:
                 if left := {"salt", "cut"} & content.keys():
-                    return f"its text of {names_of(name)} is missing, but {' and '.join(sorted(left))} are still there"
+                    return (
+                        f"its text of {printable_id(name)} is missing, but {' and '.join(sorted(left))} are still there"
+                    )
                 self.missing.append((chain_id, place, hash_, name))
             elif text_hash(content) != content["text_hash"]:
-                return f"its text of {names_of(name)} is not the one that was written"
+                return f"its text of {printable_id(name)} is not the one that was written"
         return None
 
     def add_erasure(self, chain_id: str, place: int, fields: Mapping[str, Any]) -> None:
-        """Record which texts an erasure names."""
+        """Add the texts that an erasure record lists."""
         erased = fields.get("erased")
         named = 0
         for each in erased if isinstance(erased, list) else ():
-            target, contents = place_of(each), each.get("contents") if isinstance(each, dict) else None
+            target, contents = reference_of(each), each.get("contents") if isinstance(each, dict) else None
             for name in contents if target is not None and isinstance(contents, list) else ():
                 assert target is not None
-                self._claims.setdefault((*target, str(name)), []).append((chain_id, place))
+                self._erasures.setdefault((*target, str(name)), []).append((chain_id, place))
                 named += 1
-        by, why = (names_of(fields.get(name)) for name in ("requested_by", "erasure_reason"))
-        run = names_of(fields.get("erased_run"))
-        self._told.append(f"{named} of run {run}, by record {place} of the chain {names_of(chain_id)}: {by} ({why})")
+        by, why = (printable_id(fields.get(name)) for name in ("requested_by", "erasure_reason"))
+        run = printable_id(fields.get("erased_run"))
+        self._summaries.append(
+            f"{named} of run {run}, by record {place} of the chain {printable_id(chain_id)}: {by} ({why})"
+        )
 
     def problems(self, is_covered: Callable[[str, int], bool]) -> Iterator[Problem]:
-        """Give what is wrong where a text is missing and no erasure accounts for it.
+        """Yield a problem for each missing text that no erasure accounts for.
 
         Args:
-            is_covered: whether a trusted checkpoint covers a record (chain, number). Without that, a writer could forge
-                an erasure.
+            is_covered: returns whether a trusted checkpoint covers a record (chain id, sequence number). Without a
+                checkpoint, a writer could forge an erasure.
         """
         for chain_id, place, hash_, name in self.missing:
-            claims = self._claims.get((chain_id, place, hash_, name), [])
-            if any(is_covered(*each) for each in claims):
+            erasures = self._erasures.get((chain_id, place, hash_, name), [])
+            if any(is_covered(*each) for each in erasures):
                 self.erased += 1
                 continue
-            text = f"its text of {names_of(name)} is missing, and no erasure on record names it"
-            if claims:
-                chain, number = claims[0]
-                told = f"record {number} of the chain {names_of(chain)} says that it was erased"
+            text = f"its text of {printable_id(name)} is missing, and no erasure on record names it"
+            if erasures:
+                chain, number = erasures[0]
+                told = f"record {number} of the chain {printable_id(chain)} says that it was erased"
                 text = (
-                    f"its text of {names_of(name)} is missing; {told}, but no trusted checkpoint of that chain covers "
-                    "that record"
+                    f"its text of {printable_id(name)} is missing; {told}, but no trusted checkpoint of that chain "
+                    "covers that record"
                 )
             yield Problem("changed", chain_id, place, text)
 
     def notes(self, is_stored: Callable[[Text], bool]) -> Iterator[str]:
-        """Give what was erased, on whose request; and what was to be erased and is still there.
+        """Yield notes about what was erased and who requested it, and about texts that should be erased but are not.
 
         Args:
-            is_stored: whether the store holds a text.
+            is_stored: returns whether the store holds a text.
         """
-        for told in self._told[:_MOST_NOTED]:
-            yield f"texts erased: {told}"
-        if (more := len(self._told) - _MOST_NOTED) > 0:
+        for summary in self._summaries[:_MOST_NOTED]:
+            yield f"texts erased: {summary}"
+        if (more := len(self._summaries) - _MOST_NOTED) > 0:
             yield f"and {more} more erasures"
-        left = sum(is_stored(each) for each in {*self._claims} - {*self.missing})
+        left = sum(is_stored(each) for each in {*self._erasures} - {*self.missing})
         if left:
             yield f"texts named by an erasure but still stored: {left}; run erase again"

@@ -1,4 +1,4 @@
-"""Answers from verified records alone: what `verify` walks over is copied, and questions are put to the copy."""
+"""Reads verified records only: `verify` copies each record it checks, and queries run on the copy."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ from sqlalchemy import NullPool, create_engine
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath
+from traced_tools.audit.reading.read_connection import ReadConnection, StorePath
 from traced_tools.audit.reading.reader import AuditReader
-from traced_tools.audit.schema import INDEXES, RECORDS
+from traced_tools.audit.schema import INDEXES, RECORDS, searchable
 from traced_tools.audit.store import problem_of
 from traced_tools.audit.verifying.attestations import PublicKey
 from traced_tools.audit.verifying.findings import Verification
 from traced_tools.audit.verifying.walk import COLUMNS, examine
-from traced_tools.audit.writing.record_builder import searchable
 from traced_tools.errors import AuditError
 
 _NAMES: Final = [column.name for column in COLUMNS]
 _RUN_ID: Final = _NAMES.index("run_id")
 _INSERT: Final = f"INSERT INTO {RECORDS.name} ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"
-_AT_ONCE: Final = 1000
+_BATCH: Final = 1000
 _SETTINGS: Final = ("PRAGMA journal_mode = OFF", "PRAGMA cache_size = -65536", "BEGIN")
 
 
 class UnverifiedError(AuditError):
-    """Raised when the records of a store are not what was written.
+    """Raised if the verification of a store finds a problem.
 
     Attributes:
-        verification: what was found.
+        verification: the result, with the problem.
     """
 
     def __init__(self, verification: Verification) -> None:
@@ -44,19 +43,19 @@ class UnverifiedError(AuditError):
 
 
 class VerifiedReader(AuditReader):
-    """Reads the records that a verification looked at, as they were then; use it in the thread that opened it.
+    """Reads the records that a verification checked, as they were then. Use it in the thread that opened it.
 
     Attributes:
-        verification: what was found: no problem, but maybe notes.
+        verification: the result, which has no problem but may have notes.
     """
 
-    def __init__(self, store: StorePath, verification: Verification, copy: OpenStore) -> None:
+    def __init__(self, store: StorePath, verification: Verification, copy: ReadConnection) -> None:
         super().__init__(store)
         self.verification: Final = verification
         self._copy = copy
 
     @contextmanager
-    def _opened(self) -> Iterator[OpenStore]:
+    def _open(self) -> Iterator[ReadConnection]:
         yield self._copy
 
 
@@ -71,7 +70,7 @@ def read_verified(
 ) -> Iterator[VerifiedReader]:
     """Verify a store, and read the records that were verified.
 
-    The verification copies each record that it finds good into a private temporary database, and every answer comes
+    The verification copies each valid record into a private temporary database, and every answer comes
     from there. The copy takes about as much space as the records. SQLite keeps up to 64 MiB of it in memory and the
     rest in a file of the temporary folder (`SQLITE_TMPDIR`, `TMPDIR`). SQLite unlinks that file as soon as it is open,
     so no other process can open it by name.
@@ -84,8 +83,8 @@ def read_verified(
         archived_before: as for `verify`.
 
     Raises:
-        UnverifiedError: when `verify` finds a problem.
-        AuditError: when the store or the checkpoints cannot be read, or the copy cannot be written.
+        UnverifiedError: if `verify` finds a problem.
+        AuditError: if the store or the checkpoint file cannot be read, or the copy cannot be written.
         ConfigurationError: as for `verify`.
     """
     with closing(_Copy(run)) as copy:
@@ -96,7 +95,7 @@ def read_verified(
 
 
 class _Copy:
-    """Records in a database of this process alone."""
+    """A private temporary database with the records."""
 
     def __init__(self, run: str | None) -> None:
         self._run = None if run is None else searchable(run)
@@ -112,21 +111,21 @@ class _Copy:
             self._driver.execute(str(CreateTable(RECORDS).compile(dialect=sqlite.dialect())))
 
     def add(self, row: Any) -> None:
-        """Add a record, if it is needed."""
+        """Add a row if its run is selected."""
         if self._run is not None and not str(row[_RUN_ID] or "").startswith(self._run):
             return
         self._rows.append(tuple(row))
-        if len(self._rows) == _AT_ONCE:
+        if len(self._rows) == _BATCH:
             self._flush()
 
-    def finished(self) -> OpenStore:
-        """Return the copy to be read, when all records are there."""
+    def finished(self) -> ReadConnection:
+        """Create the indexes and return the connection for reading."""
         self._flush()
         with _written():
             for index in INDEXES:
                 self._driver.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
             self._driver.execute("COMMIT")
-        return OpenStore("(a verified copy)", self._connection, objects=())
+        return ReadConnection("(a verified copy)", self._connection, objects=())
 
     def close(self) -> None:
         """Remove the copy."""
@@ -146,5 +145,6 @@ def _written() -> Iterator[None]:
     except sqlite3.Error as error:
         problem = problem_of(error)
     raise AuditError(
-        f"the verified records cannot be copied to the temporary folder: {problem}; set TMPDIR to a folder with room"
+        f"the verified records cannot be copied to the temporary folder: {problem}; "
+        "set TMPDIR to a folder with free space"
     )

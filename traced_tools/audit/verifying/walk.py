@@ -1,9 +1,9 @@
-"""Whether the records of a store are those that were written, all of them, and in their order.
+"""Checks that a store holds exactly the records that were written, in order.
 
-One walk over the chains, each in the order of its sequence numbers. A record's hash must be that of its body, its body
-must name the hash of the record before, the columns beside it must repeat it, and the numbers must have no gap. What
-checkpoints elsewhere tell of a record must be true of it. Nothing may follow where a chain was closed or left. The
-first record that fails is named.
+One pass over all chains, each in the order of its sequence numbers, which must have no gap. A record's hash must be the
+hash of its body, its body must contain the hash of the record before it, and its other columns must equal the body's
+fields. The hashes that checkpoints elsewhere list must match. No record may follow the end of a closed or abandoned
+chain. The result names the first record that fails.
 """
 
 from __future__ import annotations
@@ -21,40 +21,45 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from traced_tools.audit.reading.queries import MOST
-from traced_tools.audit.reading.read_connection import OpenStore, StorePath, embedded_path, opened, parsed
-from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable
-from traced_tools.audit.schema import RECORDS, REPEATED
-from traced_tools.audit.verifying.archive_cutoff import Archived
+from traced_tools.audit.reading.read_connection import (
+    ReadConnection,
+    StorePath,
+    embedded_path,
+    open_for_reading,
+    parsed,
+)
+from traced_tools.audit.records import ERASABLE_VERSION, GENESIS, is_hash_of_erasable, printable_id
+from traced_tools.audit.schema import RECORD_COLUMNS, RECORDS, REPEATED
+from traced_tools.audit.verifying.archive_cutoff import ArchiveCutoff
 from traced_tools.audit.verifying.attestations import (
-    Claims,
-    Line,
-    Place,
+    CheckpointLine,
+    ExpectedHashes,
     PublicKey,
+    RecordReference,
     Signatures,
+    checkpoints_beside,
     is_beginning_of_line,
-    names_of,
-    place_of,
-    read_lines,
+    read_checkpoint_file,
+    reference_of,
 )
 from traced_tools.audit.verifying.erasures import Erasures, Text
 from traced_tools.audit.verifying.findings import (
     Problem,
     Verification,
-    behind,
-    cut_off,
     disagreement,
-    gone,
+    hash_mismatch,
     listed,
     misnumbered,
-    told_otherwise,
+    missing_chain,
+    record_after_end,
+    truncated_chain,
 )
-from traced_tools.audit.writing.checkpoints import checkpoints_beside
 
-_NAMES: Final = ("chain_id", "sequence", "time", "kind", "hash", "body")
-_OWN: Final = len(_NAMES)
-COLUMNS: Final = tuple(RECORDS.c[name] for name in (*_NAMES, *REPEATED))
-"""All columns of a record; from `_OWN` on those that its body repeats under the same name."""
-_MOST_TOLD: Final = 400
+_OWN: Final = len(RECORD_COLUMNS)
+COLUMNS: Final = (*RECORD_COLUMNS, *(RECORDS.c[name] for name in REPEATED))
+"""All columns of the store; the first `_OWN` make up the record, the others repeat fields of its body."""
+_MOST_SHOWN: Final = 400
+"""Characters of a message about the store's structure."""
 
 
 def verify(
@@ -64,20 +69,20 @@ def verify(
     public_key: PublicKey | None = None,
     archived_before: datetime | None = None,
 ) -> Verification:
-    """Look at every record of a store, and return what is found.
+    """Check every record of a store.
 
     Args:
         store: a path, or an SQLAlchemy URL.
-        checkpoints: the file with the lines outside the store; by default `<store>.checkpoints` beside an embedded
-            one, if there is such a file.
+        checkpoints: the checkpoint file outside the store. None for `<store>.checkpoints` beside an embedded store, if
+            that file exists.
         public_key: the Ed25519 key that all checkpoints must be signed with: 32 raw bytes, base64 of them, or PEM.
-        archived_before: the time, with a zone, up to which records were taken out of the store. Those that are missing
-            at the beginning of a chain, or are whole chains, are taken as archived and noted, unless a line outside the
-            store is about one that is not older. None if every record must be there.
+        archived_before: the time, with a zone, before which records were removed from the store. Whole chains, and
+            records at the beginning of a chain, may then be missing; a note counts them. A missing checkpoint that has
+            a line outside the store must be older. None if every record must be there.
 
     Raises:
-        AuditError: when the store or the file cannot be read.
-        ConfigurationError: for a key that is none, without `cryptography`, or for a time without a zone.
+        AuditError: if the store or the checkpoint file cannot be read.
+        ConfigurationError: for an invalid key, a key without `cryptography`, or a time without a zone.
     """
     return examine(store, checkpoints, public_key, archived_before, None)
 
@@ -89,28 +94,30 @@ def examine(
     archived_before: datetime | None,
     keep: Callable[[Any], None] | None,
 ) -> Verification:
-    """Do what `verify` does, and give each record to `keep`, in the order of `COLUMNS`, once it was found good.
+    """Do what `verify` does, and pass each valid row to `keep`, with the columns in the order of `COLUMNS`.
 
-    A later checkpoint may still contradict a record, so kept records are valid only if there is no problem.
+    A later checkpoint may still contradict a row, so the kept rows are valid only if the result has no problem.
     """
     signatures = Signatures(public_key)
-    archived = None if archived_before is None else Archived(archived_before)
-    path = _lines_path(store, checkpoints)
-    lines = list(read_lines(path)) if path is not None else []  # before the store: it is ahead of them
-    with opened(store) as opened_store:
-        walk = _Walk(opened_store, signatures, archived, keep)
+    cutoff = None if archived_before is None else ArchiveCutoff(archived_before)
+    path = _checkpoint_file(store, checkpoints)
+    lines = (
+        list(read_checkpoint_file(path)) if path is not None else []
+    )  # read first, because a writer adds to the store before the file
+    with open_for_reading(store) as opened_store:
+        walk = _Walk(opened_store, signatures, cutoff, keep)
         if (problem := _problem_of_store(opened_store)) is not None:
             return walk.verification(problem)
-        line_problem = walk.hear(lines)
+        line_problem = walk.add_checkpoint_lines(lines)
         with opened_store.without_indexes():
-            walk.hear_checkpoints()
+            walk.add_checkpoints()
             walk.walk()
-        walk.look_elsewhere()
+        walk.check_ends()
         return walk.verification(line_problem)
 
 
-def _problem_of_store(store: OpenStore) -> Problem | None:
-    """Return why the store may not return the records it holds; checking records would then prove nothing."""
+def _problem_of_store(store: ReadConnection) -> Problem | None:
+    """Return the problem if queries may not return the records in the store; checking records proves nothing then."""
     if (difference := store.difference()) is not None:
         return Problem("schema", None, None, f"{_printable(difference)}; no record was looked at")
     if (damage := store.damage()) is not None:
@@ -119,15 +126,15 @@ def _problem_of_store(store: OpenStore) -> Problem | None:
 
 
 def _printable(text: str) -> str:
-    """Return a text that holds names out of the store as it may be shown in a message."""
-    return text.encode("unicode_escape").decode()[:_MOST_TOLD]
+    """Return a text with names from the store in printable ASCII, safe to show in a message."""
+    return text.encode("unicode_escape").decode()[:_MOST_SHOWN]
 
 
 _NO_LINES: Final = "no checkpoints outside the store were looked at, so a chain whose end was cut off may look whole"
 _MOST_GAPS: Final = 5
 
 
-def _lines_path(store: StorePath, given: str | os.PathLike[str] | None) -> Path | None:
+def _checkpoint_file(store: StorePath, given: str | os.PathLike[str] | None) -> Path | None:
     if given is not None:
         return Path(given)
     embedded = embedded_path(store)
@@ -137,34 +144,34 @@ def _lines_path(store: StorePath, given: str | os.PathLike[str] | None) -> Path 
 
 @dataclass(slots=True)
 class _Chain:
-    """A chain as far as it has been walked."""
+    """The part of a chain that has been checked."""
 
     chain_id: str
-    claims: dict[int, dict[str, str]]
+    expected: dict[int, dict[str, str]]
     length: int = 0
     head: str = GENESIS
     covered: int = 0
     closed: int = 0
     checkpoints: list[int] = field(default_factory=list)
-    """The numbers of its own checkpoints."""
+    """The sequence numbers of its own checkpoints."""
     gaps: list[int] = field(default_factory=list)
-    """The first record of each part that is taken as archived."""
+    """The first sequence number of each part that is missing as archived."""
 
 
 @dataclass(slots=True)
 class _Walk:
-    """The walk over a store: what has been seen, and the first problem."""
+    """The pass over a store: what has been checked so far, and the problems."""
 
-    store: OpenStore
+    store: ReadConnection
     signatures: Signatures
-    archived: Archived | None
+    archived: ArchiveCutoff | None
     keep: Callable[[Any], None] | None
-    claims: Claims = field(default_factory=Claims)
+    expected: ExpectedHashes = field(default_factory=ExpectedHashes)
     lines: dict[str, dict[int, object]] = field(default_factory=dict)
-    told_outside: set[str] = field(default_factory=set)
+    attested_outside: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     chains: dict[str, _Chain] = field(default_factory=dict)
-    left: list[tuple[Place, str]] = field(default_factory=list)
+    abandoned: list[tuple[RecordReference, str]] = field(default_factory=list)
     records: int = 0
     checkpoints: int = 0
     unlined: int = 0
@@ -172,16 +179,16 @@ class _Walk:
     lost: int = 0
     gaps: list[str] = field(default_factory=list)
     problem: Problem | None = None
-    refuted: list[Problem] = field(default_factory=list)
+    contradictions: list[Problem] = field(default_factory=list)
     erasures: Erasures = field(default_factory=Erasures)
 
-    def hear(self, lines: list[Line]) -> Problem | None:
-        """Take down what the lines outside the store tell; return the first thing that is wrong with them."""
-        problems = [self._hear_line(line) for line in lines]
-        self.told_outside = {*self.claims.chains()}  # as their own, or as the head of another chain
+    def add_checkpoint_lines(self, lines: list[CheckpointLine]) -> Problem | None:
+        """Collect expected hashes from the checkpoint file. Return the first problem with the lines, if any."""
+        problems = [self._add_line(line) for line in lines]
+        self.attested_outside = {*self.expected.chains()}  # by their own lines, or as the head of another chain
         return next((problem for problem in problems if problem is not None), None)
 
-    def _hear_line(self, line: Line) -> Problem | None:
+    def _add_line(self, line: CheckpointLine) -> Problem | None:
         if line.fields is None:
             return self._damaged(line)
         chain_id, sequence = str(line.fields["chain_id"]), line.fields["sequence"]
@@ -189,30 +196,31 @@ class _Walk:
             return Problem("signature", chain_id, sequence, f"{problem} (line {line.number} outside the store)")
         witness = f"line {line.number} outside the store"
         self.lines.setdefault(chain_id, {})[sequence] = line.fields.get("time")
-        self.claims.add(chain_id, sequence, line.hash, witness)
-        self.claims.add(chain_id, line.fields.get("records"), line.fields.get("head"), witness)
-        self.claims.add_heads(line.fields, witness)
+        self.expected.add(chain_id, sequence, line.hash, witness)
+        self.expected.add(chain_id, line.fields.get("records"), line.fields.get("head"), witness)
+        self.expected.add_heads(line.fields, witness)
         return None
 
-    def _damaged(self, line: Line) -> Problem | None:
-        """A crash may leave the beginning of a line whose checkpoint is in the store; anything else is no accident."""
-        for body, told in self.store.rows(_checkpoint_records()):
-            if isinstance(body, str) and is_beginning_of_line(line.text, body, told):
+    def _damaged(self, line: CheckpointLine) -> Problem | None:
+        """Return the problem with a damaged line. A crash may leave the beginning of a line, which is only noted."""
+        for body, hash_ in self.store.rows(_checkpoint_records()):
+            if isinstance(body, str) and is_beginning_of_line(line.text, body, hash_):
                 self.notes.append(f"line {line.number} outside the store was cut off; its checkpoint is in the store")
                 return None
-        text = (
-            f"line {line.number} outside the store is damaged, and not the beginning of any checkpoint's in the store"
-        )
+        text = f"line {line.number} outside the store is damaged: it is not the beginning of any checkpoint's line"
         return Problem("damaged line", None, None, text)
 
-    def hear_checkpoints(self) -> None:
-        """Take down what the checkpoints in the store tell of other chains."""
+    def add_checkpoints(self) -> None:
+        """Collect expected hashes of other chains from the checkpoints in the store."""
         for body, _ in self.store.rows(_checkpoint_records()):
             if (fields := parsed(body)) is not None:
-                self.claims.add_heads(fields, f"checkpoint {_place(fields)}")
+                self.expected.add_heads(fields, f"checkpoint {_place(fields)}")
 
     def walk(self) -> None:
-        """Look at all records, up to the first that is bad in itself."""
+        """Check records in chain order and stop at the first invalid record.
+
+        Contradictions with other witnesses are collected and don't stop the pass.
+        """
         chain: _Chain | None = None
         keep = self.keep
         in_order = select(*COLUMNS).order_by(RECORDS.c.chain_id, RECORDS.c.sequence)
@@ -221,8 +229,8 @@ class _Walk:
                 if chain is None or chain.chain_id != row[0]:
                     if chain is not None:
                         self._end(chain)
-                    chain = self.chains[row[0]] = _Chain(row[0], self.claims.of(row[0]))
-                if (problem := self._look(chain, row)) is not None:
+                    chain = self.chains[row[0]] = _Chain(row[0], self.expected.of(row[0]))
+                if (problem := self._check(chain, row)) is not None:
                     self.problem = problem
                     return
                 if keep is not None:
@@ -230,25 +238,28 @@ class _Walk:
         if chain is not None:
             self._end(chain)
 
-    def look_elsewhere(self) -> None:
-        """See whether chains end where they were left, and whether all are there, unless a record is bad in itself."""
+    def check_ends(self) -> None:
+        """Check the ends of abandoned chains, that no chain is missing, and that erasures account for missing texts.
+
+        Does nothing after an invalid record, because the pass has stopped there.
+        """
         if self.problem is not None:
             return
-        for place, witness in self.left:
-            self._look_where_left(place, witness)
-        self._look_for_chains()
-        self.refuted += self.erasures.problems(self._is_covered)
+        for end, witness in self.abandoned:
+            self._check_abandoned(end, witness)
+        self._check_for_missing_chains()
+        self.contradictions += self.erasures.problems(self._is_covered)
 
     def _is_covered(self, chain_id: str, sequence: int) -> bool:
-        """Whether a checkpoint of the same chain covers a record: one with a line outside the store if there are lines.
+        """Whether a checkpoint of the same chain covers a record. If there are lines, it must have a line outside.
 
-        The hashes must lead from the record to the checkpoint: none is checked across records taken as archived. What
-        other chains tell does not count. Who writes a store can write a gap record, and get a checkpoint of an honest
-        writer to name the end of a forged chain.
+        The hashes must lead from the record to the checkpoint; across archived records they cannot be checked. Other
+        chains don't count: a process that can write to the store can add a gap record, and an honest writer's next
+        checkpoint may list the head of a forged chain.
         """
         chain = self.chains[chain_id]
-        places = self.lines.get(chain_id, ()) if self.lines else chain.checkpoints
-        nearest = min((place for place in places if place > sequence), default=None)
+        checkpoints = self.lines.get(chain_id, ()) if self.lines else chain.checkpoints
+        nearest = min((each for each in checkpoints if each > sequence), default=None)
         return nearest is not None and not any(sequence < gap <= nearest for gap in chain.gaps)
 
     def _is_stored(self, text: Text) -> bool:
@@ -256,46 +267,46 @@ class _Walk:
         content = (self._fields_at(chain_id, sequence) or {}).get(name)
         return isinstance(content, dict) and "text" in content
 
-    def _look_where_left(self, place: Place, witness: str) -> None:
-        """See whether a chain ends where its writer left it, with the record that was the last one then."""
-        chain_id, sequence, hash_there = place
+    def _check_abandoned(self, end: RecordReference, witness: str) -> None:
+        """Check that a chain ends with the record that was the last one when its writer abandoned the chain."""
+        chain_id, sequence, expected_hash = end
         chain = self.chains.get(chain_id)
-        self.claims.add(chain_id, sequence, hash_there, witness)
+        self.expected.add(chain_id, sequence, expected_hash, witness)
         if chain is None:
             return
         if chain.length < sequence:
-            self.refuted.append(cut_off(chain_id, chain.length, self.claims.of(chain_id), sequence))
-        elif self._at(chain_id, sequence) not in (None, hash_there):
-            self.refuted.append(told_otherwise(chain_id, sequence, witness))
+            self.contradictions.append(truncated_chain(chain_id, chain.length, self.expected.of(chain_id), sequence))
+        elif self._at(chain_id, sequence) not in (None, expected_hash):
+            self.contradictions.append(hash_mismatch(chain_id, sequence, witness))
         else:
             chain.covered = max(chain.covered, sequence)
             if chain.length > sequence:
-                self.refuted.append(behind(chain_id, sequence, witness))
+                self.contradictions.append(record_after_end(chain_id, sequence, witness))
 
-    def _look_for_chains(self) -> None:
-        """See whether all chains are there that somebody tells of."""
-        for chain_id in self.claims.chains():
+    def _check_for_missing_chains(self) -> None:
+        """Check that every chain that a witness lists is in the store."""
+        for chain_id in self.expected.chains():
             if chain_id in self.chains:
                 continue
             if self.archived is not None and self.archived.may_hold(chain_id, self.lines.get(chain_id, {})):
                 self.archived.chains += 1
             else:
-                self.refuted.append(gone(chain_id, self.claims.of(chain_id)))
+                self.contradictions.append(missing_chain(chain_id, self.expected.of(chain_id)))
 
-    def _look(self, chain: _Chain, row: Any) -> Problem | None:
-        """Look at the next record of a chain: return what is wrong with it, else take it as seen."""
+    def _check(self, chain: _Chain, row: Any) -> Problem | None:
+        """Check the next record of a chain. Return its problem, or None and add it to the checked part."""
         chain_id, sequence, time, kind, hash_, body = row[:_OWN]
         place = chain.length + 1
         if chain.closed:
-            return behind(chain_id, chain.closed, f"checkpoint {chain.closed}")
+            return record_after_end(chain_id, chain.closed, f"checkpoint {chain.closed}")
         if sequence != place and self._is_archived(chain, sequence, time):
-            self._pass_over(chain, sequence, body)
+            self._skip_archived(chain, sequence, body)
             place = sequence
         if sequence != place or type(sequence) is not int:
             return misnumbered(chain_id, place, sequence)
         fields = parsed(body)
         if fields is None:
-            return Problem("changed", chain_id, place, "its body is no record")
+            return Problem("changed", chain_id, place, "its body is not a record")
         if fields.get("sequence") != place or fields.get("chain_id") != chain_id:
             return self._misplaced(chain_id, place, fields)
         digest = hashlib.sha256(body.encode()).hexdigest()
@@ -305,25 +316,25 @@ class _Walk:
             return self._unlinked(chain_id, place, hash_)
         if (text := disagreement(fields, time, kind, row[_OWN:])) is not None:
             return Problem("changed", chain_id, place, text)
-        if kind == "checkpoint" and (problem := self._look_at_checkpoint(chain, fields)) is not None:
+        if kind == "checkpoint" and (problem := self._check_checkpoint(chain, fields)) is not None:
             return problem
         erasable = fields["schema_version"] == ERASABLE_VERSION
-        if erasable and (text := self.erasures.look_at(chain_id, place, hash_, fields)) is not None:
+        if erasable and (text := self.erasures.check_texts(chain_id, place, hash_, fields)) is not None:
             return Problem("changed", chain_id, place, text)
         if kind == "gap":
-            self._hear_gap(chain_id, place, fields)
+            self._add_gap(chain_id, place, fields)
         if kind == "erasure":
             self.erasures.add_erasure(chain_id, place, fields)
         chain.length, chain.head = place, hash_
         self.records += 1
-        if place in chain.claims:
-            self._compare(chain, chain.claims[place])
+        if place in chain.expected:
+            self._compare(chain, chain.expected[place])
         return None
 
-    def _look_at_checkpoint(self, chain: _Chain, fields: dict[str, Any]) -> Problem | None:
+    def _check_checkpoint(self, chain: _Chain, fields: dict[str, Any]) -> Problem | None:
         place = chain.length + 1
         if fields.get("records") != chain.length or fields.get("head") != chain.head:
-            text = f"the checkpoint tells of other records than the {chain.length} before it"
+            text = f"the checkpoint lists other records than the {chain.length} before it"
             return Problem("changed", chain.chain_id, place, text)
         if (text_of_signature := self.signatures.problem(fields)) is not None:
             return Problem("signature", chain.chain_id, place, text_of_signature)
@@ -335,51 +346,53 @@ class _Walk:
         return None
 
     def _is_archived(self, chain: _Chain, sequence: object, time: object) -> bool:
-        """Whether the records between the last one that was seen and this one are missing, and may be archived."""
+        """Whether records before this one are missing and may be archived."""
         if self.archived is None or type(sequence) is not int or sequence <= chain.length + 1:
             return False
         lines = self.lines.get(chain.chain_id, {})
-        told = {place: told for place, told in lines.items() if chain.length < place < sequence}
-        return (chain.length == 0 or self.archived.is_near(time)) and self.archived.may_hold(chain.chain_id, told)
+        times = {place: time for place, time in lines.items() if chain.length < place < sequence}
+        return (chain.length == 0 or self.archived.is_near(time)) and self.archived.may_hold(chain.chain_id, times)
 
-    def _pass_over(self, chain: _Chain, sequence: int, body: str) -> None:
-        """Go on with this record of a chain: the one before it has the hash that it names."""
+    def _skip_archived(self, chain: _Chain, sequence: int, body: str) -> None:
+        """Continue a chain with this record. The hash of the record before it is taken from its body."""
         assert self.archived is not None
         self.archived.records += sequence - 1 - chain.length
         chain.gaps.append(chain.length + 1)
         chain.length, chain.head = sequence - 1, str((parsed(body) or {}).get("previous"))
-        if chain.length in chain.claims:
-            self._compare(chain, chain.claims[chain.length])
+        if chain.length in chain.expected:
+            self._compare(chain, chain.expected[chain.length])
 
-    def _hear_gap(self, chain_id: str, place: int, fields: dict[str, Any]) -> None:
-        """Count what a gap record tells of, and take down where its writer left another chain."""
-        if (left := place_of(fields.get("abandoned"))) is not None:
-            self.left.append((left, f"the gap record {place} of the chain {names_of(chain_id)}"))
+    def _add_gap(self, chain_id: str, place: int, fields: dict[str, Any]) -> None:
+        """Add the counts of a gap record, and the end of the chain that its writer abandoned."""
+        if (end := reference_of(fields.get("abandoned"))) is not None:
+            self.abandoned.append((end, f"the gap record {place} of the chain {printable_id(chain_id)}"))
         late, lost = (count if type(count := fields.get(name)) is int else 0 for name in ("late", "lost"))
         self.late, self.lost = self.late + late, self.lost + lost
         if late or lost:
             window = f"between {fields.get('since')} and {fields.get('until')}"
-            told = f"{late} late and {lost} lost records {window}, by record {place} of the chain {names_of(chain_id)}"
+            told = (
+                f"{late} late and {lost} lost records {window}, by record {place} of the chain {printable_id(chain_id)}"
+            )
             self.gaps.append(told)
 
-    def _compare(self, chain: _Chain, told: dict[str, str]) -> None:
-        """Compare a record with what is said about it elsewhere."""
-        for claimed, witness in told.items():
-            if claimed == chain.head:
+    def _compare(self, chain: _Chain, expected: dict[str, str]) -> None:
+        """Compare the hash of the last checked record with the hashes that witnesses list."""
+        for hash_, witness in expected.items():
+            if hash_ == chain.head:
                 chain.covered = max(chain.covered, chain.length)
             else:
-                self.refuted.append(told_otherwise(chain.chain_id, chain.length, witness))
+                self.contradictions.append(hash_mismatch(chain.chain_id, chain.length, witness))
 
     def _end(self, chain: _Chain) -> None:
-        """See whether somebody tells of records after the last one."""
-        missing = [sequence for sequence in chain.claims if sequence > chain.length]
+        """Check that no witness lists a record after the last one."""
+        missing = [sequence for sequence in chain.expected if sequence > chain.length]
         if missing:
-            self.refuted.append(cut_off(chain.chain_id, chain.length, chain.claims, max(missing)))
+            self.contradictions.append(truncated_chain(chain.chain_id, chain.length, chain.expected, max(missing)))
 
     def _misplaced(self, chain_id: str, place: int, fields: dict[str, Any]) -> Problem:
-        """Tell why a record says that its place is another one."""
+        """Return the problem with a record whose body has another chain or number than its columns."""
         if fields.get("chain_id") != chain_id:
-            return Problem("inserted", chain_id, place, "in its place stands a record of another chain")
+            return Problem("inserted", chain_id, place, "a record of another chain is in its place")
         other = fields.get("sequence")
         if type(other) is not int:
             return Problem("changed", chain_id, place, "its body has no sequence number")
@@ -387,33 +400,33 @@ class _Walk:
         if there is not None and there.get("sequence") == place:
             return Problem("swapped", chain_id, place, f"it was swapped with record {other}")
         if other > place:
-            return Problem("removed", chain_id, place, f"it is missing: record {other} stands in its place")
-        return Problem("inserted", chain_id, place, f"in its place stands record {other} once more")
+            return Problem("removed", chain_id, place, f"it is missing: record {other} is in its place")
+        return Problem("inserted", chain_id, place, f"a second copy of record {other} is in its place")
 
     def _unlinked(self, chain_id: str, place: int, hash: str) -> Problem:
-        """Tell which of two neighbours is the bad one, when the later names another hash of the earlier.
+        """Return the problem with a record, or the one before it, if their hashes don't match.
 
-        If the record after both names the hash of the later, that one has not been touched, so it is the earlier one.
+        If the next record has the hash of this one, this one is unchanged, so the record before it was changed.
         """
         after = self._fields_at(chain_id, place + 1)
         if place == 1 or (after is not None and after.get("previous") != hash):
-            text = f"it names another hash of the record before it than record {place - 1} has"
-            return Problem("changed", chain_id, place, text if place > 1 else "it names a record before it")
-        text = f"its hash was made anew: record {place} names another one"
+            text = f"it has another hash for the record before it than record {place - 1}"
+            return Problem("changed", chain_id, place, text if place > 1 else "it refers to a record before it")
+        text = f"its hash was replaced: record {place} has another one for it"
         return Problem("changed", chain_id, place - 1, text)
 
     def _fields_at(self, chain_id: str, sequence: int) -> dict[str, Any] | None:
         return parsed(self._at(chain_id, sequence, "body"))
 
     def _at(self, chain_id: str, sequence: int, name: str = "hash") -> object:
-        """Return a column of a record; None when there is no such record."""
+        """Return a column of a record; None if there is no such record."""
         if not 0 < sequence <= MOST:
             return None
         place = RECORDS.c.chain_id == chain_id, RECORDS.c.sequence == sequence
         return next((row[0] for row in self.store.rows(select(RECORDS.c[name]).where(*place).limit(1))), None)
 
     def verification(self, line_problem: Problem | None) -> Verification:
-        """Return what was found."""
+        """Return the result."""
         return Verification(
             records=self.records,
             chains=len(self.chains),
@@ -427,21 +440,23 @@ class _Walk:
         )
 
     def _first_problem(self) -> Problem | None:
-        """Return the first problem: one that a record has in itself tells more than what others tell of it.
+        """Return the problem to report: an invalid record before contradictions with witnesses, which may be forged.
 
-        Others may be forged. Only what is told of an earlier record of the same chain comes before.
+        A contradiction about an earlier record of the same chain comes first.
         """
         found = self.problem
         if found is None:
-            return self.refuted[0] if self.refuted else None
-        earlier = (each for each in self.refuted if each.chain_id == found.chain_id)
+            return self.contradictions[0] if self.contradictions else None
+        earlier = (each for each in self.contradictions if each.chain_id == found.chain_id)
         return next(earlier, found)
 
     def _counted_notes(self) -> Iterator[str]:
         if not self.lines:
             yield _NO_LINES
-        elif self.problem is None and (untold := [str(each) for each in self.chains if each not in self.told_outside]):
-            yield f"chains that no line outside the store tells of, whose end may be cut off: {listed(untold)}"
+        elif self.problem is None and (
+            unattested := [str(each) for each in self.chains if each not in self.attested_outside]
+        ):
+            yield f"chains that no line outside the store tells of, whose end may be cut off: {listed(unattested)}"
         if self.late or self.lost:
             yield f"gap records tell of intents written late: {self.late}, and records never written: {self.lost}"
         yield from self.gaps[:_MOST_GAPS]
@@ -454,7 +469,7 @@ class _Walk:
         if self.lines and self.unlined:
             yield f"checkpoints of the store without a whole line outside it: {self.unlined}"
         if self.signatures.unchecked:
-            yield f"signatures that were not checked, for want of traced_tools[signing]: {self.signatures.unchecked}"
+            yield f"signatures not checked, because traced_tools[signing] is not installed: {self.signatures.unchecked}"
 
     def _unsigned(self) -> Iterator[str]:
         for chain_id, chain in self.chains.items():
@@ -467,4 +482,4 @@ def _checkpoint_records() -> Any:
 
 
 def _place(fields: dict[str, Any]) -> str:
-    return f"{fields.get('sequence')} of the chain {names_of(str(fields.get('chain_id')))}"
+    return f"{fields.get('sequence')} of the chain {printable_id(str(fields.get('chain_id')))}"

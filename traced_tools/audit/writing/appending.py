@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from traced_tools.audit.records import Draft, timestamp
-from traced_tools.audit.store import Row, Store, Writing, is_refusal
+from traced_tools.audit.store import Row, Store, WriteConnection, is_refusal
 from traced_tools.audit.writing.chain import NOWHERE, Chain
 from traced_tools.audit.writing.checkpoints import Checkpoints
 from traced_tools.audit.writing.queue_entries import QueueEntry
@@ -81,7 +81,7 @@ class Appender:
         self._maker: RecordMaker | None = None
         self._checkpoints = checkpoints
         self._chain = Chain()
-        self._writing: Writing | None = None
+        self._writing: WriteConnection | None = None
         self._at_work = threading.Lock()
         self._in_doubt: AppendBatch | None = None
         self._shortfall = GapCounts()

@@ -14,6 +14,7 @@ from traced_tools.audit.records import (
     hash_of,
     without_texts,
 )
+from traced_tools.audit.schema import REPEATED
 from traced_tools.audit.store import Row
 from traced_tools.audit.writing.record_builder import written
 from traced_tools.core.ids import time_ordered_id
@@ -56,14 +57,9 @@ class Chain:
             fields["signature"] = sign(body_of(fields).encode())
         body = written(fields, careful)
         hashed = body_of(without_texts(fields)) if fields.get("schema_version") == ERASABLE_VERSION else body
-        get = fields.get
-        row = (
-            *(self.id, sequence + 1, time, fields["kind"]),
-            *(get("run_id"), get("iteration"), get("batch_index"), get("call_id"), get("tool"), get("agent")),
-            *(get("conversation_id"), get("decision"), get("outcome"), hash_of(hashed), body),
-        )
-        self.head = sequence + 1, row[-2]
-        return row
+        digest = hash_of(hashed)
+        self.head = sequence + 1, digest
+        return self.id, sequence + 1, time, fields["kind"], *map(fields.get, REPEATED), digest, body
 
     def roll_back(self) -> None:
         """Move the head back to the last committed record."""

@@ -22,11 +22,6 @@ SigningKey = bytes | str | os.PathLike[str]
 _RAW_KEY: Final = 32
 
 
-def checkpoints_beside(store: Path) -> Path:
-    """Return the default file for checkpoints of an embedded store."""
-    return store.with_name(f"{store.name}.checkpoints")
-
-
 class Signer:
     """Signs checkpoints with an Ed25519 key.
 

@@ -6,29 +6,25 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from traced_tools.audit.digests import AuditKey, utf8
+from traced_tools.audit.digests import AuditKey
 from traced_tools.audit.records import (
     ERASABLE_VERSION,
     REQUESTED_ARGUMENTS,
     SCHEMA_VERSION,
     Content,
     Draft,
-    Subject,
     body_of,
     timestamp,
 )
-from traced_tools.audit.schema import REPEATED
+from traced_tools.audit.schema import MOST_NAME, REPEATED, column_value
 
 ContentMode = Literal["digest", "redacted", "full"]
 Redactor = Callable[[str, object], object]
 
-MOST_NAME: Final = 512
-"""Bytes of what can be searched for, such as a tool's name: an index takes three of them."""
 MOST_TEXT: Final = 4096
 """Characters of any other text of a record."""
 MOST_CONTENT: Final = 16_384
 """Characters of a content that is stored in words."""
-_NUMBERS: Final = ("iteration", "batch_index")
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32
 
@@ -53,36 +49,17 @@ class RecordMaker:
         """Return what the record says, all but its place in a chain; `time` in nanoseconds of Unix time."""
         fields = {**self._common, **draft.fields, "kind": draft.kind, "time": timestamp(time)}
         if draft.subject is not None:
-            _add_subject(fields, draft.subject)
+            draft.subject.add_to(fields)
         for name, content in draft.contents.items():
             told = self.key.content(content.text, content.is_json)
             if name == REQUESTED_ARGUMENTS and told["digest"] == fields["arguments"]["digest"]:
                 continue  # the model wrote what runs, with other blanks or another order of keys
             fields[name] = told
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
-            if content.may_be_told and (text := self._stored(stored_as, content, self._redactor)) is not None:
+            if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
                 told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields
-
-
-def _add_subject(fields: dict[str, Any], subject: Subject) -> None:
-    fields["agent"] = subject.agent
-    fields["run_id"] = subject.run_id
-    fields["call_id"] = subject.call_id
-    fields["tool"] = subject.tool
-    fields["iteration"] = subject.iteration
-    fields["batch_index"] = subject.batch_index
-    if subject.conversation_id is not None:
-        fields["conversation_id"] = subject.conversation_id
-    if subject.trace_id is not None:
-        fields["trace_id"] = subject.trace_id
-    if subject.span_id is not None:
-        fields["span_id"] = subject.span_id
-    if subject.parent_run_id is not None:
-        fields["parent_run_id"] = subject.parent_run_id
-    if subject.attributes:
-        fields["attributes"] = dict(subject.attributes)
 
 
 def _nothing(name: str, content: Content, redactor: Redactor | None) -> str | None:
@@ -135,20 +112,7 @@ def _make_fit(fields: dict[str, Any]) -> None:
         fields[name] = value if _is_content(value) else plain(value)
     for name in REPEATED:
         if name in fields:
-            fields[name] = _column(name, fields[name])
-
-
-def _column(name: str, value: object) -> str | int | None:
-    """Return what the column of this name can hold; of what is no such value nothing is left."""
-    if name in _NUMBERS:
-        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
-    return searchable(value) if isinstance(value, str) else None
-
-
-def searchable(text: str) -> str:
-    """Return a text as every store can hold and index it."""
-    fit = utf8(text[:MOST_NAME]).decode("utf-8", "replace").replace("\0", "\ufffd")
-    return fit.encode()[:MOST_NAME].decode("utf-8", "ignore")
+            fields[name] = column_value(name, fields[name])
 
 
 def plain(value: object, levels: int = _DEEPEST) -> Any:

@@ -1,1 +1,1 @@
-"""`traced-tools audit`: the commands list, show, verify, export, sql, match and erase."""
+"""`traced-tools audit`: the commands that list, show, verify, export, match and erase audit records."""

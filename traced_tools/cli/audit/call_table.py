@@ -1,4 +1,4 @@
-"""Prints the calls of a store as a table."""
+"""Prints calls as a table."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from traced_tools.cli.audit.formatting import (
 )
 
 SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
-"""Characters of a run id that are printed, as by `ConsoleEventExporter`: 48 bits of time in milliseconds and 12 bits
-that distinguish runs of the same millisecond."""
+"""Characters of a run's id that are shown, as `ConsoleEventExporter` does: 48 bits of time, to the millisecond, and 12
+that tell runs of the same one apart."""
 
 _GAP: Final = 2
 _WIDE: Final = 110
-"""The terminal width from which every value has its own column."""
+"""The minimum width of a terminal for the full table."""
 _HEADINGS: Final = ("time (UTC)", "run", "agent", "tool", "decision", "by", "outcome", "duration")
 _NARROW: Final = ("time (UTC)", "run", "agent", "tool", "outcome", "duration")
 _LEAVES_ROOM: Final = 70
-"""The terminal width below which durations are omitted."""
+"""The minimum width of a terminal for the durations."""
 _CUT: Final = ("agent", "tool", "by", "decision")
 """The columns that are truncated if the terminal is too narrow."""
 _LEAST: Final = 6
@@ -44,9 +44,9 @@ _DAY: Final = len("2026-07-01 ")
 
 
 def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> None:
-    """Print calls in a table that fits the terminal, then a summary."""
+    """Print calls in the given order, and a line with counts."""
     if not calls:
-        console.print("no matching calls")
+        console.print("no such call")
     elif console.width >= _WIDE:
         console.print(_table(_HEADINGS, _CUT, [_cells(call) for call in calls], console.width))
     else:
@@ -63,11 +63,11 @@ def _cells(call: AuditedCall) -> list[Text]:
 
 
 def _few_cells(call: AuditedCall) -> list[Text]:
-    """Return the cells of a narrow table, in which the outcome includes the decision unless it is simply `allowed`."""
+    """Return the cells of a narrow table, with the decision in the outcome column unless it is plain `allowed`."""
     return [
         Text(time_text(call.records[0]), "dim"),
         as_text(call.run_id[:SHORT_RUN]),
-        as_text(call.told("agent")),
+        as_text(call.shared_field("agent")),
         as_text(tool_name(call)),
         verdict_text(call),
         Text(duration_text(call.fields("outcome"))),
@@ -75,7 +75,7 @@ def _few_cells(call: AuditedCall) -> list[Text]:
 
 
 def _by_day(rows: list[list[Text]]) -> Iterator[list[Text]]:
-    """Yield the rows with a row for each day above the rows of that day, whose times have no date."""
+    """Yield the rows with each day in a row of its own and only the time in the others."""
     for day, of_day in groupby(rows, key=lambda row: row[0].plain[:_DAY]):
         yield [Text(day.rstrip(), "dim")]
         for time, *rest in of_day:
@@ -86,7 +86,7 @@ def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for heading, width in zip(headings, _widths(headings, cut, rows, room), strict=True):
         justify: JustifyMethod = "right" if heading == "duration" else "left"
-        wraps = heading == "outcome"  # on a narrow terminal it includes the decision
+        wraps = heading == "outcome"  # which says who decided and why on a narrow screen; on a wide one it has room
         overflow: OverflowMethod = "fold" if wraps else "ellipsis"
         table.add_column(heading, no_wrap=not wraps, overflow=overflow, max_width=width, justify=justify)
     for row in rows:
@@ -95,7 +95,7 @@ def _table(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], 
 
 
 def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]], room: int) -> list[int]:
-    """Return the widths of the columns: those of the widest cells, with the `cut` columns narrowed until all fit."""
+    """Return the widths of the columns: their widest cell, with the columns in `cut` narrowed until all fit."""
     columns = zip_longest(*rows, fillvalue=Text(""))
     cells = [max(cell.cell_len for cell in column) for column in columns]
     widths = [max(len(heading), width) for heading, width in zip(headings, cells, strict=True)]
@@ -109,12 +109,12 @@ def _widths(headings: Sequence[str], cut: Sequence[str], rows: list[list[Text]],
 
 
 _REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
-"""The states of calls that were refused."""
+"""The states of refused calls."""
 
 
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
     states = Counter(call.state for call in calls)
     refused = sum(1 for call in calls if call.state in _REFUSED)
-    facts = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
+    told = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    return ", ".join(facts) + more
+    return ", ".join(told) + more

@@ -1,8 +1,8 @@
-"""The audit commands. They parse options, call the functions of `traced_tools.audit` and print the results.
+"""The commands of `traced-tools audit`.
 
-Exit statuses: 0 for success; 1 for a finding (an invalid record, refuted content, no such run); 2 if the arguments are
-invalid, the store cannot be read or the output cannot be written. An unexpected error exits with 2 too, because it is
-not a finding.
+Exit status: 0 for success, 1 for a negative result (an invalid record, other content, no such run), 2 if the command
+line is invalid, the store cannot be read or the output cannot be written. An unexpected error is a 2 as well, because
+it proves nothing about the trail.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sqlalchemy import select
 from traced_tools.audit.file_safety import KeyKind, check_key
 from traced_tools.audit.keys import KEY_VARIABLE, given_key
 from traced_tools.audit.reading import exporting, matching
-from traced_tools.audit.reading.read_connection import embedded_path, opened, parsed
-from traced_tools.audit.reading.reader import AuditedRun, AuditReader
+from traced_tools.audit.reading.read_connection import embedded_path, open_for_reading, parsed
+from traced_tools.audit.reading.reader import AuditedRun, AuditReader, find_calls, find_records
 from traced_tools.audit.records import AuditRecord
 from traced_tools.audit.schema import RECORDS
 from traced_tools.audit.verifying import walk as verifying
+from traced_tools.audit.verifying.attestations import checkpoints_beside
 from traced_tools.audit.verifying.verified import UnverifiedError, read_verified
-from traced_tools.audit.writing.checkpoints import checkpoints_beside
 from traced_tools.cli.audit import options
 from traced_tools.cli.audit.call_table import print_calls
 from traced_tools.cli.audit.formatting import call_json, escape, json_text, make_console, pluralize
@@ -41,22 +41,20 @@ from traced_tools.cli.audit.verification_report import print_verification
 from traced_tools.cli.output import drop_output
 from traced_tools.errors import TracedToolsError
 
-FOUND: Final = 1
-"""Exit status: a finding, such as an invalid record."""
-UNREADABLE: Final = 2
-"""Exit status: the arguments are invalid, the store cannot be read, or the output cannot be written."""
+NEGATIVE: Final = 1
+"""Exit status: the command ran, and its result is negative."""
+FAILED: Final = 2
+"""Exit status: the command failed, so there is no result."""
 _STORE: Final = "audit.db"
 _MOST_RUNS: Final = 5
 _TO_ERASE: Final = 30.0
-"""Seconds that each step of an erasure may take, including the wait for other writers."""
+"""Seconds for each step of an erasure, which other writers may delay."""
 _ERASED_CONTENTS: Final = (
-    "Only this content: arguments (includes requested_arguments, as the model wrote them), requested_arguments, "
-    "result, reason or requested_name; repeatable."
+    "Only this content: arguments (includes requested_arguments), requested_arguments, result, reason or "
+    "requested_name. Repeatable."
 )
 
-app = typer.Typer(
-    no_args_is_help=True, help="Read and verify the audit trail: requested tool calls, decisions and outcomes."
-)
+app = typer.Typer(no_args_is_help=True, help="Read the audit trail: what models wanted to do, who allowed it, and why.")
 
 
 @app.command("list")
@@ -70,7 +68,7 @@ def list_calls(
     attribute: options.Attributes = None,
     since: options.Since = None,
     until: options.Until = None,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of calls to list.")] = 100,
     json: options.Json = False,
     verified: options.Verified = False,
     checkpoints: options.Checkpoints = None,
@@ -79,20 +77,10 @@ def list_calls(
 ) -> None:
     """List calls, newest first."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _statuses():
-        first, last = options.parse_period(since, until)
+    with _exit_statuses():
+        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
         with proof.reader(store) as reader:
-            calls = reader.calls(
-                tool=tool,
-                outcome=outcome,
-                decision=decision,
-                agent=agent,
-                conversation=conversation,
-                attributes=options.parse_attributes(attribute),
-                since=first,
-                until=last,
-                limit=limit,
-            )
+            calls = find_calls(reader, wanted, limit)
             if json:
                 print(json_text([call_json(call) for call in calls]))
             else:
@@ -101,10 +89,10 @@ def list_calls(
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run id, or the beginning of exactly one run id.")],
     store: options.Store = _STORE,
     trace_url: Annotated[
-        str | None, typer.Option(metavar="TEMPLATE", help="A link to traces, such as http://host/trace/{trace_id}.")
+        str | None, typer.Option(metavar="TEMPLATE", help="The URL of a trace, such as http://host/trace/{trace_id}.")
     ] = None,
     json: options.Json = False,
     verified: options.Verified = False,
@@ -112,11 +100,11 @@ def show(
     public_key: options.PublicKey = None,
     archived_before: options.ArchivedBefore = None,
 ) -> None:
-    """Show a run as a tree of its tool calls with intents, reasons, decisions and outcomes."""
+    """Show a run as a tree of intents with their reasons, decisions and outcomes."""
     proof = _Proof(verified, checkpoints, public_key, archived_before)
-    with _statuses():
+    with _exit_statuses():
         if trace_url is not None and "{trace_id}" not in trace_url:
-            _end(UNREADABLE, "--trace-url must contain {trace_id}")
+            _exit(FAILED, "--trace-url has no {trace_id}: pass a URL such as http://host/trace/{trace_id}")
         with proof.reader(store, run) as reader:
             found = reader.run(_full_id(reader, run))
             link = _link(found, trace_url)
@@ -135,11 +123,11 @@ def verify(
     json: options.Json = False,
 ) -> None:
     """Check every record. If a check fails, print the first problem and exit with status 1."""
-    with _statuses() as ending:
+    with _exit_statuses() as command:
         key = None if public_key is None else _read(public_key, "public")
         archived = options.parse_time(archived_before, "--archived-before")
         found = verifying.verify(store, checkpoints=checkpoints, public_key=key, archived_before=archived)
-        ending.status = 0 if found.ok else FOUND
+        command.status = 0 if found.ok else NEGATIVE
         if json:
             print(json_text({"ok": found.ok, **dataclasses.asdict(found)}))
         else:
@@ -150,9 +138,7 @@ def verify(
 def export(
     format: Annotated[str, typer.Option(help="jsonl, csv or parquet.")],
     store: options.Store = _STORE,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The output file.  [default: standard output]")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="The output file.  [default: stdout]")] = None,
     tool: options.Tool = None,
     outcome: options.Outcome = None,
     decision: options.Decision = None,
@@ -162,65 +148,55 @@ def export(
     since: options.Since = None,
     until: options.Until = None,
 ) -> None:
-    """Write all records, or those of the calls that match the options, chain by chain."""
-    with _statuses(printing=output is None):
-        first, last = options.parse_period(since, until)
-        records = AuditReader(store).records(
-            tool=tool,
-            outcome=outcome,
-            decision=decision,
-            agent=agent,
-            conversation=conversation,
-            attributes=options.parse_attributes(attribute),
-            since=first,
-            until=last,
-        )
+    """Export records, chain by chain: all records, or only those of the calls that match the options."""
+    with _exit_statuses(printing=output is None):
+        wanted = options.call_filter(tool, outcome, decision, agent, conversation, since, until, attribute)
+        records = find_records(AuditReader(store), wanted)
         if output is None and format == "parquet" and sys.stdout.isatty():
-            _end(UNREADABLE, "parquet is binary and cannot be printed to a terminal: pass --output FILE")
-        if output is not None and _is_evidence(store, output):
-            _end(UNREADABLE, "--output is a file of the audit trail itself and would be overwritten: pass another file")
-        records = _read_first(records)
+            _exit(FAILED, "parquet cannot be written to a terminal: pass --output FILE")
+        if output is not None and _is_trail_file(store, output):
+            _exit(FAILED, "--output is a file of the audit trail itself and would be overwritten: pass another file")
+        records = _with_first_read(records)
         with _output(output) as file:
-            written = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked there
+            written = exporting.export(records, format, file)  # type: ignore[arg-type]  # checked by export
         if output is not None:
             typer.echo(f"{written:,} records written to {escape(str(output))}", err=True)
 
 
 @app.command()
 def sql() -> None:
-    """Print the SQL that creates the table and the roles of a trail in PostgreSQL.
+    """Print the SQL that creates the table and the roles of an audit trail in PostgreSQL.
 
     Run it as the owner: traced-tools audit sql | psql --single-transaction --set ON_ERROR_STOP=1 URL
     """
-    with _statuses():
+    with _exit_statuses():
         print(files("traced_tools.audit").joinpath("postgresql.sql").read_text("utf-8"), end="")
 
 
 @app.command()
 def match(
-    call: Annotated[str, typer.Argument(metavar="CALL", help="The call's id.")],
+    call: Annotated[str, typer.Argument(metavar="CALL", help="The call id.")],
     arguments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The expected arguments; - reads standard input.")
+        Path | None, typer.Option(metavar="FILE", help="Compare with its arguments; - is stdin.")
     ] = None,
     requested_arguments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The expected arguments as the model wrote them.")
+        Path | None, typer.Option(metavar="FILE", help="Compare with the arguments that the model wrote.")
     ] = None,
-    result: Annotated[Path | None, typer.Option(metavar="FILE", help="The expected result.")] = None,
-    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="The expected stated reason.")] = None,
-    name: Annotated[Path | None, typer.Option(metavar="FILE", help="The expected name of an unknown tool.")] = None,
-    run: Annotated[str | None, typer.Option(help="The call's run, if several runs have a call with this id.")] = None,
+    result: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its result.")] = None,
+    reason: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with its stated reason.")] = None,
+    name: Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the unknown tool it named.")] = None,
+    run: Annotated[str | None, typer.Option(help="The call's run, if several runs have this call id.")] = None,
     iteration: Annotated[
-        int | None,
-        typer.Option(help="The call's iteration, if several iterations of the run have a call with this id."),
+        int | None, typer.Option(help="The call's iteration, if the run has several such calls.")
     ] = None,
     store: options.Store = _STORE,
     json: options.Json = False,
 ) -> None:
-    """Compare a file with the recorded digest of a call's content; exit with status 1 if they differ.
+    """Compare a file with the recorded digest of a call's content. Exit with status 1 if they differ.
 
-    The audit key is read from TRACED_TOOLS_AUDIT_KEY, else from the key file beside the store.
+    The key is TRACED_TOOLS_AUDIT_KEY, else the key file beside the store.
     """
-    with _statuses() as ending:
+    with _exit_statuses() as command:
         given = {
             "arguments": arguments,
             "requested_arguments": requested_arguments,
@@ -230,89 +206,88 @@ def match(
         }
         asked = [(content, path) for content, path in given.items() if path is not None]
         if len(asked) != 1:
-            _end(UNREADABLE, "pass one of --arguments, --requested-arguments, --result, --reason and --name")
+            _exit(FAILED, "pass one of --arguments, --requested-arguments, --result, --reason and --name")
         ((content, path),) = asked
-        run_id = None if run is None else _full_id(AuditReader(store), run, missing=UNREADABLE)
+        run_id = None if run is None else _full_id(AuditReader(store), run, missing=FAILED)
         matches = _matches(store, call, _read(path), content, run_id, iteration)
-        ending.status = 0 if matches else FOUND
+        command.status = 0 if matches else NEGATIVE
         if json:
             print(json_text({"call_id": call, "content": content, "matches": matches}))
         else:
-            print(f"{escape(call)}: {_THESE[content]} {_VERDICTS[matches]}")
+            print(f"{escape(call)}: {_CONTENTS[content]} {_VERDICTS[matches]}")
 
 
 @app.command()
 def erase(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a beginning that only it has.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run id, or the beginning of exactly one run id.")],
     requested_by: Annotated[
-        str, typer.Option(metavar="WHO", help="Who requested the erasure, such as a ticket number; stored permanently.")
+        str, typer.Option(metavar="WHO", help="Who requested it, such as a ticket number. Stored permanently.")
     ],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="The reason for the erasure; stored permanently.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, such as the legal basis. Stored permanently.")],
     call: Annotated[str | None, typer.Option(metavar="CALL", help="Only the contents of this call.")] = None,
     content: Annotated[list[str] | None, typer.Option(metavar="NAME", help=_ERASED_CONTENTS)] = None,
     checkpoints: options.Checkpoints = None,
     signing_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The Ed25519 key that signs checkpoints, if they are signed.")
+        Path | None, typer.Option(metavar="FILE", help="The Ed25519 private key, if the trail signs its checkpoints.")
     ] = None,
     store: options.Store = _STORE,
     json: options.Json = False,
 ) -> None:
-    """Erase the stored content texts of a run and record who asked and why; exit with status 1 if none is left.
+    """Erase the stored texts of a run and record who requested it and why. Exit with status 1 if there are none.
 
-    Digests stay, so verify and match still work. Exports, backups and copies of the store are not changed. A store file
-    is rewritten, which needs as much free space again. A server needs the role that owns the table, and VACUUM FULL
-    later.
+    Digests stay, so verify and match still work. Exports, backups and copies of the store are not changed. An SQLite
+    file is rewritten, which needs as much disk space again. PostgreSQL needs the role that owns the table, and VACUUM
+    FULL afterwards.
     """
-    from traced_tools.audit.trail import AuditTrail  # the other commands start faster without
+    from traced_tools.audit.trail import AuditTrail  # imported here because the other commands start faster without it
 
-    with _statuses() as ending:
+    with _exit_statuses() as command:
         path = embedded_path(store)
         if checkpoints is None and path is None:
-            _end(UNREADABLE, "pass --checkpoints FILE: a server store has no default checkpoint file")
-        is_sealed, is_signed = _seals(store)
-        if checkpoints is None and path is not None and is_sealed and not checkpoints_beside(path).exists():
-            _end(
-                UNREADABLE,
-                "pass --checkpoints FILE: the store has checkpoints, but there is no checkpoint file beside it. If "
-                "checkpoints are passed to a function, use AuditTrail.erase",
+            _exit(FAILED, "pass --checkpoints FILE: a server store has no default checkpoint file")
+        has_checkpoints, is_signed = _find_checkpoints(store)
+        if checkpoints is None and path is not None and has_checkpoints and not checkpoints_beside(path).exists():
+            _exit(
+                FAILED,
+                "pass --checkpoints FILE: the store has checkpoints, but no file beside it holds their lines. If they "
+                "go to a function, use AuditTrail.erase",
             )
         if signing_key is None and is_signed:
-            _end(UNREADABLE, "the checkpoints of this trail are signed: pass --signing-key FILE")
+            _exit(FAILED, "the checkpoints of this trail are signed: pass --signing-key FILE")
         run_id = _full_id(AuditReader(store), run)
-        key = token_bytes()  # for no digest: an erasure has no contents
+        key = token_bytes()  # unused, because an erasure has no contents to digest
         with AuditTrail(store, key=key, checkpoints=checkpoints, signing_key=signing_key) as trail:
             done = trail.erase(
                 run_id,
                 requested_by=requested_by,
                 reason=reason,
                 call_id=call,
-                contents=content or None,  # type: ignore[arg-type]  # checked there
+                contents=content or None,  # type: ignore[arg-type]  # checked by erase
                 timeout=_TO_ERASE,
             )
-        ending.status = 0 if done.texts else FOUND
+        command.status = 0 if done.texts else NEGATIVE
         if json:
             print(json_text(dataclasses.asdict(done)))
         elif done.texts:
-            print(
-                f"erased {pluralize(done.texts, 'text')} of {pluralize(done.records, 'record')} of run {escape(run_id)}"
-            )
+            texts, records = pluralize(done.texts, "text"), pluralize(done.records, "record")
+            print(f"erased {texts} of {records} of run {escape(run_id)}")
         else:
-            print(f"run {escape(run_id)} has no stored text left to erase")
+            print(f"run {escape(run_id)} has no stored texts to erase")
 
 
-def _seals(store: str) -> tuple[bool, bool]:
-    """Return whether the store has a checkpoint, and whether it has a signed checkpoint."""
+def _find_checkpoints(store: str) -> tuple[bool, bool]:
+    """Return whether the store has a checkpoint, and whether it has a signed one."""
     statement = select(RECORDS.c.body).where(RECORDS.c.kind == "checkpoint")
-    is_sealed = False
-    with opened(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
+    has_checkpoints = False
+    with open_for_reading(store) as opened_store, closing(opened_store.rows(statement)) as bodies:
         for (body,) in bodies:
-            is_sealed = True
+            has_checkpoints = True
             if "signature" in (parsed(body) or {}):
                 return True, True
-    return is_sealed, False
+    return has_checkpoints, False
 
 
-_THESE: Final = {
+_CONTENTS: Final = {
     "arguments": "its arguments were",
     "requested_arguments": "the arguments that the model wrote were",
     "result": "its result was",
@@ -323,17 +298,17 @@ _VERDICTS: Final = {True: "this: the digests are the same", False: "NOT this: th
 
 
 def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, iteration: int | None) -> bool:
-    """Return whether a file contains a content, ignoring a byte order mark and a final line end that editors add."""
+    """Return whether a file holds a content. A byte order mark and a final newline, which editors add, are ignored."""
     try:
         text = data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         text = None
     if text is None:
-        _end(UNREADABLE, "the file is not UTF-8")
+        _exit(FAILED, "the file is not UTF-8: pass the content as it was recorded")
     if embedded_path(store) is None and given_key(None) is None:
-        _end(UNREADABLE, f"there is no audit key: set {KEY_VARIABLE} to the key of the trail on the server")
-    beginnings = (text, text.removeprefix("\ufeff"))
-    candidates = [each.removesuffix(end) for each in beginnings for end in ("", "\n", "\r\n")]
+        _exit(FAILED, f"there is no audit key: set {KEY_VARIABLE} to the key that the trail uses")
+    starts = (text, text.removeprefix("\ufeff"))
+    candidates = [each.removesuffix(end) for each in starts for end in ("", "\n", "\r\n")]
     undecided = None
     for each in dict.fromkeys(candidates):
         try:
@@ -348,7 +323,7 @@ def _matches(store: str, call: str, data: bytes, name: str, run_id: str | None, 
 
 @dataclass(frozen=True)
 class _Proof:
-    """The options of verification for a command that reads records."""
+    """The options that say whether to verify the trail before reading, and against what."""
 
     verified: bool
     checkpoints: Path | None
@@ -357,15 +332,15 @@ class _Proof:
 
     @contextmanager
     def reader(self, store: str, run: str | None = None) -> Iterator[AuditReader]:
-        """Provide a reader of the store. The verdict goes to standard error, so that only the answer is on stdout.
+        """Yield a reader of the store, then print the verification's result to standard error.
 
         Args:
             store: the store.
-            run: the prefix of the run ids to read; None for all records.
+            run: prefix of the run ids to read; None for all records.
         """
         if not self.verified:
             if (self.checkpoints, self.public_key, self.archived_before) != (None, None, None):
-                _end(UNREADABLE, "--checkpoints, --public-key and --archived-before need --verified")
+                _exit(FAILED, "--checkpoints, --public-key and --archived-before need --verified")
             yield AuditReader(store)
             return
         key = None if self.public_key is None else _read(self.public_key, "public")
@@ -382,24 +357,18 @@ class _Proof:
             with suppress(OSError):
                 print_verification(make_console(sys.stderr), verification)
         if not verification.ok:
-            raise typer.Exit(FOUND)
+            raise typer.Exit(NEGATIVE)
 
 
-def _full_id(reader: AuditReader, beginning: str, missing: int = FOUND) -> str:
-    """Return the id of the only run whose id begins with `beginning`.
-
-    Args:
-        reader: reads the store.
-        beginning: the id of the run or its beginning.
-        missing: the exit status if there is no such run.
-    """
+def _full_id(reader: AuditReader, beginning: str, missing: int = NEGATIVE) -> str:
+    """Return the only run id that starts with `beginning`; exit with status `missing` if there is none."""
     found = reader.run_ids(beginning, _MOST_RUNS + 1)
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]
     if not found:
-        _end(missing, f"no run begins with {escape(beginning)}")
+        _exit(missing, f"no run begins with {escape(beginning)}")
     listed = "".join(f"\n  {escape(each)}" for each in found[:_MOST_RUNS])
-    _end(UNREADABLE, f"several runs begin with {escape(beginning)}:{listed}{_more(len(found))}")
+    _exit(FAILED, f"several runs begin with {escape(beginning)}:{listed}{_more(len(found))}")
 
 
 def _more(found: int) -> str:
@@ -407,7 +376,7 @@ def _more(found: int) -> str:
 
 
 def _link(run: AuditedRun, template: str | None) -> str | None:
-    trace_id = next((found for call in run.calls if (found := call.told("trace_id")) is not None), None)
+    trace_id = next((found for call in run.calls if (found := call.shared_field("trace_id")) is not None), None)
     if template is None or not isinstance(trace_id, str) or re.fullmatch("[0-9a-f]{32}", trace_id) is None:
         return None
     return template.replace("{trace_id}", trace_id)
@@ -419,14 +388,14 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
         for call in run.calls
     ]
     first = run.calls[0]
-    shared = {name: first.told(name) for name in ("agent", "conversation_id", "trace_id")}
-    return {"run_id": run.run_id, **shared, "trace_url": link, "calls": calls}
+    told = {name: first.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
+    return {"run_id": run.run_id, **told, "trace_url": link, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:
-    """Return the bytes of a file, or of standard input for `-`; a key file must not be writable by others."""
+    """Return the content of a file or of standard input. A key file is refused if other users can change it."""
     if str(path) == "-" and sys.stdin is None:
-        _end(UNREADABLE, "standard input cannot be read: it is closed")
+        _exit(FAILED, "standard input cannot be read: it is closed")
     try:
         if str(path) == "-":
             return sys.stdin.buffer.read()
@@ -436,17 +405,17 @@ def _read(path: Path, key: KeyKind | None = None) -> bytes:
             return file.read()
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escape(str(path))} cannot be read: {problem}")
+    _exit(FAILED, f"{escape(str(path))} cannot be read: {problem}")
 
 
-def _read_first(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
+def _with_first_read(records: Iterator[AuditRecord]) -> Iterator[AuditRecord]:
     """Read the first record now, so that an unreadable store fails before the output file is opened."""
     first = list(islice(records, 1))
     return chain(first, records)
 
 
-def _is_evidence(store: str, output: Path) -> bool:
-    """Whether a file is the store itself, one of SQLite's files beside it, its key, or its checkpoints."""
+def _is_trail_file(store: str, output: Path) -> bool:
+    """Whether a file is the store, one of SQLite's files beside it, its key, or its checkpoint file."""
     path = embedded_path(store)
     if path is None:
         return False
@@ -455,7 +424,7 @@ def _is_evidence(store: str, output: Path) -> bool:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file, also through links or if the file does not exist yet."""
+    """Whether two paths lead to the same file, also through links, or would if it existed."""
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
@@ -463,7 +432,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _output(path: Path | None) -> Iterator[IO[bytes]]:
-    """Provide the output stream. A new file is accessible to its owner only, like the store."""
+    """Open the output. A new file is readable by its owner only, as the store is."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -474,46 +443,46 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
             return
     except OSError as error:
         problem = error.strerror or type(error).__name__
-    _end(UNREADABLE, f"{escape(str(path))} cannot be written: {problem}")
+    _exit(FAILED, f"{escape(str(path))} cannot be written: {problem}")
 
 
 @dataclass
-class _Ending:
+class _Command:
     status: int = 0
-    """The exit status, even if the reader of the output has gone."""
+    """The exit status, even if nothing reads the output."""
 
 
 @contextmanager
-def _statuses(*, printing: bool = True) -> Iterator[_Ending]:
-    """Turn errors into one line and an exit status; exit without a line if the reader of a pipe closes it.
+def _exit_statuses(*, printing: bool = True) -> Iterator[_Command]:
+    """Turn errors into one line on standard error and an exit status. A closed pipe ends the command quietly.
 
     Args:
-        printing: whether the command prints to standard output.
+        printing: whether the command writes to standard output.
     """
-    ending = _Ending()
+    command = _Command()
     try:
         if printing and sys.stdout is None:
-            _end(UNREADABLE, "standard output cannot be written: it is closed")
-        yield ending
+            _exit(FAILED, "standard output cannot be written: it is closed")
+        yield command
         if sys.stdout is not None:
             sys.stdout.flush()
     except (typer.Exit, typer.BadParameter):
         raise
     except TracedToolsError as error:
-        _end(UNREADABLE, escape(str(error), most=2000))
+        _exit(FAILED, escape(str(error), most=2000))
     except BrokenPipeError:
         drop_output()
     except OSError as error:
         drop_output()
         cannot = f"{error.filename!a} cannot be read" if error.filename else "standard output cannot be written"
-        _end(UNREADABLE, f"{cannot}: {error.strerror or type(error).__name__}")
-    except Exception as error:  # its text may contain secrets
-        _end(UNREADABLE, f"unexpected {type(error).__name__}; please report it")
-    if ending.status:
-        raise typer.Exit(ending.status)
+        _exit(FAILED, f"{cannot}: {error.strerror or type(error).__name__}")
+    except Exception as error:  # whose text may hold content
+        _exit(FAILED, f"unexpected {type(error).__name__}; please report it")
+    if command.status:
+        raise typer.Exit(command.status)
 
 
-def _end(status: int, message: str) -> NoReturn:
+def _exit(status: int, message: str) -> NoReturn:
     with suppress(OSError):
         typer.echo(f"audit: {message}", err=True)
     raise typer.Exit(status)

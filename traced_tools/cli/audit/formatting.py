@@ -1,4 +1,4 @@
-"""Formatting of records for the terminal. Text from models and users is escaped, so it cannot control the terminal."""
+"""Formats records for the terminal. Text from models must neither move the cursor nor hide other output."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _STYLES: Final = {"ok": "green", "error": "red", "timeout": "red", DAMAGED: "bol
 
 
 def escape(value: object, most: int = _MOST) -> str:
-    r"""Return text on one line, with unprintable characters as `\x1b` or `\u202e` and each backslash doubled.
+    r"""Return a text on one line, with unprintable characters as `\x1b` or `\u202e`, and backslashes doubled.
 
     Args:
-        value: the text; any other value is converted to JSON first.
-        most: the number of characters after which the text is truncated.
+        value: the text; any other value is shown as JSON.
+        most: the maximum number of characters before it is cut.
     """
     return _shown(value if isinstance(value, str) else json.dumps(value, default=ascii), most, _visible)
 
 
 def escape_json(text: str, most: int) -> str:
-    r"""Return equivalent JSON text on one line, with unprintable characters as JSON escapes (`\u001b`).
+    r"""Return JSON text on one line, with what cannot be seen as JSON writes it (`\u001b`): it says the same.
 
     Args:
         text: the JSON text.
-        most: the number of characters after which the text is truncated.
+        most: characters after which it is cut.
     """
     return _shown(text, most, _visible_in_json)
 
@@ -53,22 +53,22 @@ def _visible(character: str) -> str:
 
 def _visible_in_json(character: str) -> str:
     if character in "\t\r\n":
-        return " "  # in JSON these only occur between values
+        return " "  # they stand between values alone
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def as_text(value: object, style: str = "", most: int = _MOST) -> Text:
-    """Return a value as escaped text without rich markup; None becomes blank."""
+    """Return a value as text without markup; None is blank."""
     return Text("" if value is None else escape(value, most), style)
 
 
 def time_text(record: AuditRecord, digits: str = "") -> str:
-    """Return the time of a record in UTC, or `no time` if it is not readable; `digits` may be `milliseconds`."""
+    """Return the time of a record in UTC, or `no time` if it is unreadable; `digits` may be `milliseconds`."""
     return record.when.isoformat(" ", digits or "seconds").removesuffix("+00:00") if record.has_time else "no time"
 
 
 def state_text(call: AuditedCall) -> Text:
-    """Return the state of a call; `-` if it was refused."""
+    """Return how a call ended; a refused one has no outcome."""
     state = call.state
     if call.outcome is None and call.decision is not None and state not in (UNFINISHED, DAMAGED):
         return _marked(call, Text("-", "dim"))
@@ -81,7 +81,7 @@ def _marked(call: AuditedCall, text: Text) -> Text:
 
 
 def decision_text(call: AuditedCall) -> Text:
-    """Return the decision with its reason code."""
+    """Return the decision and the reason code."""
     fields = call.fields("decision")
     decision, why = fields.get("decision"), reason_text(fields)
     text = "-" if decision is None else escape(decision) + (f" ({why})" if why else "")
@@ -89,43 +89,43 @@ def decision_text(call: AuditedCall) -> Text:
 
 
 def verdict_text(call: AuditedCall) -> Text:
-    """Return the state of a call and, unless it was simply allowed, the decision, who made it, and its reason code."""
-    fields = call.fields("decision")
+    """Return how a call ended and, unless it was allowed without a decider, who decided what, and why."""
+    told = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
     text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
-    decider = decider_text(fields)
-    by, why = f" by {decider}" if decider else "", reason_text(fields)
+    decider = decider_text(told)
+    by, why = f" by {decider}" if decider else "", reason_text(told)
     if refused:
         return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
-    decision = fields.get("decision", "undecided")
+    decision = told.get("decision", "undecided")
     if not by and decision in ("allowed", call.state):
         return text
     return text.append(f" ({escape(decision)}{by}{f': {why}' if why else ''})", "not bold default")
 
 
 def decider_text(decision: Mapping[str, Any]) -> str:
-    """Return the person and the advisor that made a decision, from the decision's fields; may be blank."""
+    """Return the person and the advisor of a decision record; may be blank."""
     named = [escape(decision[name]) for name in ("by", "advisor") if decision.get(name) is not None]
     return " via ".join(named)
 
 
 def reason_text(decision: Mapping[str, Any]) -> str:
-    """Return the reason code and error type of a decision, from the decision's fields; may be blank."""
+    """Return the reason code and the error type of a decision record; may be blank."""
     codes = dict.fromkeys(decision.get(name) for name in ("reason_code", "error_type"))
     return ", ".join(escape(code) for code in codes if code not in (None, decision.get("decision")))
 
 
 def duration_text(outcome: Mapping[str, Any]) -> str:
-    """Return the duration of a tool from the fields of its outcome; may be blank."""
+    """Return the duration of an outcome record; blank if it has none."""
     duration = outcome.get("duration")
     return format_seconds(duration) if isinstance(duration, int | float) else ""
 
 
 def tool_name(call: AuditedCall) -> object:
-    """Return the tool's name, with the requested name if the tool is unknown and that name is stored."""
+    """Return the tool's name; for an unknown tool, also the name that the model wrote, if it is stored."""
     requested = call.fields("intent").get("requested_name")
     stored = requested.get("text") if isinstance(requested, dict) else None
-    return f'{call.told("tool")} "{stored}"' if stored is not None else call.told("tool")
+    return f'{call.shared_field("tool")} "{stored}"' if stored is not None else call.shared_field("tool")
 
 
 def pluralize(number: int, noun: str) -> str:
@@ -134,12 +134,12 @@ def pluralize(number: int, noun: str) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return a value as indented JSON in ASCII."""
+    """Return a value as JSON in printable ASCII."""
     return json.dumps(value, indent=2, default=ascii)
 
 
 def call_json(call: AuditedCall) -> dict[str, Any]:
-    """Return the fields of a call that `--json` prints."""
+    """Return a call as `--json` prints it."""
     names = ("call_id", "agent", "tool", "conversation_id", "parent_run_id", "attributes", "trace_id", "span_id")
     decision, outcome = call.fields("decision"), call.fields("outcome")
     return {
@@ -147,7 +147,7 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
         "run_id": call.run_id,
         "iteration": call.iteration,
         "batch_index": call.batch_index,
-        **{name: call.told(name) for name in names},
+        **{name: call.shared_field(name) for name in names},
         "state": call.state,
         "decision": decision.get("decision"),
         "decided_by": decision.get("advisor"),
@@ -162,15 +162,15 @@ def call_json(call: AuditedCall) -> dict[str, Any]:
 
 
 def make_console(file: TextIO) -> Console:
-    """Return a console that is as wide as the terminal; in files and pipes, lines are not wrapped."""
+    """Return a console as wide as the terminal; for a file or a pipe, lines are not wrapped."""
     reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")  # a terminal without UTF-8 must not end the listing
-    has_width = file.isatty() or "COLUMNS" in os.environ
-    return _Console(file=file, width=None if has_width else _WIDE, markup=False, highlight=False, emoji=False)
+    bounded = file.isatty() or "COLUMNS" in os.environ
+    return _Console(file=file, width=None if bounded else _WIDE, markup=False, highlight=False, emoji=False)
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise the error, so that the command exits without a message."""
+        """Raise the error for the command, which ends quietly."""
         raise BrokenPipeError

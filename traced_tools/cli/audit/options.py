@@ -1,4 +1,4 @@
-"""The options that several commands share, and the parsing of their values."""
+"""Options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated, Final
 
 import typer
 
-from traced_tools.audit.reading.queries import DECISIONS, STATES
+from traced_tools.audit.reading.queries import DECISIONS, STATES, CallFilter
 
 _SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _check_store(store: str) -> str:
+def _not_empty(store: str) -> str:
     if not store:
-        raise typer.BadParameter("pass the path of a file or a database URL")
+        raise typer.BadParameter("pass the path of an SQLite file or a database URL")
     return store
 
 
@@ -26,22 +26,25 @@ Store = Annotated[
     typer.Option(
         metavar="PATH_OR_URL",
         envvar="TRACED_TOOLS_AUDIT_STORE",
-        help="The audit store: a file or a database URL.",
-        callback=_check_store,
+        help="The audit trail: an SQLite file or a database URL.",
+        callback=_not_empty,
     ),
 ]
 Tool = Annotated[str | None, typer.Option(help="Only calls of this tool.")]
-Outcome = Annotated[str | None, typer.Option(help=f"Only calls with this state: {', '.join(STATES)}.")]
+Outcome = Annotated[str | None, typer.Option(help=f"Only calls with this outcome: {', '.join(STATES)}.")]
 Decision = Annotated[str | None, typer.Option(help=f"Only calls with this decision: {', '.join(DECISIONS)}.")]
 Agent = Annotated[str | None, typer.Option(help="Only calls of this agent.")]
 Conversation = Annotated[str | None, typer.Option(help="Only calls of this conversation.")]
 Attributes = Annotated[
     list[str] | None,
-    typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute; repeatable."),
+    typer.Option("--attribute", metavar="KEY=VALUE", help="Only calls of runs with this attribute. Repeatable."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Start time: 2026-07-01T12:00+02:00 (UTC without a zone), or 2h or 7d ago."),
+    typer.Option(
+        metavar="TIME",
+        help="Inclusive start time: 2026-07-01T12:00+02:00 (UTC without a zone), or a time span before now (2h, 7d).",
+    ),
 ]
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Exclusive end time; same formats as --since.")]
 Checkpoints = Annotated[
@@ -54,38 +57,57 @@ PublicKey = Annotated[
 ArchivedBefore = Annotated[
     str | None, typer.Option(metavar="TIME", help="Records before this time were archived and may be missing.")
 ]
-Verified = Annotated[bool, typer.Option("--verified", help="Verify the trail and show only verified records.")]
+Verified = Annotated[bool, typer.Option("--verified", help="Verify the trail first, and show only verified records.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def parse_attributes(given: list[str] | None) -> dict[str, str]:
-    """Return the attributes that `--attribute` passes; raises `typer.BadParameter` for an invalid one."""
+def call_filter(
+    tool: str | None,
+    outcome: str | None,
+    decision: str | None,
+    agent: str | None,
+    conversation: str | None,
+    since: str | None,
+    until: str | None,
+    attribute: list[str] | None,
+) -> CallFilter:
+    """Return the filter that the options of the same names ask for.
+
+    Raises:
+        typer.BadParameter: for a value that an option does not accept.
+        ConfigurationError: for an unknown outcome or decision.
+    """
+    first, last = parse_period(since, until)
+    return CallFilter(tool, outcome, decision, agent, conversation, first, last, _parse_attributes(attribute))
+
+
+def _parse_attributes(given: list[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given or ():
         key, equals, value = each.partition("=")
         if not key or not equals:
-            raise typer.BadParameter("an attribute must be KEY=VALUE, such as tenant=acme", param_hint="--attribute")
+            raise typer.BadParameter("pass KEY=VALUE, such as tenant=acme", param_hint="--attribute")
         found[key] = value
     return found
 
 
 def parse_period(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
-    """Return the times of `--since` and `--until`.
+    """Return the times given by `--since` and `--until`.
 
     Raises:
-        typer.BadParameter: a time is invalid, or `--since` is after `--until`.
+        typer.BadParameter: for an invalid time, or if `--since` is later than `--until`.
     """
     first, last = parse_time(since, "--since"), parse_time(until, "--until")
     if first is not None and last is not None and first > last:
-        raise typer.BadParameter("the time is after --until", param_hint="--since")
+        raise typer.BadParameter("--since is later than --until", param_hint="--since")
     return first, last
 
 
 def parse_time(text: str | None, option: str) -> datetime | None:
-    """Return a time from ISO 8601 text (UTC unless it has an offset) or from a period before now, such as `2h`.
+    """Return the time that a text gives: ISO 8601, in UTC if it has no zone, or a time span before now.
 
     Raises:
-        typer.BadParameter: the text is neither.
+        typer.BadParameter: for any other text.
     """
     if text is None:
         return None
@@ -94,6 +116,6 @@ def parse_time(text: str | None, option: str) -> datetime | None:
             return datetime.now(UTC) - timedelta(**{_UNITS[span[2]]: int(span[1])})
         time = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        problem = "a time must be ISO 8601, such as 2026-07-01T12:00Z, or a period before now, such as 2h or 7d"
+        problem = "pass an ISO 8601 time, such as 2026-07-01T12:00Z, or a time span, such as 2h or 7d"
         raise typer.BadParameter(problem, param_hint=option) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

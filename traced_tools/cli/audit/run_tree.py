@@ -1,4 +1,4 @@
-"""Prints a run as a tree of its tool calls, each with its intent, decisions and outcome."""
+"""Prints a run as a tree: what the models requested and why, who decided what, and the outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.tree import Tree
 from traced_tools.audit.reading.queries import UNFINISHED
 from traced_tools.audit.reading.read_connection import parsed
 from traced_tools.audit.reading.reader import DAMAGED, AuditedCall, AuditedRun
-from traced_tools.audit.records import AuditRecord, commits
+from traced_tools.audit.records import AuditRecord, commits_to_text
 from traced_tools.cli.audit.formatting import (
     as_text,
     decider_text,
@@ -53,9 +53,9 @@ def print_run(console: Console, run: AuditedRun, trace_url: str | None) -> None:
 def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
     first = run.calls[0]
     for label, name in _ABOUT:
-        if (value := first.told(name)) is not None:
+        if (value := first.shared_field(name)) is not None:
             yield _labelled(label, as_text(value))
-    attributes = first.told("attributes")
+    attributes = first.shared_field("attributes")
     for index, (key, value) in enumerate(attributes.items() if isinstance(attributes, dict) else ()):
         yield _labelled("" if index else "attributes", as_text(f"{key}=").append_text(as_text(value, most=_LONG)))
     if trace_url is not None:
@@ -63,13 +63,13 @@ def _about(run: AuditedRun, trace_url: str | None) -> Iterator[Text]:
 
 
 def _add_call(branch: Tree, call: AuditedCall) -> None:
-    title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.told("call_id"), "dim"))
-    node = branch.add(title.append("  ").append_text(_short_verdict(call)))
+    title = as_text(tool_name(call), "bold").append("  ").append_text(as_text(call.shared_field("call_id"), "dim"))
+    node = branch.add(title.append("  ").append_text(_in_short(call)))
     for line in (*_intent(call), *_decision(call), *_outcome(call), *_conflicting(call)):
         node.add(line)
 
 
-def _short_verdict(call: AuditedCall) -> Text:
+def _in_short(call: AuditedCall) -> Text:
     return verdict_text(call).append(f" {duration_text(call.fields('outcome'))}".rstrip(), "dim")
 
 
@@ -77,23 +77,23 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     if call.intent is None:
         yield Text("its intent is not in the store", "bold red")
         return
-    fields = call.fields("intent")
-    asked = [fields.get("model"), fields.get("provider")]
+    told = call.fields("intent")
+    asked = [told.get("model"), told.get("provider")]
     by = " of ".join(escape(each) for each in asked if each is not None)
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
-    if "requested_name" in fields:
-        yield _labelled("asked for", _content(fields["requested_name"]))
-    yield _labelled("reason", _content(fields.get("reason")))
-    yield _labelled("arguments", _content(fields.get("arguments")))
-    if "requested_arguments" in fields:
-        yield _labelled("as written", _content(fields["requested_arguments"]))
-    if not _is_stored(fields.get("arguments")) and (names := _argument_names(fields)):
+    if "requested_name" in told:
+        yield _labelled("asked for", _content(told["requested_name"]))
+    yield _labelled("reason", _content(told.get("reason")))
+    yield _labelled("arguments", _content(told.get("arguments")))
+    if "requested_arguments" in told:
+        yield _labelled("as written", _content(told["requested_arguments"]))
+    if not _is_stored(told.get("arguments")) and (names := _argument_names(told)):
         yield _labelled("names", Text(names))
 
 
-def _argument_names(fields: dict[str, Any]) -> str:
-    """Return the names of the tool's known arguments and the number of unknown ones."""
-    names, unknown = fields.get("argument_names"), fields.get("unknown_arguments")
+def _argument_names(told: dict[str, Any]) -> str:
+    """Return the names of the arguments that the tool knows, and how many it does not."""
+    names, unknown = told.get("argument_names"), told.get("unknown_arguments")
     listed = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
     more = f"{unknown} unknown" if isinstance(unknown, int) else ""
     return " and ".join(each for each in (listed, more) if each)
@@ -104,18 +104,18 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
         yield _labelled("decision", Text("none is recorded", "yellow"))
         return
     for record in call.of_kind("decision"):
-        yield from _decision_lines(record, parsed(record.body) or {})
+        yield from _decided(record, parsed(record.body) or {})
 
 
-def _decision_lines(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
-    decider, why = decider_text(fields), reason_text(fields)
-    details = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
-    text = as_text(fields.get("decision", "damaged")).append(details)
-    if fields.get("intent_late") is True:
+def _decided(record: AuditRecord, told: dict[str, Any]) -> Iterator[Text]:
+    decider, why = decider_text(told), reason_text(told)
+    said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
+    text = as_text(told.get("decision", "damaged")).append(said)
+    if told.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
     yield _labelled("decision", _at(record).append("  ").append_text(text))
-    if "arguments" in fields:
-        yield _labelled("ran with", _content(fields["arguments"]))
+    if "arguments" in told:
+        yield _labelled("ran with", _content(told["arguments"]))
 
 
 def _outcome(call: AuditedCall) -> Iterator[Text]:
@@ -125,28 +125,28 @@ def _outcome(call: AuditedCall) -> Iterator[Text]:
         return
     for number, record in enumerate(call.of_kind("outcome")[:-1], 1):
         before = parsed(record.body) or {}
-        yield _labelled(f"try {number}", _outcome_text(record, as_text(before.get("outcome", DAMAGED)), before))
-    fields = call.fields("outcome")
-    yield _labelled("outcome", _outcome_text(call.outcome, state_text(call), fields))
-    if "result" in fields:
-        yield _labelled("result", _content(fields["result"]))
+        yield _labelled(f"try {number}", _ended(record, as_text(before.get("outcome", DAMAGED)), before))
+    told = call.fields("outcome")
+    yield _labelled("outcome", _ended(call.outcome, state_text(call), told))
+    if "result" in told:
+        yield _labelled("result", _content(told["result"]))
 
 
-def _outcome_text(record: AuditRecord, text: Text, fields: dict[str, Any]) -> Text:
-    facts = [escape(fields["error_type"])] if fields.get("error_type") not in (None, fields.get("outcome")) else []
-    if duration := duration_text(fields):
+def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
+    facts = [escape(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
+    if duration := duration_text(told):
         facts.append(f"after {duration}")
-    if isinstance(attempts := fields.get("attempts"), int) and attempts > 1:
+    if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
         facts.append(f"{attempts} attempts")
     return _at(record).append("  ").append_text(text).append("".join(f", {fact}" for fact in facts))
 
 
 def _conflicting(call: AuditedCall) -> Iterator[Text]:
-    """Yield a line for each conflicting record, with its chain and number."""
+    """Yield the records that contradict the others, with their chain and number."""
     for record in call.conflicting:
-        fields = parsed(record.body) or {}
-        value = fields.get(record.kind)
-        what = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
+        told = parsed(record.body) or {}
+        said = told.get(record.kind)
+        what = f"  {record.kind}" + (f" {escape(said)}" if said is not None else "")
         where = f": record {record.sequence} of chain {escape(record.chain_id)}"
         yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
 
@@ -160,15 +160,15 @@ def _at(record: AuditRecord) -> Text:
 
 
 def _content(content: object) -> Text:
-    """Return the text of a content if it is stored, else its digest."""
+    """Return a content's text if it is stored, else its digest."""
     if not isinstance(content, dict):
         return Text("none was given", "dim")
     if _is_stored(content):
-        cut = " (truncated when stored)" if content.get("cut") else ""
+        cut = " (cut when it was stored)" if content.get("cut") else ""
         shown = escape_json if content.get("form") == "json" else escape
         return Text(shown(content["text"], _LONG)).append(cut, "dim")
     digest = escape(str(content.get("digest"))[:_DIGEST])
-    state = "erased" if commits(content) else "not stored"
+    state = "erased" if commits_to_text(content) else "not stored"
     return Text(f"{state} (digest {digest}, {escape(content.get('size'))} bytes)", "dim")
 
 

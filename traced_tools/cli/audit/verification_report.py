@@ -10,7 +10,7 @@ from traced_tools.cli.audit.formatting import escape, pluralize
 
 
 def print_verification(console: Console, found: Verification) -> None:
-    """Print the verdict, then the counts and notes of a verification."""
+    """Print the result of a verification, the verdict first."""
     of = ((found.records, "record"), (found.chains, "chain"), (found.checkpoints, "checkpoint"))
     seen = "{} in {}, {}".format(*(pluralize(number, noun) for number, noun in of))
     if found.problem is None:
@@ -20,7 +20,7 @@ def print_verification(console: Console, found: Verification) -> None:
         console.print(Text(f"looked at {seen}"))
     if found.erased:
         console.print(Text(f"erased on request: {pluralize(found.erased, 'text')}"))
-    if found.uncovered and found.problem is None:  # otherwise the verification stopped before it could count
+    if found.uncovered and found.problem is None:  # else it stopped before it knew
         console.print(Text(f"not covered by a checkpoint yet: {pluralize(found.uncovered, 'record')}", "yellow"))
     for note in found.notes:
         console.print(Text(f"note: {escape(note, most=500)}", "yellow"))
