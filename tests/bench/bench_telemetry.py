@@ -57,12 +57,13 @@ from traced_tools.core.enums import Detail
 from traced_tools.core.limits import DEFAULT_LIMITS
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.core.totals import Totals
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
 from traced_tools.observe.model_calls import chat_scope, embeddings_scope
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.spans import agent_scope, hook_scope, iteration_scope
 from traced_tools.observe.tool_calls import ToolScope
-from traced_tools.run.context import RunContext, Totals
+from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS
 
 TARGET = 1.25

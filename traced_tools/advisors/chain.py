@@ -131,12 +131,11 @@ class AdvisorChain:
             step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request), observe)
             run.totals.inference_calls += 1
             response = await step
-            scope.answered(response)
-            run.totals.usage.add(response.usage)
+            cost = run.cost_of(model, response)
+            run.totals.add(response.usage, cost)
+            scope.answered(response, cost)
             watch.answered(response)
             _check_answer(model, response)
-        if scope.cost is not None:
-            run.totals.cost = (run.totals.cost or 0.0) + scope.cost
         answer = ChatClientResponse(
             run,
             response,

@@ -21,11 +21,12 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_result import ToolResult
+from traced_tools.core.totals import NestedUsage
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.observe.names import CANCELLED
 from traced_tools.observe.scope import error_type
-from traced_tools.run.context import NestedUsage, RunContext
+from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 

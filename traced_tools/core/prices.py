@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -44,6 +44,33 @@ class PriceTable(Protocol):
             usage: the tokens of one call; cached ones are part of the input, reasoning is part of the output.
         """
         ...
+
+
+def cost_of(
+    prices: PriceTable,
+    provider: str,
+    models: Iterable[str | None],
+    usage: Usage,
+    failed: Callable[[Exception, str], None],
+) -> float | None:
+    """Return what a model call cost in US dollars; None if the price table does not know.
+
+    Args:
+        prices: the price table.
+        provider: who runs the model.
+        models: the model that answered, if the provider reports it, then the model that was asked. The first one with
+            a price counts.
+        usage: the tokens of the call.
+        failed: called with what the price table raises, and what raised it, for the log.
+    """
+    try:
+        for model in dict.fromkeys(models):
+            price = prices.price(provider, model, usage) if model else None
+            if price is not None:
+                return checked_price(price)
+    except Exception as error:
+        failed(error, "the price table")
+    return None
 
 
 def checked_price(dollars: float) -> float:

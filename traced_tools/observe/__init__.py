@@ -1,1 +1,1 @@
-"""Telemetry: names, spans, metrics, and how an application turns them on."""
+"""What a run does, observed once: one object for each run, iteration, hook, model call and tool call."""

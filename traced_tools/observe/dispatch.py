@@ -38,10 +38,10 @@ from traced_tools.observe.scope import error_type
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import StopReason
+    from traced_tools.core.totals import Totals
     from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
     from traced_tools.observe.content import Makers
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.run.context import Totals
     from traced_tools.tools.toolset import ToolSet
 
 E = TypeVar("E", bound=Event)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 from opentelemetry.trace import SpanKind
 
 from traced_tools.core.messages import Usage, encodable
-from traced_tools.core.prices import checked_price
+from traced_tools.core.prices import cost_of
 from traced_tools.errors import ModelError, RateLimited
 from traced_tools.observe import names
 from traced_tools.observe.genai_messages import Question, conversation_makers
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from traced_tools.core.enums import Conventions
     from traced_tools.core.options import ChatOptions
-    from traced_tools.core.prices import PriceTable
     from traced_tools.models.base import ChatModel, ChatResponse
     from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
     from traced_tools.observe.content import Makers
@@ -65,7 +64,7 @@ class ModelScope(Scope, Generic[R]):
         labels: what every metric of calls to it carries.
 
     Attributes:
-        cost: US dollars, once the call is over and where its price was asked for and is known.
+        cost: US dollars; None before the answer, or if the price table does not know.
     """
 
     has_events = True
@@ -126,9 +125,9 @@ class ModelScope(Scope, Generic[R]):
         put(attributes, names.AGENT_NAME, self.run.agent)
         return f"{self._operation} {encodable(self._model.model)}".rstrip(), kind, attributes
 
-    def answered(self, response: R) -> None:
-        """Note what the model answered."""
-        self._response = response
+    def answered(self, response: R, cost: float | None = None) -> None:
+        """Record what the model answered, and what the answer cost in US dollars, if that is known."""
+        self._response, self.cost = response, cost
         self._usage_reported = usage = response.usage
         if usage is not None and is_impossible(usage):
             self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
@@ -154,33 +153,18 @@ class ModelScope(Scope, Generic[R]):
         if usage is not None:
             instruments.models.count(usage, labels, ended, self._context)
             if self.run.options.prices is not None:
-                self._price(instruments, self.run.options.prices, usage)
+                self._record_cost(instruments, usage)
 
     def _reported(self) -> Usage | None:
         """Return the usage the model reported, without counts that cannot be."""
         return self._usage_reported
 
-    def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
-        """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
+    def _record_cost(self, instruments: Instruments, usage: Usage) -> None:
         labels = {name: self._labels[name] for name in names.USAGE_COST.attributes if name in self._labels}
-        try:
-            dollars = self._dollars(prices, usage)
-        except Exception as error:
-            self.run.telemetry_failed(error, "the price table")
-            dollars = None
-        if dollars is None:
+        if self.cost is None:
             instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
         else:
-            self.cost = dollars
-            instruments.usage_cost.add(dollars, labels, self._context)
-
-    def _dollars(self, prices: PriceTable, usage: Usage) -> float | None:
-        answered = self._response.model if self._response is not None else None
-        for model in dict.fromkeys((answered, self._model.model)):
-            price = None if not model else prices.price(self._model.provider, model, usage)
-            if price is not None:
-                return checked_price(price)
-        return None
+            instruments.usage_cost.add(self.cost, labels, self._context)
 
     def _emit(self, logger: Logger) -> None:
         self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
@@ -303,6 +287,14 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
 
     def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
         super().__init__(run, model, run.model_labels(self._operation, model))
+
+    def answered(self, response: EmbeddingResponse, cost: float | None = None) -> None:
+        """Record what the model answered, and ask the price table what it cost."""
+        super().answered(response)
+        prices, usage = self.run.options.prices, self._reported()
+        if prices is not None and usage is not None:
+            models = (response.model, self._model.model)
+            self.cost = cost_of(prices, self._model.provider, models, usage, self.run.telemetry_failed)
 
     def _reported(self) -> Usage | None:
         usage = super()._reported()

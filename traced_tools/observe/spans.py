@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from traced_tools.advisors.base import Advisor
     from traced_tools.core.enums import Hook
     from traced_tools.core.limits import LoopLimits
+    from traced_tools.core.totals import Totals
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.run.context import Totals
 
 _LIMITS = (
     ("max_iterations", names.LIMIT_MAX_ITERATIONS),
