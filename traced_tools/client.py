@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.chain import AdvisorChain
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import with_results
@@ -29,8 +29,8 @@ from traced_tools.core.run_attributes import checked_attributes, merged
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.run import observe_run
 from traced_tools.observe.run_telemetry import TelemetryOptions
-from traced_tools.observe.spans import agent_scope
 from traced_tools.run.context import RunContext
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
@@ -269,23 +269,14 @@ class ChatClientRequestSpec:
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
-        with run, agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
-            run.trace_id = scope.trace_id
-            watch = run.events.of_run(self.chain.model, request, run.totals)
-            try:
-                watch.started()
-                request = request.replace(tools=await self.tools.tool_set())
-                scope.began(request)
-                watch.began(request)
-                response = await self.chain.run(request)
-            except BaseException as error:
-                scope.ended(stop_reason_of(error), None)
-                watch.ended(stop_reason_of(error), None, error)
-                raise
+        with run, observe_run(run, self.chain.model, request) as observed:
+            run.trace_id = observed.trace_id
+            request = request.replace(tools=await self.tools.tool_set())
+            observed.began(request)
+            response = await self.chain.run(request)
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was asked
-            scope.ended(response.stop_reason, response)
-            watch.ended(response.stop_reason, response)
+            observed.answered(response)
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # none that an advisor put in their place
             results = run.all_results()

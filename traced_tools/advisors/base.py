@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.enums import Hook
-from traced_tools.observe.spans import hook_scope
+from traced_tools.observe.spans import observe_hook
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, overrides
 
@@ -81,7 +81,7 @@ def is_written(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContex
     if overrides(advisor, base, hook):
         return True
     if run.telemetry.enabled:
-        hook_scope(run.telemetry, hook, advisor, iteration).pass_by()
+        observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration).pass_by()
     return False
 
 
@@ -91,7 +91,7 @@ async def run_hook(advisor: Advisor, hook: Hook, run: RunContext, value: T, iter
     Raises:
         TypeError: when the hook returns something of another type than it was given.
     """
-    with hook_scope(run.telemetry, hook, advisor, iteration):
+    with observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration):
         result = getattr(advisor, hook)(value)
         if hasattr(result, "__await__"):
             result = await result

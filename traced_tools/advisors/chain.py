@@ -16,7 +16,7 @@ from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
 from traced_tools.observe.dispatch import Watchers
 from traced_tools.observe.model_calls import chat_scope
-from traced_tools.observe.spans import hook_scope
+from traced_tools.observe.spans import observe_hook
 from traced_tools.tools.advice import advising_tools, check_advisors, overrides, watching
 
 
@@ -82,7 +82,7 @@ class AdvisorChain:
         advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
         if delivery is not None:
             delivery.entered(index)
-        with hook_scope(telemetry, "advise", advisor, request.iteration, clock=telemetry.clock):
+        with observe_hook(telemetry, "advise", advisor.name, advisor.order, request.iteration, clock=telemetry.clock):
             response: Any = advisor.advise(request, self._entries[index + 1])
             if hasattr(response, "__await__"):
                 response = await response

@@ -22,10 +22,7 @@ from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.totals import NestedUsage
-from traced_tools.errors import LoopLimitExceeded
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.observe.names import CANCELLED
-from traced_tools.observe.scope import error_type
 from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
@@ -180,10 +177,3 @@ class ChatClientResponse:
 
     def __repr__(self) -> str:
         return f"<ChatClientResponse of run {self.run.id}: {self.stop_reason}, pass {self.iteration}>"
-
-
-def stop_reason_of(error: BaseException) -> StopReason:
-    """Return why a run ended that raised `error`."""
-    if isinstance(error, LoopLimitExceeded):
-        return error.limit
-    return "cancelled" if error_type(error) == CANCELLED else "error"

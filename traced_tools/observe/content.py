@@ -21,7 +21,7 @@ from traced_tools.observe.truncation import Fitted, fitted, shortened
 
 if TYPE_CHECKING:
     from traced_tools.observe.scope import Attributes
-    from traced_tools.tools.callback import ToolCallback
+    from traced_tools.observe.subjects import ObservedTool
 
 Redactor = Callable[[str, Any], Any]
 """Given the name of the attribute and its value as plain JSON; returns what may be told of it, None for nothing."""
@@ -108,7 +108,7 @@ def _by_environment() -> ContentCapture | None:
     return None if mode is None else ContentCapture(mode)
 
 
-def may_capture(tool: ToolCallback | None) -> bool:
+def may_capture(tool: ObservedTool | None) -> bool:
     """Whether a tool's arguments, results and errors may be captured: not if it is unknown or has `capture=False`."""
     return tool is not None and getattr(tool.metadata, "capture", False) is True
 
@@ -129,7 +129,7 @@ class RunContent:
         self._told: set[str] = set()
         self._withheld: set[str] = set()
 
-    def offer(self, tools: Iterable[ToolCallback]) -> None:
+    def register_tools(self, tools: Iterable[ObservedTool]) -> None:
         """Take note of what the tools of the run say of themselves."""
         for tool in tools:
             (self._told if may_capture(tool) else self._withheld).add(tool.definition.name)
@@ -146,15 +146,15 @@ class RunContent:
         """
         return bool(self._withheld)
 
-    def is_silent_answer(self, stop_reason: str, tool_calls: int) -> bool:
-        """Whether the answer may be the result of a tool with capture disabled.
+    def may_capture_answer(self, stop_reason: str, tool_calls: int) -> bool:
+        """Whether a run's answer may be captured: not if it may be the result of a tool with capture disabled.
 
         Args:
             stop_reason: why the run ended.
             tool_calls: how many calls the model asked for.
         """
         is_result = stop_reason == "return_direct" or (stop_reason == "advisor" and tool_calls > 0)
-        return is_result and self.has_silent_tools
+        return not (is_result and self.has_silent_tools)
 
 
 Makers = Mapping[str, Callable[[], object]]

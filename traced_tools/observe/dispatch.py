@@ -32,16 +32,16 @@ from traced_tools.observe.event_types import (
     ToolArgumentsDelta,
     ToolEvent,
 )
-from traced_tools.observe.genai_messages import Answer, Question, conversation_makers
+from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.sanitize import finish_reason, identifier, possible
-from traced_tools.observe.scope import error_type
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import StopReason
-    from traced_tools.core.totals import Totals
     from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
     from traced_tools.observe.content import Makers
+    from traced_tools.observe.iteration import IterationObservation
+    from traced_tools.observe.run import RunObservation
     from traced_tools.observe.run_telemetry import RunTelemetry
+    from traced_tools.observe.subjects import ConversationInput, ModelOutput
     from traced_tools.tools.toolset import ToolSet
 
 E = TypeVar("E", bound=Event)
@@ -74,6 +74,7 @@ class RunEvents:
         parent_run_id: the run that it began in, if it began in one.
 
     Attributes:
+        has_listeners: whether anything listens to events of the run.
         wanted: whether anybody is told of more than the run's start and end.
         wants_deltas: whether anybody is told of those.
         content: what events may tell of contents; None for nothing.
@@ -87,6 +88,7 @@ class RunEvents:
         "_telemetry",
         "_watchers",
         "content",
+        "has_listeners",
         "wanted",
         "wants_deltas",
     )
@@ -106,20 +108,13 @@ class RunEvents:
         self._sequence = 0
         self._deltas = 0
         self._lock = threading.RLock()  # a watcher may run something that makes events in turn
+        self.has_listeners = any(watchers)
         self.wanted = bool(watchers.inside)
         self.wants_deltas = bool(watchers.deltas)
         content = telemetry.content
         self.content: RunContent | None = content if content is not None and content.capture.on_events else None
 
-    def of_run(self, model: ChatModel, asked: Question, totals: Totals) -> RunWatch:
-        """Return what tells of the run's start and end."""
-        return RunWatch(self, model, asked, totals) if any(self._watchers) else UNWATCHED
-
-    def of_iteration(self, iteration: int) -> IterationWatch:
-        """Return what tells of the start and end of a pass."""
-        return IterationWatch(self, iteration) if self.wanted else UNWATCHED
-
-    def of_model_call(self, model: ChatModel, asked: Question, iteration: int) -> ModelWatch:
+    def of_model_call(self, model: ChatModel, asked: ConversationInput, iteration: int) -> ModelWatch:
         """Return what tells of a model's answer."""
         return ModelWatch(self, model, asked, iteration) if self.wanted else UNWATCHED
 
@@ -233,7 +228,7 @@ class RunEvents:
         contents = Contents(self.content, makers)
         return [contents.text(name) for name in wanted]
 
-    def told_of_exchange(self, asked: Question, answer: Answer | None, name: str) -> str | None:
+    def told_of_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
         """Return the messages sent or received, None unless they may be told."""
         if self.content is None:
             return None
@@ -251,81 +246,70 @@ def current_span() -> dict[str, str]:
     return {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
 
 
-class RunWatch:
-    """Tells of a run's start when it is entered, and of its end when it is left."""
+class RunEventEmitter:
+    """Emits the events of a run's start and end."""
 
-    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, totals: Totals) -> None:
+    __slots__ = ("_events", "_observed", "_span")
+
+    def __init__(self, events: RunEvents, observed: RunObservation) -> None:
         self._events = events
-        self._model = model
-        self._asked = asked
-        self._totals = totals
-        self._began = perf_counter()
+        self._observed = observed
 
-    def started(self) -> None:
-        """Tell of the start."""
+    def began(self) -> None:
+        """Emit the start."""
         self._span = current_span()
-        told = self._events.told_of_exchange(self._asked, None, names.INPUT_MESSAGES)
-        fields = {"model": self._model.model, "provider": self._model.provider, "input_messages": told}
+        asked, model = self._observed.asked, self._observed.model
+        told = self._events.told_of_exchange(asked, None, names.INPUT_MESSAGES)
+        fields = {"model": model.model, "provider": model.provider, "input_messages": told}
         self._events.tell(RunStarted, 0, fields, span=self._span)
 
-    def began(self, asked: Question) -> None:
-        """Note what is asked, now that the tools are known."""
-        self._asked = asked
-        if self._events.content is not None:
-            self._events.content.offer(asked.tools)
-
-    def ended(self, stop_reason: StopReason, answer: Answer | None, error: BaseException | None = None) -> None:
-        """Tell of the end: why the run ended, and what the model said last."""
-        content, totals = self._events.content, self._totals
-        is_silent = content is not None and content.is_silent_answer(stop_reason, totals.tool_calls)
-        last = None if is_silent else answer
+    def ended(self) -> None:
+        """Emit the end: why the run ended, and its answer."""
+        observed, totals = self._observed, self._observed.totals
+        answer = observed.answer_to_capture
         fields = {
-            "stop_reason": stop_reason,
-            "error_type": None if error is None else error_type(error),
+            "stop_reason": observed.stop_reason,
+            "error_type": observed.error_type,
             "iterations": totals.iterations,
             "tool_calls": totals.tool_calls,
             "usage": possible(totals.usage.total),
-            "duration": perf_counter() - self._began,
-            "output_messages": self._events.told_of_exchange(self._asked, last, names.OUTPUT_MESSAGES),
+            "duration": observed.duration,
+            "output_messages": self._events.told_of_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(RunFinished, 0, fields, failing=error is not None, span=self._span)
+        self._events.tell(RunFinished, 0, fields, failing=observed.error_type is not None, span=self._span)
 
 
-class IterationWatch:
-    """Tells of the start and the end of a pass."""
+class IterationEventEmitter:
+    """Emits the events of the start and the end of an iteration."""
 
-    def __init__(self, events: RunEvents, iteration: int) -> None:
+    __slots__ = ("_events", "_observed", "_span")
+
+    def __init__(self, events: RunEvents, observed: IterationObservation) -> None:
         self._events = events
-        self._iteration = iteration
-        self._tool_calls = 0
+        self._observed = observed
 
-    def __enter__(self) -> IterationWatch:
-        self._began, self._span = perf_counter(), current_span()
-        try:
-            self._events.tell(IterationStarted, self._iteration, {}, span=self._span)
-        except BaseException as error:
-            self.__exit__(type(error), error, None)  # what was told to start is told to end
-            raise
-        return self
+    def began(self) -> None:
+        """Emit the start."""
+        self._span = current_span()
+        self._events.tell(IterationStarted, self._observed.index, {}, span=self._span)
 
-    def requested(self, tool_calls: int) -> None:
-        """Note how many calls the model asked for."""
-        self._tool_calls = tool_calls
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def ended(self) -> None:
+        """Emit the end."""
+        observed = self._observed
         fields = {
-            "outcome": "error" if error is not None else "tool_calls" if self._tool_calls else "answer",
-            "error_type": None if error is None else error_type(error),
-            "tool_calls": self._tool_calls,
-            "duration": perf_counter() - self._began,
+            "outcome": observed.outcome,
+            "error_type": observed.error_type,
+            "tool_calls": observed.tool_calls,
+            "duration": observed.duration,
         }
-        self._events.tell(IterationFinished, self._iteration, fields, failing=error is not None, span=self._span)
+        failing = observed.error_type is not None
+        self._events.tell(IterationFinished, observed.index, fields, failing=failing, span=self._span)
 
 
 class ModelWatch:
     """Tells of a model's answer."""
 
-    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, iteration: int) -> None:
+    def __init__(self, events: RunEvents, model: ChatModel, asked: ConversationInput, iteration: int) -> None:
         self._events = events
         self._model = model
         self._asked = asked

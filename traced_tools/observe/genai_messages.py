@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from traced_tools.core.messages import (
     AssistantMessage,
@@ -30,31 +30,7 @@ from traced_tools.observe import names
 if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.content import Makers, RunContent
-    from traced_tools.tools.toolset import ToolSet
-
-
-class Question(Protocol):
-    """What is asked: of a model in one pass, or of an agent."""
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """The conversation."""
-
-    @property
-    def tools(self) -> ToolSet:
-        """The tools that may be called."""
-
-
-class Answer(Protocol):
-    """What is answered."""
-
-    @property
-    def message(self) -> AssistantMessage:
-        """The words, calls and thoughts."""
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the model stopped."""
+    from traced_tools.observe.subjects import ConversationInput, ModelOutput
 
 
 Shape = dict[str, Any]
@@ -64,7 +40,7 @@ _LONGEST_JSON = 1_000_000
 """Characters; a longer text is told as a text, which takes less time than to read it as JSON."""
 
 
-def conversation_makers(asked: Question, answer: Answer | None, content: RunContent) -> Makers:
+def conversation_makers(asked: ConversationInput, answer: ModelOutput | None, content: RunContent) -> Makers:
     """Return what makes the contents of an exchange; what nobody asks for is not made."""
     return {
         names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(asked.messages) or None,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from time import perf_counter_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from opentelemetry.trace import SpanKind
 
@@ -14,7 +13,7 @@ from traced_tools.core.messages import Usage, encodable
 from traced_tools.core.prices import cost_of
 from traced_tools.errors import ModelError, RateLimited
 from traced_tools.observe import names
-from traced_tools.observe.genai_messages import Question, conversation_makers
+from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import bounded, carried, finish_reason, identifier, is_impossible, possible
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from traced_tools.core.enums import Conventions
-    from traced_tools.core.options import ChatOptions
     from traced_tools.models.base import ChatModel, ChatResponse
     from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.subjects import ModelInput
 
 _REQUEST = (
     ("temperature", names.REQUEST_TEMPERATURE),
@@ -86,12 +85,11 @@ class ModelScope(Scope, Generic[R]):
         _OF_CALL.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self, error: BaseException | None, elapsed: int) -> None:
+        """End the call; the call around it, if any, is the current one again."""
         if _OF_CALL.get() is self:  # not in a context of the garbage collector's
             _OF_CALL.set(self._around)
-        super().__exit__(kind, error, traceback)
+        super().close(error, elapsed)
 
     def failed(self, failure: ModelError, wait: float | None) -> None:
         """Count a request to the provider that failed.
@@ -187,18 +185,6 @@ class ModelScope(Scope, Generic[R]):
         return labels
 
 
-class Asked(Question, Protocol):
-    """What a chat model is asked in one pass."""
-
-    @property
-    def options(self) -> ChatOptions:
-        """How it is asked."""
-
-    @property
-    def iteration(self) -> int:
-        """The pass of the loop, 0 outside it."""
-
-
 class ChatScope(ModelScope["ChatResponse"]):
     """One call of a chat model: `chat {model}`."""
 
@@ -209,13 +195,13 @@ class ChatScope(ModelScope["ChatResponse"]):
     _first_chunk: float | None = None
     _last_chunk = 0
 
-    def __init__(self, run: RunTelemetry, model: ChatModel, asked: Asked) -> None:
+    def __init__(self, run: RunTelemetry, model: ChatModel, asked: ModelInput) -> None:
         super().__init__(run, model, run.chat_labels(model))
         self.clock = run.clock
         self._usage = _USAGE_BY[run.conventions]
         self._asked = asked
         if run.content is not None:
-            run.guarded(run.content.offer, asked.tools)
+            run.guarded(run.content.register_tools, asked.tools)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
@@ -305,7 +291,7 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
         attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
 
 
-def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:
+def chat_scope(run: RunTelemetry, model: ChatModel, asked: ModelInput) -> ChatScope:
     """Return the scope of a model call."""
     return ChatScope(run, model, asked) if run.enabled else OFF
 

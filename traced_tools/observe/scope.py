@@ -18,7 +18,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.status import StatusCode
 
-from traced_tools.errors import Abandoned
+from traced_tools.errors import Abandoned, LoopLimitExceeded
 from traced_tools.flow.deferred import is_finalizing, put_off
 from traced_tools.observe import names
 from traced_tools.observe.content import Contents, Makers
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue
 
-    from traced_tools.core.enums import OpenInferenceKind
+    from traced_tools.core.enums import OpenInferenceKind, StopReason
     from traced_tools.observe.metrics import Instruments
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
@@ -57,6 +57,13 @@ def error_type(error: BaseException) -> str:
 def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
     """Return the outcome of a tool whose end the run did not wait for, by the error that ended the call."""
     return "cancelled" if isinstance(error, (*CANCELLATIONS, KeyboardInterrupt)) else "error"
+
+
+def stop_reason_of(error: BaseException) -> StopReason:
+    """Return why a run ended that raised `error`."""
+    if isinstance(error, LoopLimitExceeded):
+        return error.limit
+    return "cancelled" if error_type(error) == names.CANCELLED else "error"
 
 
 class SelfClock:
@@ -151,7 +158,15 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        elapsed = perf_counter_ns() - self._began
+        self.close(error, perf_counter_ns() - self._began)
+
+    def close(self, error: BaseException | None, elapsed: int) -> None:
+        """End the span, record the metrics, and emit the log-based events.
+
+        Args:
+            error: the exception that leaves the block; None if there is none.
+            elapsed: how long the block took, in nanoseconds.
+        """
         self.duration = elapsed / 1_000_000_000
         if self.clock is not None:
             self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
@@ -314,7 +329,7 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = streaming = answered = failed = sent_again = requested = ended = fails_run = ignore
+    chunk = streaming = answered = failed = sent_again = requested = ended = fails_run = close = ignore
     started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
     captured_traceback = ignore
 

@@ -34,7 +34,7 @@ from traced_tools.observe.content import may_capture
 from traced_tools.observe.dispatch import UNWATCHED
 from traced_tools.observe.names import TIMEOUT
 from traced_tools.observe.scope import OFF, SelfClock, error_type
-from traced_tools.observe.spans import hook_scope
+from traced_tools.observe.spans import observe_hook
 from traced_tools.observe.tool_calls import ToolScope
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
@@ -344,7 +344,9 @@ class ToolExecution:
                     return self._invalid(problem, scope)
             return await self._advise(index + 1, given, scope)
 
-        with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, clock=self._clock):
+        with observe_hook(
+            self._run.telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, clock=self._clock
+        ):
             result: Any = advisor.advise_tool(invocation, call_next)
             if hasattr(result, "__await__"):
                 result = await result

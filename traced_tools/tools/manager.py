@@ -32,6 +32,7 @@ from traced_tools.flow.steps import Batch, perform
 from traced_tools.flow.workers import Using, WorkerPool
 from traced_tools.models.base import ChatResponse
 from traced_tools.observe.dispatch import Watchers
+from traced_tools.observe.iteration import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import advising_tools, check_advisors, watching
@@ -454,8 +455,8 @@ class ToolCallingManager:
             used.add(usage if isinstance(usage, Usage) else None)  # not to the totals: who asked has counted it
             answer = ChatResponse(response.message).with_call_ids()
             spent = run.tally.begin(run.totals.iterations, used)
-            with run.events.of_iteration(0) as watch:
-                watch.requested(len(answer.tool_calls))
+            with observe_iteration(run, 0) as observed:
+                observed.requested(len(answer.tool_calls))
                 result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)
             if run.tally.broken is not None and run.limits.on_limit == "raise":
                 given: Any = response
