@@ -90,7 +90,7 @@ def test_contents_are_told_where_events_capture_them_and_nowhere_else(
 ) -> None:
     watching = watched(capture, mode)
     assert contents_of(watching) == told
-    said = [event.told().model_dump_json() for event in watching.events]
+    said = [event.for_export().model_dump_json() for event in watching.events]
     assert any(MARKER in each for each in said) == bool(told)
     assert not [event for event in watching.events if MARKER in repr(event)]
 
@@ -128,7 +128,7 @@ def test_a_silent_tool_stays_silent(mode: str) -> None:
     client = ChatClient(ScriptedChatModel([call, "done"]), tools=[keep], advisors=[watching, Reasoned()])
     run(client.replace(telemetry=options).prompt("?"), mode)
     assert "tool_finished" in watching.types
-    assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
+    assert not [event for event in watching.events if MARKER in event.for_export().model_dump_json()]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -142,7 +142,7 @@ def test_what_a_silent_tool_says_directly_is_not_told_as_the_answer(mode: str) -
     options = TelemetryOptions(capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel([ToolCall("answer")]), tools=[answer], advisors=[watching], telemetry=options)
     assert run(client.prompt("?"), mode).content == MARKER
-    assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
+    assert not [event for event in watching.events if MARKER in event.for_export().model_dump_json()]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -155,7 +155,7 @@ def test_the_redactor_sees_every_content_of_events(mode: str) -> None:
 
     watching = watched(ContentCapture("EVENT_ONLY", redact=redact), mode)
     assert contents_of(watching) == {kind: had for kind, had in ALL.items() if kind != "tool_finished"}
-    assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
+    assert not [event for event in watching.events if MARKER in event.for_export().model_dump_json()]
     assert {names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.TOOL_CALL_ARGUMENTS, names.INTENT} <= {*seen}
 
 

@@ -65,7 +65,7 @@ def test_a_piece_says_that_the_answer_begins_again(text: str, mode: str) -> None
     run(ChatClient(Restarting([]), advisors=[watching]).prompt("go"), mode)
     pieces = [event for event in watching.pieces if isinstance(event, TextDelta)]
     assert [(event.text, event.restarts) for event in pieces] == [("old", False), (text, True), ("new", False)]
-    assert [event.told().restarts for event in pieces] == [False, True, False]
+    assert [event.for_export().restarts for event in pieces] == [False, True, False]
 
 
 @pytest.mark.parametrize("mode", STREAMING)
@@ -156,7 +156,7 @@ def test_a_piece_leaves_the_process_without_its_text_unless_that_is_captured(mod
     watching = Watching(deltas=True)
     model = ScriptedChatModel([[MARKER, ToolCall("add", {MARKER: 1}), ToolCall(MARKER, {})], "done"])
     run(ChatClient(model, tools=[add], advisors=[watching]).prompt("go"), mode)
-    told = [event.told() for event in watching.pieces]
+    told = [event.for_export() for event in watching.pieces]
     assert types(told) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
     assert [event.tool_name for event in told if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
     assert [event.size for event in told] == [event.size for event in watching.pieces]
@@ -178,7 +178,7 @@ def test_a_captured_piece_leaves_the_process_but_for_that_of_a_silent_tool(mode:
     calls = [ToolCall("add", {"a": 1, "b": 2}), ToolCall("keep", {"secret": MARKER}), ToolCall(MARKER, {})]
     model = ScriptedChatModel([["Adding.", *calls], "done"])
     run(ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"), mode)
-    told = [event.told() for event in watching.pieces]
+    told = [event.for_export() for event in watching.pieces]
     assert [event.text for event in told if isinstance(event, TextDelta)] == ["Adding.", "done"]
     assert [(event.tool_name, event.arguments) for event in told if isinstance(event, ToolArgumentsDelta)] == [
         ("add", '{"a": 1, "b": 2}'),
@@ -197,6 +197,6 @@ def test_a_piece_stays_where_it_could_not_be_told_as_a_whole_value_is(capture: C
     model = ScriptedChatModel([ChatResponse(AssistantMessage("x" * 257))])
     run(ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"), "stream")
     (piece,) = watching.pieces
-    told = piece.told()
+    told = piece.for_export()
     assert isinstance(told, TextDelta)
     assert (told.text, told.size) == ("", 257)

@@ -17,7 +17,7 @@ from tests.helpers import MARKER, MODES, Telemetry, run
 from tests.support import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
-from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
+from traced_tools.events import Event, EventExporter, ExportFailed
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import Ledger, totals_of_events
 from traced_tools.testing import ScriptedChatModel
@@ -69,14 +69,6 @@ def test_pieces_are_sent_where_they_are_asked_for_and_without_their_text(mode: s
     assert types(exporter.sent).count("text_delta") == (2 if deltas else 0)
     assert types(exporter.sent).count("tool_arguments_delta") == (1 if deltas else 0)
     assert not [event for event in exporter.sent if MARKER in event.model_dump_json()]
-
-
-def test_what_events_keep_for_advisors_reaches_no_exporter() -> None:
-    exporter = Exporter()
-    with ObserverAdvisor([exporter]) as observer:
-        run(client(observer).prompt("?"), "call")
-    (intended,) = [event for event in exporter.sent if isinstance(event, ToolIntended)]
-    assert intended.kept is None
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -300,5 +300,5 @@ def test_who_watches_nothing_is_told_of_nothing_and_nothing_is_made(monkeypatch:
 
     monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents._event", refuse)
     monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents.told", refuse)
-    monkeypatch.setattr("traced_tools.observe.call_events.CallWatch.__init__", refuse)
+    monkeypatch.setattr("traced_tools.observe.tool_call.ToolCallObservation.__init__", refuse)
     run(ChatClient(two_passes(), tools=[add]).prompt("?"), "stream")

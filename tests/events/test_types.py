@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
@@ -155,17 +154,6 @@ def test_an_event_cannot_be_changed_and_a_wrong_one_is_refused_without_its_text(
 def test_the_time_of_an_event_keeps_its_zone() -> None:
     elsewhere = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=2)))
     assert ToolStarted.model_validate_json(started(time=elsewhere).model_dump_json()).time == elsewhere
-
-
-def test_what_an_event_keeps_for_its_process_is_in_no_copy_that_leaves_it() -> None:
-    event = started()
-    event.keep(MARKER)
-    assert event.kept == MARKER
-    assert event == started()
-    for copied in (event.told(), pickle.loads(pickle.dumps(event))):
-        assert copied.kept is None
-        assert copied == event
-    assert MARKER not in repr(event) + str(event.__reduce_ex__(4)) + event.model_dump_json()
 
 
 @relaxed

@@ -24,7 +24,6 @@ from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import MadeOnce
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
-from traced_tools.observe.content import may_capture
 from traced_tools.observe.event_types import (
     Event,
     IterationFinished,
@@ -38,6 +37,7 @@ from traced_tools.observe.event_types import (
     ToolStarted,
 )
 from traced_tools.observe.scope import error_type
+from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
 from traced_tools.tools.schema.fields import field_names
 
@@ -45,10 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from traced_tools.audit.trail import AuditTrail
-    from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.flow.flow import Step
-    from traced_tools.tools.callback import ToolCallback
 
 _LOG = logging.getLogger(__name__)
 _INVALID: Final = "invalid_arguments"
@@ -56,7 +54,7 @@ _DECISIONS: Final[Mapping[str, str]] = {REPEATED_DECISION: "limited"}
 """The decisions that the trail has another word for."""
 
 
-class AuditAdvisor(Advisor):
+class AuditAdvisor(Advisor, ToolCallListener):
     """Records every call the model asks for: the intent, durable before the tool starts, the decision, the outcome.
 
     Its place is inside the loop and around all other advice there, so that what the model wants is on record before
@@ -169,6 +167,11 @@ class AuditAdvisor(Advisor):
             run.sequence = event.sequence
             self._take(run, event)
 
+    def on_tool_call(self, call: ObservedCall, event: ToolIntended) -> None:
+        """Take a call that the model asks for."""
+        if (run := self._runs.get(event.run_id)) is not None:
+            run.calls[event.iteration, event.batch_index] = _Asked(call, event, run)
+
     def _take(self, run: _Run, event: Event) -> None:
         run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # all that is told outside the loop
         match event:
@@ -176,8 +179,6 @@ class AuditAdvisor(Advisor):
                 run.model, run.provider = event.model, event.provider
             case ModelResponded():
                 run.answered(event)
-            case ToolIntended():
-                run.calls[event.iteration, event.batch_index] = _Asked(event, run)
             case ToolDecided() | ToolStarted() | ToolFinished():
                 if (asked := run.calls.get((event.iteration, event.batch_index))) is not None:
                     self._record(asked, event)
@@ -262,23 +263,18 @@ class _Asked:
 
     __slots__ = (
         "_arguments",
-        "_call",
         "_fields",
-        "_may_be_told",
+        "_observed",
         "_subject",
         "_time",
-        "_tool",
         "durable",
         "intended",
         "running",
         "write",
     )
 
-    def __init__(self, event: ToolIntended, run: _Run) -> None:
-        call, tool = event.kept
-        self._call: ToolCall = call
-        self._tool: ToolCallback | None = tool
-        self._may_be_told = may_capture(tool)
+    def __init__(self, call: ObservedCall, event: ToolIntended, run: _Run) -> None:
+        self._observed = call
         self._time = nanoseconds(event.time)
         self._subject = _subject(event)
         self._fields = {
@@ -288,7 +284,7 @@ class _Asked:
             "provider": run.provider,
             "response_id": run.response_id,
         }
-        self._arguments = call.arguments
+        self._arguments = call.call.arguments
         self.intended = self.durable = self.running = False
         self.write: Step[None] | None = None
 
@@ -301,15 +297,16 @@ class _Asked:
             reason: the stated reason, where one is known.
         """
         self.intended = True
-        written = self._call.arguments
+        written = self._observed.call.arguments
         self._arguments = text = written if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
         if text != written:  # the trail records both only if they stand for different values
             contents[REQUESTED_ARGUMENTS] = self._content(written, is_json=True)
-        if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
-            contents["requested_name"] = Content(self._call.name, may_be_told=True)
+        definition = self._observed.definition
+        if definition is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
+            contents["requested_name"] = Content(self._observed.call.name, may_be_told=True)
         else:
-            fields |= _told_of(self._tool.definition, text)
+            fields |= _told_of(definition, text)
         if reason is not None:
             contents["reason"] = self._content(reason)
         return self._draft("intent", self._time, fields, contents)
@@ -320,13 +317,16 @@ class _Asked:
         told |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
             told["intent_late"] = True
-        changed = event.kept is not None and event.kept != self._arguments
-        contents = {"arguments": self._content(event.kept, is_json=True)} if changed else {}
+        arguments = self._observed.runs_with
+        contents: dict[str, Content] = {}
+        if arguments is not None and arguments != self._arguments:
+            contents["arguments"] = self._content(arguments, is_json=True)
         return self._draft("decision", nanoseconds(event.time), told, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
         """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
-        contents = {} if event.kept is None else {"result": self._content(event.kept, is_json=True)}
+        text = self._observed.returned_text
+        contents = {} if text is None else {"result": self._content(text, is_json=True)}
         told: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
         told |= {"attempts": event.attempts, "duration": event.duration}
         return self._draft("outcome", nanoseconds(event.time), told, contents)
@@ -336,7 +336,7 @@ class _Asked:
         return self._draft("outcome", nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type})
 
     def _content(self, text: str, *, is_json: bool = False) -> Content:
-        return Content(text, may_be_told=self._may_be_told, is_json=is_json)
+        return Content(text, may_be_told=self._observed.may_capture, is_json=is_json)
 
     def _draft(
         self, kind: RecordKind, time: int, fields: Mapping[str, Any], contents: Mapping[str, Content] | None = None

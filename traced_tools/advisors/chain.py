@@ -15,9 +15,9 @@ from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
 from traced_tools.observe.dispatch import Watchers
-from traced_tools.observe.model_calls import chat_scope
+from traced_tools.observe.model_call import observe_model_call
 from traced_tools.observe.spans import observe_hook
-from traced_tools.tools.advice import advising_tools, check_advisors, overrides, watching
+from traced_tools.tools.advice import advising_tools, check_advisors, hearing_calls, overrides, watching
 
 
 class AdvisorChain:
@@ -53,6 +53,7 @@ class AdvisorChain:
             tuple(each.on_event for each in inside),
             tuple(each.on_event for each in watching(self.advisors[:place])),
             pieces,
+            hearing_calls(inside),
         )
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
@@ -125,16 +126,14 @@ class AdvisorChain:
         if run.delivery is not None:
             run.delivery.entered(len(self._around))
             run.delivery.passed.append(request.iteration)
-        with chat_scope(run.telemetry, model, request) as scope:
-            observe = partial(run.events.deltas, request.iteration, request.tools) if run.events.wants_deltas else None
-            watch = run.events.of_model_call(model, request, request.iteration)
-            step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request), observe)
+        with observe_model_call(run, model, request) as observed:
+            deliver = partial(self.deliver, request)
+            step = CallModel(model, request.chat_request(), observed.timer, deliver, observed.deltas)
             run.totals.inference_calls += 1
             response = await step
             cost = run.cost_of(model, response)
             run.totals.add(response.usage, cost)
-            scope.answered(response, cost)
-            watch.answered(response)
+            observed.answered(response, cost)
             _check_answer(model, response)
         answer = ChatClientResponse(
             run,

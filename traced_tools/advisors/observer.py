@@ -65,9 +65,9 @@ class ObserverAdvisor(Advisor):
         """Queue an event; never waits, and never raises for an exporter's sake."""
         if isinstance(event, RunStarted):
             show_exports_here([each.ledger for each in self._processors])
-        told = event.told()
+        exported = event.for_export()
         for each in self._processors:
-            each.submit(told)
+            each.submit(exported)
 
     def flush(self, timeout: float = PATIENCE) -> bool:
         """Send what waits, and return whether it was all sent and nothing was lost over it.

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from opentelemetry import trace
@@ -30,19 +29,18 @@ from traced_tools.observe.event_types import (
     RunStarted,
     TextDelta,
     ToolArgumentsDelta,
-    ToolEvent,
 )
 from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.sanitize import finish_reason, identifier, possible
 
 if TYPE_CHECKING:
-    from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
     from traced_tools.observe.content import Makers
     from traced_tools.observe.iteration import IterationObservation
+    from traced_tools.observe.model_call import ModelCallObservation
     from traced_tools.observe.run import RunObservation
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.observe.subjects import ConversationInput, ModelOutput
-    from traced_tools.tools.toolset import ToolSet
+    from traced_tools.observe.subjects import ConversationInput, ModelChunk, ModelOutput, ObservedTools
+    from traced_tools.observe.tool_call import ObservedCall
 
 E = TypeVar("E", bound=Event)
 Watcher = Callable[[Event], object]
@@ -55,11 +53,13 @@ class Watchers(NamedTuple):
         inside: of all of them, but for deltas.
         outside: of the run's start and end.
         deltas: of those.
+        calls: handed each requested call, with the event that announces it.
     """
 
     inside: Sequence[Watcher] = ()
     outside: Sequence[Watcher] = ()
     deltas: Sequence[Watcher] = ()
+    calls: Sequence[Callable[[ObservedCall, Any], object]] = ()
 
 
 NOBODY: Final = Watchers()
@@ -114,11 +114,7 @@ class RunEvents:
         content = telemetry.content
         self.content: RunContent | None = content if content is not None and content.capture.on_events else None
 
-    def of_model_call(self, model: ChatModel, asked: ConversationInput, iteration: int) -> ModelWatch:
-        """Return what tells of a model's answer."""
-        return ModelWatch(self, model, asked, iteration) if self.wanted else UNWATCHED
-
-    def deltas(self, iteration: int, tools: ToolSet, chunk: ChatChunk) -> None:
+    def deltas(self, iteration: int, tools: ObservedTools, chunk: ModelChunk) -> None:
         """Tell of what a chunk holds; its calls have ids.
 
         Args:
@@ -166,8 +162,8 @@ class RunEvents:
         fields: dict[str, Any],
         *,
         failing: bool = False,
-        keep: Any = None,
         span: dict[str, str] | None = None,
+        call: ObservedCall | None = None,
     ) -> None:
         """Make an event and hand it to those who watch.
 
@@ -176,25 +172,24 @@ class RunEvents:
             iteration: the pass of the loop, 0 outside it.
             fields: what is particular about it.
             failing: whether an error is on its way already: what a watcher raises is then counted and goes no further.
-            keep: what the event of a call keeps for those who watch and tells nobody else.
             span: the ids of the span it belongs to; None for the current one.
+            call: the call that the event announces, for the listeners that are handed calls.
         """
         if is_finalizing():  # a watcher's locks may be held by this very thread
-            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, failing=True, keep=keep))
+            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, call, failing=True))
             return
         with self._lock:
-            self._hand_over(kind, {**fields, **self._event(iteration, span)}, failing=failing, keep=keep)
+            self._hand_over(kind, {**fields, **self._event(iteration, span)}, call, failing=failing)
 
-    def _hand_over(self, kind: type[E], fields: dict[str, Any], *, failing: bool, keep: Any = None) -> None:
+    def _hand_over(self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, *, failing: bool) -> None:
         outside = self._watchers.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        calls = () if call is None else [partial(take, call) for take in self._watchers.calls]
         with self._lock:
             event = self._made(kind, {**fields, "sequence": self._sequence + 1})
             if event is None:
                 return
             self._sequence += 1
-            if keep is not None and isinstance(event, ToolEvent):
-                event.keep(keep)
-            self._hand(event, (*outside, *self._watchers.inside), failing)
+            self._hand(event, (*outside, *self._watchers.inside, *calls), failing)
 
     def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
         """Return an event; None, which is counted, for what an application's own object said and no event can hold."""
@@ -306,46 +301,33 @@ class IterationEventEmitter:
         self._events.tell(IterationFinished, observed.index, fields, failing=failing, span=self._span)
 
 
-class ModelWatch:
-    """Tells of a model's answer."""
+class ModelEventEmitter:
+    """Emits the event of a model's answer."""
 
-    def __init__(self, events: RunEvents, model: ChatModel, asked: ConversationInput, iteration: int) -> None:
+    __slots__ = ("_events", "_observed")
+
+    def __init__(self, events: RunEvents, observed: ModelCallObservation) -> None:
         self._events = events
-        self._model = model
-        self._asked = asked
-        self._iteration = iteration
-        self._began = perf_counter()
+        self._observed = observed
 
-    def answered(self, response: ChatResponse) -> None:
-        """Tell of the answer."""
-        reason, said = response.finish_reason, (response.model, response.id)
+    def began(self) -> None:
+        """Emit nothing: the iteration tells that a model is asked."""
+
+    def answered(self) -> None:
+        """Emit the answer."""
+        observed, answer = self._observed, self._observed.answer
+        assert answer is not None
         fields = {
-            "provider": self._model.provider,
-            "model": identifier(said[0]) if said[0] else None,
-            "response_id": identifier(said[1]) if said[1] else None,
-            "finish_reason": None if reason is None else finish_reason(reason),
-            "tool_calls": len(response.tool_calls),
-            "usage": possible(response.usage),
-            "duration": perf_counter() - self._began,
-            "output_messages": self._events.told_of_exchange(self._asked, response, names.OUTPUT_MESSAGES),
+            "provider": observed.model.provider,
+            "model": identifier(answer.model) if answer.model else None,
+            "response_id": identifier(answer.id) if answer.id else None,
+            "finish_reason": None if answer.finish_reason is None else finish_reason(answer.finish_reason),
+            "tool_calls": len(answer.tool_calls),
+            "usage": possible(answer.usage),
+            "duration": observed.seconds_so_far(),
+            "output_messages": self._events.told_of_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(ModelResponded, self._iteration, fields)
+        self._events.tell(ModelResponded, observed.asked.iteration, fields)
 
-
-class _Unwatched:
-    """Stands for what tells of something that nobody watches."""
-
-    def __enter__(self) -> _Unwatched:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def ignore(self, *_: object) -> None:
-        """Tell nobody."""
-
-    started = began = ended = requested = answered = ignore
-    approved = advised = ran = decided = left_out = ignore
-
-
-UNWATCHED: Any = _Unwatched()
+    def ended(self) -> None:
+        """Emit nothing: only an answer has an event."""

@@ -1,7 +1,7 @@
 """The typed events of a run: immutable, versioned, and JSON with `model_dump_json`.
 
-Contents (arguments, results, messages, reasons) are None unless the run captures them on events. Only what is being
-streamed is in a delta in any case, since an advisor in the process sees it anyway; `told()` is what may leave it.
+Contents (arguments, results, messages, reasons) are None unless the run captures them on events. A delta always has its
+piece of the answer, since an advisor in the process sees it anyway; `for_export()` returns what may leave the process.
 A `repr` shows which event it is and never what was said.
 """
 
@@ -71,8 +71,8 @@ class Event(Value):
     parent_run_id: str | None = None
     attributes: Attributes | None = None
 
-    def told(self) -> Self:
-        """Return what of the event may leave the process."""
+    def for_export(self) -> Self:
+        """Return the event in a form that may leave the process."""
         return self
 
 
@@ -134,29 +134,11 @@ class ToolEvent(Event):
         batch_size: how many those are.
     """
 
-    __slots__ = ("_kept",)  # which pydantic knows nothing of: in no field, no copy, no JSON, no pickle
-
     call_id: Text
     tool: Text
     source: Text
     batch_index: int
     batch_size: int
-
-    def keep(self, value: Any) -> None:
-        """Keep what the event is about, for advisors of this process."""
-        object.__setattr__(self, "_kept", value)
-
-    @property
-    def kept(self) -> Any:
-        """What the loop knows and the event does not tell, else None.
-
-        It is the call and its tool, what the tool is called with after advice, or what it said.
-        """
-        return getattr(self, "_kept", None)
-
-    def told(self) -> Self:
-        """Return the event without what it keeps."""
-        return self if self.kept is None else self.model_copy()
 
 
 class ToolIntended(ToolEvent):
@@ -289,7 +271,7 @@ class TextDelta(Delta):
     text: Text = Field(repr=False)
     restarts: bool = False
 
-    def told(self) -> Self:
+    def for_export(self) -> Self:
         """Return the piece, without its text unless that may be told."""
         return self if self.may_be_told else self.replace(text="")
 
@@ -310,7 +292,7 @@ class ToolArgumentsDelta(Delta):
     arguments: Text = Field(repr=False)
     names_tool: bool = Field(default=False, exclude=True, repr=False)
 
-    def told(self) -> Self:
+    def for_export(self) -> Self:
         """Return the piece, without its arguments unless they may be told, and without a name the model made up."""
         name = self.tool_name if self.names_tool else names.UNKNOWN_TOOL
         return self if self.may_be_told else self.replace(tool_name=name, arguments="")

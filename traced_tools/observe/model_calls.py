@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from traced_tools.core.enums import Conventions
-    from traced_tools.models.base import ChatModel, ChatResponse
-    from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.observe.subjects import ModelInput
+    from traced_tools.observe.subjects import EmbeddingAnswer, ModelAnswer, ModelInput, ModelReport, ObservedModel
 
 _REQUEST = (
     ("temperature", names.REQUEST_TEMPERATURE),
@@ -49,7 +47,7 @@ _USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
     "latest": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
 }
 
-R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
+R = TypeVar("R", bound="ModelReport")
 
 _OF_CALL: ContextVar[ModelScope[Any] | None] = ContextVar("traced_tools_model_call", default=None)
 
@@ -74,7 +72,7 @@ class ModelScope(Scope, Generic[R]):
     _usage_reported: Usage | None = None
     _resent = 0
 
-    def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel, labels: Attributes) -> None:
         self.run = run
         self._model = model
         self._labels = labels
@@ -185,7 +183,7 @@ class ModelScope(Scope, Generic[R]):
         return labels
 
 
-class ChatScope(ModelScope["ChatResponse"]):
+class ChatScope(ModelScope["ModelAnswer"]):
     """One call of a chat model: `chat {model}`."""
 
     content_names = names.CHAT_SPAN.content
@@ -195,7 +193,7 @@ class ChatScope(ModelScope["ChatResponse"]):
     _first_chunk: float | None = None
     _last_chunk = 0
 
-    def __init__(self, run: RunTelemetry, model: ChatModel, asked: ModelInput) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel, asked: ModelInput) -> None:
         super().__init__(run, model, run.chat_labels(model))
         self.clock = run.clock
         self._usage = _USAGE_BY[run.conventions]
@@ -238,7 +236,7 @@ class ChatScope(ModelScope["ChatResponse"]):
             attributes = carried(attributes)
         return attributes
 
-    def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
+    def _describe(self, response: ModelAnswer, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         put(attributes, names.RESPONSE_ID, identifier(response.id or ""))
         if response.finish_reason is not None:
@@ -264,17 +262,17 @@ class ChatScope(ModelScope["ChatResponse"]):
         return {**attributes, **self.told_on(names.INFERENCE_DETAILS_EVENT)}
 
 
-class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
+class EmbeddingsScope(ModelScope["EmbeddingAnswer"]):
     """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
 
     content_names = names.EMBEDDINGS_SPAN.content
     openinference = names.EMBEDDINGS_SPAN.openinference
     _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
 
-    def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel) -> None:
         super().__init__(run, model, run.model_labels(self._operation, model))
 
-    def answered(self, response: EmbeddingResponse, cost: float | None = None) -> None:
+    def answered(self, response: EmbeddingAnswer, cost: float | None = None) -> None:
         """Record what the model answered, and ask the price table what it cost."""
         super().answered(response)
         prices, usage = self.run.options.prices, self._reported()
@@ -286,14 +284,9 @@ class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
         usage = super()._reported()
         return None if usage is None else Usage(input_tokens=usage.input_tokens)
 
-    def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
+    def _describe(self, response: EmbeddingAnswer, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
-
-
-def chat_scope(run: RunTelemetry, model: ChatModel, asked: ModelInput) -> ChatScope:
-    """Return the scope of a model call."""
-    return ChatScope(run, model, asked) if run.enabled else OFF
 
 
 def call_here() -> ModelScope[Any]:
@@ -301,6 +294,6 @@ def call_here() -> ModelScope[Any]:
     return _OF_CALL.get() or OFF
 
 
-def embeddings_scope(run: RunTelemetry, model: EmbeddingModel) -> EmbeddingsScope:
+def embeddings_scope(run: RunTelemetry, model: ObservedModel) -> EmbeddingsScope:
     """Return the scope of one call of an embedding model."""
     return EmbeddingsScope(run, model) if run.enabled else OFF

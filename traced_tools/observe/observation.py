@@ -63,3 +63,7 @@ class Observation:
     def duration(self) -> float:
         """How long the stage took, in seconds, once it has ended."""
         return self.elapsed / 1_000_000_000
+
+    def seconds_so_far(self) -> float:
+        """Return how long the stage has taken until now, in seconds."""
+        return (perf_counter_ns() - self._began) / 1_000_000_000

@@ -32,9 +32,8 @@ from traced_tools.observe.settings import conventions, detail_by_environment, op
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
-    from traced_tools.models.base import ChatModel
-    from traced_tools.models.embedding import EmbeddingModel
     from traced_tools.observe.export_stats import Ledger
+    from traced_tools.observe.subjects import ObservedModel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -188,14 +187,14 @@ class RunTelemetry:
         """Let go of errors that the run has survived, or that have left it: their tracebacks hold its frames."""
         self._failed_steps.clear()
 
-    def chat_labels(self, model: ChatModel) -> Attributes:
+    def chat_labels(self, model: ObservedModel) -> Attributes:
         """Return the labels every metric of the run's own calls to `model` carries; made once per run."""
         labels = self._chat_labels.get(id(model))
         if labels is None:
             labels = self._chat_labels[id(model)] = self.model_labels(names.CHAT, model)
         return labels
 
-    def model_labels(self, operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
+    def model_labels(self, operation: str, model: ObservedModel) -> Attributes:
         """Return the labels that every metric of calls to `model` carries."""
         labels: Attributes = {names.OPERATION_NAME: operation}
         put(labels, names.PROVIDER_NAME, encodable(model.provider))

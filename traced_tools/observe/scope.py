@@ -315,10 +315,10 @@ class Place:
 
 
 class NoScope:
-    """Stands for every scope while nothing listens: notes nothing, costs nothing."""
+    """Stands for every observation and every sink while nothing listens: records nothing, costs nothing."""
 
     __slots__ = ()
-    trace_id = cost = None
+    trace_id = deltas = None
 
     def __enter__(self) -> Self:
         return self
@@ -329,9 +329,14 @@ class NoScope:
     def ignore(self, *_: object) -> None:
         """Take a note and forget it."""
 
-    chunk = streaming = answered = failed = sent_again = requested = ended = fails_run = close = ignore
-    started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
-    captured_traceback = ignore
+    @property
+    def timer(self) -> Self:
+        """What is told of chunks."""
+        return self
+
+    chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
+    repaired = approved = advised = started = stopped = waited = retrying = late = ignore
+    finished = invalid = decided = fails_run = captured_traceback = ignore
 
 
 OFF: Any = NoScope()

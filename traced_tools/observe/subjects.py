@@ -186,12 +186,8 @@ class ModelOutput(Protocol):
         """Why the model stopped."""
 
 
-class ModelAnswer(ModelOutput, Protocol):
-    """The answer to one call of a chat model."""
-
-    @property
-    def tool_calls(self) -> Sequence[ToolCall]:
-        """The calls that the model asks for."""
+class ModelReport(Protocol):
+    """What a model reports of one call."""
 
     @property
     def usage(self) -> Usage | None:
@@ -201,9 +197,25 @@ class ModelAnswer(ModelOutput, Protocol):
     def model(self) -> str | None:
         """The model that answered, if the provider reports it."""
 
+
+class ModelAnswer(ModelReport, ModelOutput, Protocol):
+    """The answer to one call of a chat model."""
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCall]:
+        """The calls that the model asks for."""
+
     @property
     def id(self) -> str | None:
         """The provider's id of the answer."""
+
+
+class EmbeddingAnswer(ModelReport, Protocol):
+    """The answer to one call of an embedding model."""
+
+    @property
+    def embeddings(self) -> Sequence[Sequence[float]]:
+        """The vectors."""
 
 
 class ModelChunk(Protocol):

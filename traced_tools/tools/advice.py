@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from traced_tools.core.checks import expect
 from traced_tools.core.messages import encodable
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.event_types import Event, ToolIntended
+from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ def advising_tools(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
 def watching(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
     """Return the advisors that have an `on_event` of their own."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "on_event"))
+
+
+def hearing_calls(advisors: Iterable[Advisor]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
+    """Return the `on_tool_call` of the advisors that are handed calls."""
+    return tuple(each.on_tool_call for each in advisors if isinstance(each, ToolCallListener))
 
 
 def overrides(advisor: ToolAdvice, base: type[ToolAdvice], method: str) -> bool:

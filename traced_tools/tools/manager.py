@@ -35,7 +35,7 @@ from traced_tools.observe.dispatch import Watchers
 from traced_tools.observe.iteration import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.tools.advice import advising_tools, check_advisors, watching
+from traced_tools.tools.advice import advising_tools, check_advisors, hearing_calls, watching
 from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.schema.values import read_only
@@ -206,7 +206,7 @@ class ExecuteTools(Batch[ToolResult]):
 
     def left_out(self, place: int) -> None:
         """Have a call that nobody came to leave a span all the same."""
-        self._under_way[place].leave_out()
+        self._under_way[place].emit_skipped_span()
 
     def cancel(self) -> None:
         """Tell the tools that nobody waits any more, and start none."""
@@ -433,7 +433,7 @@ class ToolCallingManager:
         run = RunContext(
             **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
             tool_advisors=advising_tools(advisors),
-            watchers=Watchers(tuple(each.on_event for each in watching(advisors))),
+            watchers=Watchers(tuple(each.on_event for each in watching(advisors)), calls=hearing_calls(advisors)),
         )
         return self._executed(
             run, with_results(messages), response, ToolSelection(tools, self._resolver), _approvals(approved)
