@@ -118,7 +118,7 @@ def test_the_schema_tells_types_apart_and_knows_their_fields(kind: type[Event]) 
 def test_the_schema_has_all_types_and_no_words_of_python() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert len(SCHEMA["oneOf"]) == len(KINDS) == 11
-    assert "may_be_told" not in json.dumps(SCHEMA)
+    assert "may_export" not in json.dumps(SCHEMA)
     assert "Args:" not in json.dumps(SCHEMA)
 
 
@@ -166,8 +166,8 @@ def test_a_repr_shows_no_content(event: Event) -> None:
         *({"arguments"} if event.type == "tool_intended" else ()),
         *({"intent"} if event.type == "tool_decided" else ()),
         *({"result"} if event.type == "tool_finished" else ()),
-        *({"text", "may_be_told"} if event.type == "text_delta" else ()),
-        *({"tool_name", "arguments", "may_be_told", "names_tool"} if event.type == "tool_arguments_delta" else ()),
+        *({"text", "may_export"} if event.type == "text_delta" else ()),
+        *({"tool_name", "arguments", "may_export", "names_tool"} if event.type == "tool_arguments_delta" else ()),
     }
-    shown = event.replace(**dict.fromkeys(contents - {"may_be_told", "names_tool"}, MARKER))
+    shown = event.replace(**dict.fromkeys(contents - {"may_export", "names_tool"}, MARKER))
     assert MARKER not in repr(shown) + str(shown)

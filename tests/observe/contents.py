@@ -76,4 +76,4 @@ def refuse_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shapes, function, never)
     monkeypatch.setattr(content, "fitted", never)
     monkeypatch.setattr(content, "shortened", never)
-    monkeypatch.setattr(content.Contents, "__init__", never)
+    monkeypatch.setattr(content.LazyContent, "__init__", never)

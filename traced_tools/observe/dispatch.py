@@ -18,7 +18,7 @@ from opentelemetry import trace
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.flow.deferred import is_finalizing, put_off
 from traced_tools.observe import names
-from traced_tools.observe.content import Contents, RunContent
+from traced_tools.observe.content import LazyContent, RunContent, may_capture_name
 from traced_tools.observe.event_types import (
     Delta,
     Event,
@@ -122,38 +122,30 @@ class RunEvents:
             tools: what the model was offered.
             chunk: what arrived.
         """
-        content = self.content
         if (text := chunk.visible_text) or chunk.restarts:
             fields: dict[str, Any] = {"text": text}
             if chunk.restarts:
                 fields["restarts"] = True
-            self._tell_delta(TextDelta, iteration, text, content is not None, fields)
+            self._tell_delta(TextDelta, iteration, text, None, fields)
         for call in chunk.calls():
-            may_be_told = content is not None and content.may_tell(call.name)
             fields = {
                 "call_id": identifier(call.id or ""),
                 "tool_name": call.name,
                 "arguments": call.arguments,
+                "names_tool": may_capture_name(call.name, tools),
             }
-            fields["names_tool"] = call.name in tools.by_name
-            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, may_be_told, fields)
+            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, call.name, fields)
 
     def _tell_delta(
-        self, kind: type[Delta], iteration: int, piece: str, may_be_told: bool, fields: dict[str, Any]
+        self, kind: type[Delta], iteration: int, piece: str, tool: str | None, fields: dict[str, Any]
     ) -> None:
-        size = len(piece.encode(errors="replace"))
-        fields |= {"size": size, "may_be_told": may_be_told and self._may_tell_piece(size)}
+        fields["size"] = size = len(piece.encode(errors="replace"))
+        fields["may_export"] = self.content is not None and self.content.may_capture_delta(size, tool)
         with self._lock:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
             if (event := self._made(kind, fields)) is not None:
                 self._deltas += 1
                 self._hand(event, self._watchers.deltas, failing=False)
-
-    def _may_tell_piece(self, size: int) -> bool:
-        """Whether a piece may be told: not where there is a redactor, which must see a value whole, and to be cut."""
-        if self.content is None or self.content.capture.redact is not None:
-            return False
-        return size <= self.content.capture.max_bytes
 
     def tell(
         self,
@@ -220,7 +212,7 @@ class RunEvents:
         """Return the texts of contents, each None unless it may be told."""
         if self.content is None:
             return [None] * len(wanted)
-        contents = Contents(self.content, makers)
+        contents = LazyContent(self.content, makers)
         return [contents.text(name) for name in wanted]
 
     def told_of_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:

@@ -250,12 +250,12 @@ class Delta(Event):
     Args:
         delta_index: numbers the pieces of a run from 0.
         size: bytes of the piece.
-        may_be_told: whether the piece itself may leave the process.
+        may_export: whether the piece itself may leave the process.
     """
 
     delta_index: int
     size: int = 0
-    may_be_told: bool = Field(default=False, exclude=True, repr=False)
+    may_export: bool = Field(default=False, exclude=True, repr=False)
 
 
 class TextDelta(Delta):
@@ -272,8 +272,8 @@ class TextDelta(Delta):
     restarts: bool = False
 
     def for_export(self) -> Self:
-        """Return the piece, without its text unless that may be told."""
-        return self if self.may_be_told else self.replace(text="")
+        """Return the piece, without its text unless that may leave the process."""
+        return self if self.may_export else self.replace(text="")
 
 
 class ToolArgumentsDelta(Delta):
@@ -283,7 +283,7 @@ class ToolArgumentsDelta(Delta):
         call_id: the call it belongs to: the id that results and spans of the call have.
         tool_name: the tool, as the model wrote its name.
         arguments: JSON text; the pieces of a call join to its arguments.
-        names_tool: whether `tool_name` is a tool's that the model was offered, and may be told as such.
+        names_tool: whether `tool_name` is a tool's that the model was offered, and may leave the process as such.
     """
 
     type: Literal["tool_arguments_delta"] = "tool_arguments_delta"
@@ -293,6 +293,6 @@ class ToolArgumentsDelta(Delta):
     names_tool: bool = Field(default=False, exclude=True, repr=False)
 
     def for_export(self) -> Self:
-        """Return the piece, without its arguments unless they may be told, and without a name the model made up."""
+        """Return the piece, without a name that the model made up and without arguments that may not be captured."""
         name = self.tool_name if self.names_tool else names.UNKNOWN_TOOL
-        return self if self.may_be_told else self.replace(tool_name=name, arguments="")
+        return self if self.may_export else self.replace(tool_name=name, arguments="")

@@ -21,7 +21,7 @@ from opentelemetry.trace.status import StatusCode
 from traced_tools.errors import Abandoned, LoopLimitExceeded
 from traced_tools.flow.deferred import is_finalizing, put_off
 from traced_tools.observe import names
-from traced_tools.observe.content import Contents, Makers
+from traced_tools.observe.content import LazyContent, Makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.sanitize import bounded, identifier
 
@@ -101,7 +101,7 @@ class Scope:
     clock: SelfClock | None = None
     content_names: tuple[str, ...] = ()
     openinference: OpenInferenceKind
-    _contents: Contents | None = None
+    _contents: LazyContent | None = None
     _span: Span | None = None
     _context: Context | None = None
 
@@ -265,11 +265,11 @@ class Scope:
         return self.contents.on_event(event.content)
 
     @property
-    def contents(self) -> Contents:
+    def contents(self) -> LazyContent:
         """The contents of this scope; asked for where they are told, and not otherwise."""
         if self._contents is None:
             assert self.run.content is not None
-            self._contents = Contents(self.run.content, self._makers())
+            self._contents = LazyContent(self.run.content, self._makers())
         return self._contents
 
     def _makers(self) -> Makers:
@@ -277,16 +277,16 @@ class Scope:
         return {names.EXCEPTION_MESSAGE: self._message, names.EXCEPTION_STACKTRACE: self._stacktrace}
 
     def _message(self) -> str | None:
-        return None if self._is_silent() else str(self.failure) or None
+        return str(self.failure) or None if self._may_capture_failure() else None
 
     def _stacktrace(self) -> str | None:
-        return None if self._is_silent() else "".join(format_exception(self.failure, limit=_FRAMES))
+        return "".join(format_exception(self.failure, limit=_FRAMES)) if self._may_capture_failure() else None
 
-    def _is_silent(self) -> bool:
-        """Whether the text of the failure stays untold: it may quote a tool that is to be kept out."""
+    def _may_capture_failure(self) -> bool:
+        """Whether the text of the failure may be captured."""
         if self.failure is None or isinstance(self.failure, CANCELLATIONS):
-            return True
-        return self.run.content is None or self.run.content.has_silent_tools
+            return False
+        return self.run.content is not None and self.run.content.may_capture_error()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"

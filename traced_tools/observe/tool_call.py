@@ -278,6 +278,11 @@ class ToolCallObservation(Observation):
         return None if by is None else person(by)
 
     @property
+    def is_raised_by_tool(self) -> bool:
+        """Whether the failure is what the tool raised, or its time-out."""
+        return self.returned is not None and self.returned.outcome is not None
+
+    @property
     def outcome(self) -> ToolOutcome:
         """How the tool ended, or how the call ended that nobody waits for any more."""
         outcome = None if self.returned is None else self.returned.outcome

@@ -183,9 +183,9 @@ class ToolScope(Scope):
             decision[names.REASON_CODE] = reason_code(result.reason_code, self._tool)
         instruments.tool_decisions.add(1, decision, self._context)
 
-    def _is_silent(self) -> bool:
-        returned = self._observed.returned
-        return self.failure is None or returned is None or returned.outcome is None  # what the tool raised is its own
+    def _may_capture_failure(self) -> bool:
+        observed = self._observed  # of what the tool raised itself, the tool alone decides
+        return self.failure is not None and observed.is_raised_by_tool and observed.may_capture
 
     def _emit(self, logger: Logger) -> None:
         observed = self._observed

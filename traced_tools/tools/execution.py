@@ -30,7 +30,7 @@ from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError,
 from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import as_raised
 from traced_tools.flow.steps import Pause
-from traced_tools.observe.content import may_capture
+from traced_tools.observe.content import may_capture_in_log
 from traced_tools.observe.names import TIMEOUT
 from traced_tools.observe.scope import SelfClock, error_type
 from traced_tools.observe.spans import observe_hook
@@ -383,7 +383,7 @@ class ToolExecution:
         if result.outcome is not None:
             observed.finished(result)
             if result.error is not None and self._may_be_bug(result, result.error):
-                may_quote = may_capture(self._tool) and self._run.telemetry.content is None  # or a redactor decides
+                may_quote = may_capture_in_log(self._tool, self._run.telemetry.content)
                 log_failure(result, observed.captured_traceback, may_quote=may_quote)
         return result
 
