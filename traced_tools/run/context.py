@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
@@ -19,11 +19,26 @@ from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import possible
 
 if TYPE_CHECKING:
-    from traced_tools.advisors.base import Advisor
     from traced_tools.advisors.delivery import Delivery
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.subjects import ModelAnswer, ObservedModel
-    from traced_tools.tools.selection import ToolCallbackResolver
+
+
+class AdvisesTools(Protocol):
+    """What wraps each tool call of a run: an advisor, as `ToolAdvice` describes it."""
+
+    name: str
+    order: int
+
+    def advise_tool(self, call: Any, call_next: Any) -> Any:
+        """Wrap one tool call; see `ToolAdvice.advise_tool`."""
+
+
+class FindsTools(Protocol):
+    """What finds tools by name: a `ToolCallbackResolver`."""
+
+    def resolve(self, name: str) -> Any:
+        """Return the tool of that name, and None if it is not known."""
 
 
 class RunContext:
@@ -82,9 +97,9 @@ class RunContext:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
-        tool_advisors: tuple[Advisor, ...] = (),
+        tool_advisors: tuple[AdvisesTools, ...] = (),
         watchers: Watchers = NOBODY,
-        resolver_fallback: ToolCallbackResolver | None = None,
+        resolver_fallback: FindsTools | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
         self.id: str = time_ordered_id()

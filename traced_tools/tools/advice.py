@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from traced_tools.core.checks import expect
 from traced_tools.core.messages import encodable
@@ -14,9 +14,6 @@ from traced_tools.errors import AdvisorChainError
 from traced_tools.observe.event_types import Event, ToolIntended
 from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
-
-if TYPE_CHECKING:
-    from traced_tools.advisors.base import Advisor
 
 
 class ToolAdvice:
@@ -46,17 +43,20 @@ class ToolAdvice:
         """
 
 
-def advising_tools(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+A = TypeVar("A", bound=ToolAdvice)
+
+
+def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that have an `advise_tool` of their own."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
 
 
-def watching(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+def watching(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that have an `on_event` of their own."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "on_event"))
 
 
-def hearing_calls(advisors: Iterable[Advisor]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
+def hearing_calls(advisors: Iterable[ToolAdvice]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
     """Return the `on_tool_call` of the advisors that are handed calls."""
     return tuple(each.on_tool_call for each in advisors if isinstance(each, ToolCallListener))
 

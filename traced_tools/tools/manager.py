@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from traced_tools.core.checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools.core.conversation import NOT_RUN, with_results
@@ -35,15 +35,12 @@ from traced_tools.observe.dispatch import Watchers
 from traced_tools.observe.iteration import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.tools.advice import advising_tools, check_advisors, hearing_calls, watching
+from traced_tools.tools.advice import ToolAdvice, advising_tools, check_advisors, hearing_calls, watching
 from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolCallbackResolver, ToolSelection
 from traced_tools.tools.toolset import ToolSet
-
-if TYPE_CHECKING:
-    from traced_tools.advisors.base import Advisor
 
 _NOTHING: Final[Mapping[str, str | None]] = MappingProxyType({})
 _LIMIT_TEXT = {
@@ -362,7 +359,7 @@ class ToolCallingManager:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
-        advisors: Iterable[Advisor] = (),
+        advisors: Iterable[ToolAdvice] = (),
         approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
         """Run the calls of `response`, blocking, outside any loop.
@@ -402,7 +399,7 @@ class ToolCallingManager:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
-        advisors: Iterable[Advisor] = (),
+        advisors: Iterable[ToolAdvice] = (),
         approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
         """Run the calls of `response` on asyncio, outside any loop; as `execute_tool_calls`."""
@@ -414,7 +411,7 @@ class ToolCallingManager:
         messages: Iterable[Message],
         response: Answer,
         tools: object,
-        advisors: Iterable[Advisor],
+        advisors: Iterable[ToolAdvice],
         approved: Iterable[str] | Mapping[str, str | None],
         settings: Mapping[str, Any],
     ) -> Flow[ToolExecutionResult]:
