@@ -199,7 +199,7 @@ class ChatClient:
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
                 telemetry=own["telemetry"],
                 tool_advisors=chain.tool_advisors,
-                watchers=chain.watchers,
+                listeners=chain.listeners,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
                 attributes=merged(own["attributes"], checked_attributes(attributes)),
             ),

@@ -118,7 +118,7 @@ def _before(run: RunContext) -> None:
 
 
 def _passed_by(run: RunContext) -> None:
-    observe_hook(run.telemetry, "before", LOOP.name, LOOP.order, 2).pass_by()
+    observe_hook(run.telemetry, "before", LOOP.name, LOOP.order, 2).emit_instant()
 
 
 def _chat(run: RunContext) -> None:

@@ -298,7 +298,7 @@ def test_who_watches_nothing_is_told_of_nothing_and_nothing_is_made(monkeypatch:
     def refuse(*_: object) -> None:
         raise AssertionError("an event is made and nobody watches")
 
-    monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents._event", refuse)
-    monkeypatch.setattr("traced_tools.observe.dispatch.RunEvents.told", refuse)
+    monkeypatch.setattr("traced_tools.observe.dispatch.RunEventDispatcher._event", refuse)
+    monkeypatch.setattr("traced_tools.observe.dispatch.RunEventDispatcher.captured_texts", refuse)
     monkeypatch.setattr("traced_tools.observe.tool_call.ToolCallObservation.__init__", refuse)
     run(ChatClient(two_passes(), tools=[add]).prompt("?"), "stream")

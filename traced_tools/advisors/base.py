@@ -76,12 +76,12 @@ class TranscriptAdvisor(Advisor):
     """
 
 
-def is_written(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
+def hook_is_implemented(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
     """Whether there is a hook to run; that of `base` only hands back what it gets and is traced here instead."""
     if overrides(advisor, base, hook):
         return True
     if run.telemetry.enabled:
-        observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration).pass_by()
+        observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
     return False
 
 

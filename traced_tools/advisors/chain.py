@@ -14,10 +14,10 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
-from traced_tools.observe.dispatch import Watchers
+from traced_tools.observe.dispatch import EventListeners
 from traced_tools.observe.model_call import observe_model_call
 from traced_tools.observe.spans import observe_hook
-from traced_tools.tools.advice import advising_tools, check_advisors, hearing_calls, overrides, watching
+from traced_tools.tools.advice import advising_tools, check_advisors, listening, listening_to_calls, overrides
 
 
 class AdvisorChain:
@@ -47,13 +47,13 @@ class AdvisorChain:
         self._stages = self._stages_of_entries()
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
-        inside = watching(self.advisors[place:])
+        inside = listening(self.advisors[place:])
         pieces = tuple(each.on_event for each in inside if getattr(each, "watches_deltas", True))
-        self.watchers = Watchers(
+        self.listeners = EventListeners(
             tuple(each.on_event for each in inside),
-            tuple(each.on_event for each in watching(self.advisors[:place])),
+            tuple(each.on_event for each in listening(self.advisors[:place])),
             pieces,
-            hearing_calls(inside),
+            listening_to_calls(inside),
         )
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
@@ -110,7 +110,7 @@ class AdvisorChain:
             try:
                 await Release(partial(self.deliver, last, ChatChunk(text=text), self._stages[index][1]))
             finally:  # the time the reader takes isn't the advisors' own time
-                clock.elsewhere += perf_counter_ns() - began
+                clock.downstream_ns += perf_counter_ns() - began
 
     def _no_request(self, index: int, given: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, hook_is_implemented, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.enums import Hook, StopReason
@@ -134,7 +134,7 @@ class _Loop:
         return value
 
     def _has(self, hook: Hook, iteration: int = 0) -> bool:
-        return is_written(self._advisor, ToolCallingAdvisor, hook, self._run, iteration)
+        return hook_is_implemented(self._advisor, ToolCallingAdvisor, hook, self._run, iteration)
 
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)

@@ -16,7 +16,7 @@ from traced_tools.errors import InvalidResponse
 from traced_tools.flow.flow import Step, acall, call
 from traced_tools.flow.workers import in_thread
 from traced_tools.observe.model_calls import embeddings_scope
-from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, telemetry_here
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, current_telemetry
 
 _MOST_BYTES = 300_000
 """OpenAI takes so many tokens in one request; a token is at least a byte, so no text need be counted in tokens."""
@@ -81,11 +81,11 @@ class EmbeddingModel(ABC):
             InvalidResponse: when the vectors are not one for each text, all of the length that was asked for.
             ModelError: when there is no answer.
         """
-        return call(self._embedded(_checked(texts), telemetry_here(telemetry)))
+        return call(self._embedded(_checked(texts), current_telemetry(telemetry)))
 
     async def aembed(self, texts: Iterable[str], *, telemetry: TelemetryOptions | None = None) -> EmbeddingResponse:
         """Embed `texts` on asyncio; as `embed`."""
-        return await acall(self._embedded(_checked(texts), telemetry_here(telemetry)))
+        return await acall(self._embedded(_checked(texts), current_telemetry(telemetry)))
 
     async def _embedded(self, texts: tuple[str, ...], telemetry: RunTelemetry) -> EmbeddingResponse:
         """Embed `texts`, as a flow."""

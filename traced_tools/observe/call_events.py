@@ -12,7 +12,7 @@ from traced_tools.observe.genai_messages import from_json
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
-    from traced_tools.observe.dispatch import RunEvents
+    from traced_tools.observe.dispatch import RunEventDispatcher
     from traced_tools.observe.tool_call import ToolCallObservation
 
 
@@ -21,7 +21,7 @@ class ToolCallEventEmitter:
 
     __slots__ = ("_attempts", "_began", "_events", "_identity", "_is_decided", "_observed", "_span")
 
-    def __init__(self, events: RunEvents, observed: ToolCallObservation) -> None:
+    def __init__(self, events: RunEventDispatcher, observed: ToolCallObservation) -> None:
         self._events = events
         self._observed = observed
         self._identity = {
@@ -45,7 +45,7 @@ class ToolCallEventEmitter:
             "arguments": self._captured(names.TOOL_CALL_ARGUMENTS, arguments),
             **self._identity,
         }
-        self._events.tell(
+        self._events.dispatch(
             ToolIntended, observed.iteration, fields, failing=observed.skipped, span=self._span, call=observed
         )
 
@@ -105,7 +105,7 @@ class ToolCallEventEmitter:
         if content is None or self._events.content is None or not self._observed.may_capture:
             return None
         made = content if name == names.INTENT else from_json(content)
-        return self._events.told({name: lambda: made}, name)[0]
+        return self._events.captured_texts({name: lambda: made}, name)[0]
 
     def _emit(
         self,
@@ -115,4 +115,4 @@ class ToolCallEventEmitter:
         failing: bool = False,
         span: dict[str, str] | None = None,
     ) -> None:
-        self._events.tell(kind, self._observed.iteration, {**self._identity, **fields}, failing=failing, span=span)
+        self._events.dispatch(kind, self._observed.iteration, {**self._identity, **fields}, failing=failing, span=span)

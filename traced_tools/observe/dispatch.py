@@ -1,7 +1,7 @@
 """Where the events of a run are made, numbered and handed to the advisors that watch.
 
 Tools run side by side, so events may be made in several threads at once: they are numbered and handed over one after
-the other, each to all watchers. What a watcher raises goes then to the code that made the event, but for the ends of
+the other, each to all listeners. What a watcher raises goes then to the code that made the event, but for the ends of
 what is failing already: that error is the one to be told.
 """
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from traced_tools.observe.tool_call import ObservedCall
 
 E = TypeVar("E", bound=Event)
-Watcher = Callable[[Event], object]
+EventListener = Callable[[Event], object]
 
 
-class Watchers(NamedTuple):
+class EventListeners(NamedTuple):
     """Who is told of events.
 
     Attributes:
@@ -56,21 +56,21 @@ class Watchers(NamedTuple):
         calls: handed each requested call, with the event that announces it.
     """
 
-    inside: Sequence[Watcher] = ()
-    outside: Sequence[Watcher] = ()
-    deltas: Sequence[Watcher] = ()
+    inside: Sequence[EventListener] = ()
+    outside: Sequence[EventListener] = ()
+    deltas: Sequence[EventListener] = ()
     calls: Sequence[Callable[[ObservedCall, Any], object]] = ()
 
 
-NOBODY: Final = Watchers()
+NO_LISTENERS: Final = EventListeners()
 
 
-class RunEvents:
+class RunEventDispatcher:
     """Makes the events of one run.
 
     Args:
         telemetry: the identity of the run, and what it may tell.
-        watchers: who is told.
+        listeners: who is told.
         parent_run_id: the run that it began in, if it began in one.
 
     Attributes:
@@ -83,19 +83,21 @@ class RunEvents:
     __slots__ = (
         "_deltas",
         "_identity",
+        "_listeners",
         "_lock",
         "_sequence",
         "_telemetry",
-        "_watchers",
         "content",
         "has_listeners",
         "wanted",
         "wants_deltas",
     )
 
-    def __init__(self, telemetry: RunTelemetry, watchers: Watchers = NOBODY, parent_run_id: str | None = None) -> None:
+    def __init__(
+        self, telemetry: RunTelemetry, listeners: EventListeners = NO_LISTENERS, parent_run_id: str | None = None
+    ) -> None:
         self._telemetry = telemetry
-        self._watchers = watchers
+        self._listeners = listeners
         self._identity: dict[str, Any] = {
             "run_id": telemetry.run_id,
             "agent": telemetry.agent,
@@ -108,9 +110,9 @@ class RunEvents:
         self._sequence = 0
         self._deltas = 0
         self._lock = threading.RLock()  # a watcher may run something that makes events in turn
-        self.has_listeners = any(watchers)
-        self.wanted = bool(watchers.inside)
-        self.wants_deltas = bool(watchers.deltas)
+        self.has_listeners = any(listeners)
+        self.wanted = bool(listeners.inside)
+        self.wants_deltas = bool(listeners.deltas)
         content = telemetry.content
         self.content: RunContent | None = content if content is not None and content.capture.on_events else None
 
@@ -126,7 +128,7 @@ class RunEvents:
             fields: dict[str, Any] = {"text": text}
             if chunk.restarts:
                 fields["restarts"] = True
-            self._tell_delta(TextDelta, iteration, text, None, fields)
+            self._dispatch_delta(TextDelta, iteration, text, None, fields)
         for call in chunk.calls():
             fields = {
                 "call_id": identifier(call.id or ""),
@@ -134,9 +136,9 @@ class RunEvents:
                 "arguments": call.arguments,
                 "names_tool": may_capture_name(call.name, tools),
             }
-            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, call.name, fields)
+            self._dispatch_delta(ToolArgumentsDelta, iteration, call.arguments, call.name, fields)
 
-    def _tell_delta(
+    def _dispatch_delta(
         self, kind: type[Delta], iteration: int, piece: str, tool: str | None, fields: dict[str, Any]
     ) -> None:
         fields["size"] = size = len(piece.encode(errors="replace"))
@@ -145,9 +147,9 @@ class RunEvents:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
             if (event := self._made(kind, fields)) is not None:
                 self._deltas += 1
-                self._hand(event, self._watchers.deltas, failing=False)
+                self._hand(event, self._listeners.deltas, failing=False)
 
-    def tell(
+    def dispatch(
         self,
         kind: type[E],
         iteration: int,
@@ -174,14 +176,14 @@ class RunEvents:
             self._hand_over(kind, {**fields, **self._event(iteration, span)}, call, failing=failing)
 
     def _hand_over(self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, *, failing: bool) -> None:
-        outside = self._watchers.outside if issubclass(kind, RunStarted | RunFinished) else ()
-        calls = () if call is None else [partial(take, call) for take in self._watchers.calls]
+        outside = self._listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        calls = () if call is None else [partial(take, call) for take in self._listeners.calls]
         with self._lock:
             event = self._made(kind, {**fields, "sequence": self._sequence + 1})
             if event is None:
                 return
             self._sequence += 1
-            self._hand(event, (*outside, *self._watchers.inside, *calls), failing)
+            self._hand(event, (*outside, *self._listeners.inside, *calls), failing)
 
     def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
         """Return an event; None, which is counted, for what an application's own object said and no event can hold."""
@@ -191,10 +193,10 @@ class RunEvents:
             self._telemetry.telemetry_failed(error, "making an event")
             return None
 
-    def _hand(self, event: Event, watchers: Sequence[Watcher], failing: bool) -> None:
+    def _hand(self, event: Event, listeners: Sequence[EventListener], failing: bool) -> None:
         """Hand an event to all, and then raise the first error, unless something is `failing` already."""
         first: Exception | None = None
-        for take in watchers:
+        for take in listeners:
             try:
                 take(event)
             except Exception as error:
@@ -208,18 +210,18 @@ class RunEvents:
         ids = current_span() if span is None else span
         return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
-    def told(self, makers: Makers, *wanted: str) -> list[str | None]:
+    def captured_texts(self, makers: Makers, *wanted: str) -> list[str | None]:
         """Return the texts of contents, each None unless it may be told."""
         if self.content is None:
             return [None] * len(wanted)
         contents = LazyContent(self.content, makers)
         return [contents.text(name) for name in wanted]
 
-    def told_of_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
+    def captured_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
         """Return the messages sent or received, None unless they may be told."""
         if self.content is None:
             return None
-        return self.told(conversation_makers(asked, answer, self.content), name)[0]
+        return self.captured_texts(conversation_makers(asked, answer, self.content), name)[0]
 
 
 def current_span() -> dict[str, str]:
@@ -238,7 +240,7 @@ class RunEventEmitter:
 
     __slots__ = ("_events", "_observed", "_span")
 
-    def __init__(self, events: RunEvents, observed: RunObservation) -> None:
+    def __init__(self, events: RunEventDispatcher, observed: RunObservation) -> None:
         self._events = events
         self._observed = observed
 
@@ -246,9 +248,9 @@ class RunEventEmitter:
         """Emit the start."""
         self._span = current_span()
         asked, model = self._observed.asked, self._observed.model
-        told = self._events.told_of_exchange(asked, None, names.INPUT_MESSAGES)
+        told = self._events.captured_exchange(asked, None, names.INPUT_MESSAGES)
         fields = {"model": model.model, "provider": model.provider, "input_messages": told}
-        self._events.tell(RunStarted, 0, fields, span=self._span)
+        self._events.dispatch(RunStarted, 0, fields, span=self._span)
 
     def ended(self) -> None:
         """Emit the end: why the run ended, and its answer."""
@@ -261,9 +263,9 @@ class RunEventEmitter:
             "tool_calls": totals.tool_calls,
             "usage": possible(totals.usage.total),
             "duration": observed.duration,
-            "output_messages": self._events.told_of_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
+            "output_messages": self._events.captured_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(RunFinished, 0, fields, failing=observed.error_type is not None, span=self._span)
+        self._events.dispatch(RunFinished, 0, fields, failing=observed.error_type is not None, span=self._span)
 
 
 class IterationEventEmitter:
@@ -271,14 +273,14 @@ class IterationEventEmitter:
 
     __slots__ = ("_events", "_observed", "_span")
 
-    def __init__(self, events: RunEvents, observed: IterationObservation) -> None:
+    def __init__(self, events: RunEventDispatcher, observed: IterationObservation) -> None:
         self._events = events
         self._observed = observed
 
     def began(self) -> None:
         """Emit the start."""
         self._span = current_span()
-        self._events.tell(IterationStarted, self._observed.index, {}, span=self._span)
+        self._events.dispatch(IterationStarted, self._observed.index, {}, span=self._span)
 
     def ended(self) -> None:
         """Emit the end."""
@@ -290,7 +292,7 @@ class IterationEventEmitter:
             "duration": observed.duration,
         }
         failing = observed.error_type is not None
-        self._events.tell(IterationFinished, observed.index, fields, failing=failing, span=self._span)
+        self._events.dispatch(IterationFinished, observed.index, fields, failing=failing, span=self._span)
 
 
 class ModelEventEmitter:
@@ -298,7 +300,7 @@ class ModelEventEmitter:
 
     __slots__ = ("_events", "_observed")
 
-    def __init__(self, events: RunEvents, observed: ModelCallObservation) -> None:
+    def __init__(self, events: RunEventDispatcher, observed: ModelCallObservation) -> None:
         self._events = events
         self._observed = observed
 
@@ -317,9 +319,9 @@ class ModelEventEmitter:
             "tool_calls": len(answer.tool_calls),
             "usage": possible(answer.usage),
             "duration": observed.seconds_so_far(),
-            "output_messages": self._events.told_of_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
+            "output_messages": self._events.captured_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(ModelResponded, observed.asked.iteration, fields)
+        self._events.dispatch(ModelResponded, observed.asked.iteration, fields)
 
     def ended(self) -> None:
         """Emit nothing: only an answer has an event."""

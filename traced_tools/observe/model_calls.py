@@ -17,7 +17,7 @@ from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import bounded, carried, finish_reason, identifier, is_impossible, possible
-from traced_tools.observe.scope import OFF, Attributes, Scope, copy_set, error_type, put
+from traced_tools.observe.scope import OFF, Attributes, Scope, copy_present_fields, error_type, put
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -139,7 +139,7 @@ class ModelScope(Scope, Generic[R]):
 
     def _describe(self, response: R, attributes: Attributes) -> None:
         put(attributes, names.RESPONSE_MODEL, self._answered_by(response.model or ""))
-        copy_set(self._reported(), self._usage, attributes)
+        copy_present_fields(self._reported(), self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
         labels, usage = self._ended_labels(), self._reported()
@@ -230,7 +230,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
         if self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._asked.options.model_fields_set:
-            copy_set(self._asked.options, _REQUEST, attributes)
+            copy_present_fields(self._asked.options, _REQUEST, attributes)
             if self._asked.options.output_schema is not None:
                 attributes[names.OUTPUT_TYPE] = names.OUTPUT_JSON
             attributes = carried(attributes)
@@ -259,7 +259,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
     def _details(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
         attributes = {**self._opening()[2], **self._final_attributes(), **error}
-        return {**attributes, **self.told_on(names.INFERENCE_DETAILS_EVENT)}
+        return {**attributes, **self.event_content(names.INFERENCE_DETAILS_EVENT)}
 
 
 class EmbeddingsScope(ModelScope["EmbeddingAnswer"]):

@@ -27,7 +27,16 @@ from traced_tools.observe import names
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.metrics import Instruments
 from traced_tools.observe.sanitize import bounded, person
-from traced_tools.observe.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, put, report_failure
+from traced_tools.observe.scope import (
+    CANCELLATIONS,
+    SDK,
+    Attributes,
+    Scope,
+    SelfClock,
+    copy_present_fields,
+    put,
+    report_failure,
+)
 from traced_tools.observe.settings import conventions, detail_by_environment, openinference_by_environment, usable
 
 if TYPE_CHECKING:
@@ -96,7 +105,7 @@ class RunTelemetry:
         agent: the client's name; empty outside a run.
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
-        is_watched: whether events of the run go to advisors, which may tell contents as well.
+        has_listeners: whether events of the run go to advisors, which may tell contents as well.
         attributes: what the application says of the run.
 
     Attributes:
@@ -139,7 +148,7 @@ class RunTelemetry:
         run_id: str = "",
         conversation_id: str | None = None,
         *,
-        is_watched: bool = False,
+        has_listeners: bool = False,
         attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
         self.options = options
@@ -156,7 +165,7 @@ class RunTelemetry:
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
-        self.content = self._content() if self.enabled or is_watched else None
+        self.content = self._content() if self.enabled or has_listeners else None
         self.conventions: Conventions = conventions() if self.enabled else "stable"
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
@@ -199,19 +208,19 @@ class RunTelemetry:
         labels: Attributes = {names.OPERATION_NAME: operation}
         put(labels, names.PROVIDER_NAME, encodable(model.provider))
         put(labels, names.REQUEST_MODEL, encodable(model.model))
-        copy_set(model, _SERVER, labels)
+        copy_present_fields(model, _SERVER, labels)
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
         """Return what tells the run apart on events; ids are never metric labels."""
         if not self._identity:
             identity: Attributes = {}
-            copy_set(self, _IDENTITY, identity)
+            copy_present_fields(self, _IDENTITY, identity)
             self._identity = identity  # whole, since calls of a batch ask for it side by side
         return self._identity.copy()
 
     def make_current(self) -> None:
-        """Have `telemetry_here` return this from now on, in this context: to be called inside the run's own."""
+        """Have `current_telemetry` return this from now on, in this context: to be called inside the run's own."""
         _OF_RUN.set(self)
 
     def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -237,7 +246,7 @@ class RunTelemetry:
 _OF_RUN: ContextVar[RunTelemetry | None] = ContextVar("traced_tools_telemetry_of_run", default=None)
 
 
-def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
+def current_telemetry(options: TelemetryOptions | None) -> RunTelemetry:
     """Return the telemetry of what is called by hand, in a run or outside one.
 
     Args:

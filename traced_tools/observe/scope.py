@@ -70,13 +70,13 @@ class SelfClock:
     """Tells advisors' own time from what is downstream of them; one for each flow of control.
 
     Attributes:
-        elsewhere: nanoseconds that the innermost open scope has so far spent downstream.
+        downstream_ns: nanoseconds that the innermost open scope has so far spent downstream.
     """
 
-    __slots__ = ("elsewhere",)
+    __slots__ = ("downstream_ns",)
 
     def __init__(self) -> None:
-        self.elsewhere = 0
+        self.downstream_ns = 0
 
 
 class Scope:
@@ -107,7 +107,7 @@ class Scope:
 
     run: RunTelemetry
 
-    def pass_by(self) -> None:
+    def emit_instant(self) -> None:
         """Emit a span that begins and ends here: nothing runs in it, so it is never made current."""
         self._began = perf_counter_ns()
         try:
@@ -127,7 +127,7 @@ class Scope:
 
     def __enter__(self) -> Self:
         if self.clock is not None:
-            self._elsewhere, self.clock.elsewhere = self.clock.elsewhere, 0
+            self._outer_downstream_ns, self.clock.downstream_ns = self.clock.downstream_ns, 0
         self._began = perf_counter_ns()
         if self.run.tracer is not None:
             try:
@@ -169,8 +169,8 @@ class Scope:
         """
         self.duration = elapsed / 1_000_000_000
         if self.clock is not None:
-            self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
-            self.clock.elsewhere = self._elsewhere + elapsed
+            self.self_time = (elapsed - self.clock.downstream_ns) / 1_000_000_000
+            self.clock.downstream_ns = self._outer_downstream_ns + elapsed
         if error is not None:
             if self.error_type is None:
                 self.error_type, self.failure = self._type_of(error), error
@@ -228,7 +228,7 @@ class Scope:
         try:
             if self.recording:
                 attributes = self._final_attributes()
-                if self.run.content is not None and self.tells_on_spans:
+                if self.run.content is not None and self.captures_on_spans:
                     attributes.update(self.contents.on_span(self.content_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
@@ -251,14 +251,14 @@ class Scope:
     def _emit_exception(self, logger: Logger, event: EventType) -> None:
         if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
             kind = error_type(self.failure)
-            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.told_on(event)})
+            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.event_content(event)})
 
     @property
-    def tells_on_spans(self) -> bool:
+    def captures_on_spans(self) -> bool:
         """Whether spans of this run carry content."""
         return self.run.content is not None and self.run.content.capture.on_spans
 
-    def told_on(self, event: EventType) -> Attributes:
+    def event_content(self, event: EventType) -> Attributes:
         """Return the content that an event carries: none, unless events of this run do."""
         if self.run.content is None or not self.run.content.capture.on_events:
             return {}
@@ -314,7 +314,7 @@ class Place:
             otel_context.attach(self._before)
 
 
-class NoScope:
+class NullScope:
     """Stands for every observation and every sink while nothing listens: records nothing, costs nothing."""
 
     __slots__ = ()
@@ -339,7 +339,7 @@ class NoScope:
     finished = invalid = decided = fails_run = captured_traceback = ignore
 
 
-OFF: Any = NoScope()
+OFF: Any = NullScope()
 
 
 SDK: Final = "the OpenTelemetry set-up"
@@ -360,7 +360,7 @@ def put(attributes: Attributes, name: str, value: AttributeValue | None) -> None
         attributes[name] = value
 
 
-def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
+def copy_present_fields(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
     """Put those of `fields` (attribute of `source`, telemetry name) that are set."""
     for field, name in fields:
         if (value := getattr(source, field, None)) is not None:

@@ -11,7 +11,7 @@ from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import finish_reason, possible
-from traced_tools.observe.scope import OFF, Attributes, Scope, SelfClock, copy_set, put
+from traced_tools.observe.scope import OFF, Attributes, Scope, SelfClock, copy_present_fields, put
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -84,7 +84,7 @@ class AgentScope(Scope):
         }
         if (step := self.run.failed_step(self.failure)) is not None:
             attributes[names.FAILED_STEP] = step
-        copy_set(possible(totals.usage.total), _USAGE, attributes)
+        copy_present_fields(possible(totals.usage.total), _USAGE, attributes)
         return attributes
 
     def _final_attributes(self) -> Attributes:
@@ -92,7 +92,7 @@ class AgentScope(Scope):
         answer = self._observed.answer
         if answer is not None and answer.finish_reason is not None:
             attributes[names.RESPONSE_FINISH_REASONS] = (finish_reason(answer.finish_reason),)
-        copy_set(self._observed.limits, _LIMITS, attributes)
+        copy_present_fields(self._observed.limits, _LIMITS, attributes)
         return attributes
 
     def _record(self, instruments: Instruments) -> None:

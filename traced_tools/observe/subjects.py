@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from traced_tools.core.options import ChatOptions
     from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
     from traced_tools.core.totals import Totals
-    from traced_tools.observe.dispatch import RunEvents
+    from traced_tools.observe.dispatch import RunEventDispatcher
     from traced_tools.observe.run_telemetry import RunTelemetry
 
 
@@ -47,7 +47,7 @@ class ObservedRun(Protocol):
         """Where spans, metrics and log-based events go."""
 
     @property
-    def events(self) -> RunEvents:
+    def events(self) -> RunEventDispatcher:
         """Where typed events go."""
 
     @property

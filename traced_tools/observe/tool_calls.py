@@ -211,7 +211,7 @@ class ToolScope(Scope):
         attributes[names.TOOL_BATCH_INDEX] = self._observed.batch_index
         attributes[names.TOOL_BATCH_SIZE] = self._observed.batch_size
         attributes[names.TOOL_ARGUMENTS_SIZE] = len(self._observed.call.arguments.encode())
-        attributes.update(self.told_on(names.TOOL_INTENT_EVENT))
+        attributes.update(self.event_content(names.TOOL_INTENT_EVENT))
         return attributes
 
     def _decided(self) -> Attributes:
@@ -220,7 +220,7 @@ class ToolScope(Scope):
         put(attributes, names.TOOL_DECISION, self._observed.decision)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
-        attributes.update(self.told_on(names.TOOL_DECISION_EVENT))
+        attributes.update(self.event_content(names.TOOL_DECISION_EVENT))
         return attributes
 
     def _ended(self) -> Attributes:
@@ -231,7 +231,7 @@ class ToolScope(Scope):
             attributes[names.TOOL_RESULT_SIZE] = observed.result.size
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
-        attributes.update(self.told_on(names.TOOL_OUTCOME_EVENT))
+        attributes.update(self.event_content(names.TOOL_OUTCOME_EVENT))
         return attributes
 
     def _makers(self) -> Makers:

@@ -14,7 +14,7 @@ from traced_tools.core.run_attributes import NO_ATTRIBUTES, RunAttributes, merge
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.totals import Totals
-from traced_tools.observe.dispatch import NOBODY, RunEvents, Watchers
+from traced_tools.observe.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import possible
 
@@ -54,7 +54,7 @@ class RunContext:
         tool_errors: what happens when a tool fails.
         telemetry: what to emit, and where to.
         tool_advisors: the advisors around each tool call, outermost first.
-        watchers: who is told of the events of the run.
+        listeners: who is told of the events of the run.
         resolver_fallback: where a tool is looked up that the model names and the request does not carry.
         attributes: what the application says of the run, on top of what it says of the run that this one begins in.
 
@@ -98,7 +98,7 @@ class RunContext:
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
         tool_advisors: tuple[AdvisesTools, ...] = (),
-        watchers: Watchers = NOBODY,
+        listeners: EventListeners = NO_LISTENERS,
         resolver_fallback: FindsTools | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
@@ -120,10 +120,10 @@ class RunContext:
             agent,
             self.id,
             conversation_id,
-            is_watched=any(watchers),
+            has_listeners=any(listeners),
             attributes=self.attributes,
         )
-        self.events = RunEvents(self.telemetry, watchers, self.parent_id)
+        self.events = RunEventDispatcher(self.telemetry, listeners, self.parent_id)
         self.tally = LimitTally(limits)
         self.complete: tuple[Message, ...] | None = None
         self.results: list[ToolResult] = []

@@ -51,12 +51,12 @@ def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
 
 
-def watching(advisors: Iterable[A]) -> tuple[A, ...]:
+def listening(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that have an `on_event` of their own."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "on_event"))
 
 
-def hearing_calls(advisors: Iterable[ToolAdvice]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
+def listening_to_calls(advisors: Iterable[ToolAdvice]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
     """Return the `on_tool_call` of the advisors that are handed calls."""
     return tuple(each.on_tool_call for each in advisors if isinstance(each, ToolCallListener))
 

@@ -336,7 +336,7 @@ class ToolExecution:
             try:
                 return await self._attempt(invocation.arguments, invocation.context, observed)
             finally:  # the time of the tool is none of the advisors' own time
-                self._clock.elsewhere += perf_counter_ns() - began
+                self._clock.downstream_ns += perf_counter_ns() - began
         advisor = self._run.tool_advisors[index]
 
         async def call_next(given: ToolInvocation) -> ToolResult:

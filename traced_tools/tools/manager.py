@@ -31,11 +31,11 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import Batch, perform
 from traced_tools.flow.workers import Using, WorkerPool
 from traced_tools.models.base import ChatResponse
-from traced_tools.observe.dispatch import Watchers
+from traced_tools.observe.dispatch import EventListeners
 from traced_tools.observe.iteration import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.tools.advice import ToolAdvice, advising_tools, check_advisors, hearing_calls, watching
+from traced_tools.tools.advice import ToolAdvice, advising_tools, check_advisors, listening, listening_to_calls
 from traced_tools.tools.callback import ToolCallback
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.schema.values import read_only
@@ -300,7 +300,7 @@ class ToolCallingManager:
             with nullcontext() if self._workers is None else Using(self._workers):
                 results = await self._admitted(step, run, tools, spent)
         finally:
-            run.telemetry.clock.elsewhere += perf_counter_ns() - began
+            run.telemetry.clock.downstream_ns += perf_counter_ns() - began
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
@@ -430,7 +430,9 @@ class ToolCallingManager:
         run = RunContext(
             **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
             tool_advisors=advising_tools(advisors),
-            watchers=Watchers(tuple(each.on_event for each in watching(advisors)), calls=hearing_calls(advisors)),
+            listeners=EventListeners(
+                tuple(each.on_event for each in listening(advisors)), calls=listening_to_calls(advisors)
+            ),
         )
         return self._executed(
             run, with_results(messages), response, ToolSelection(tools, self._resolver), _approvals(approved)
