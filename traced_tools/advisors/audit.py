@@ -82,8 +82,8 @@ class AuditAdvisor(Advisor, ToolCallListener):
     Args:
         trail: where the records go, an `AuditTrail`; several advisors and clients may share one.
         on_failure: what happens to a call whose intent cannot be recorded in time. `deny` refuses it with the reason
-            code `audit_unavailable`; `warn` lets the tool run, tells the log once for each outage, and the record
-            follows when the store works again. Calls do not wait while the trail has a `problem`.
+            code `audit_unavailable`; `warn` lets the tool run, logs once per outage, and writes the record when the
+            store recovers. With `warn`, calls don't wait while `trail.problem` is set.
         name: set in code and bounded: it is a metric label.
         order: its place in the chain; it must be inside the loop.
 
@@ -136,7 +136,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
     def _asked(self, call: ToolInvocation) -> _Asked:
         run = self._runs.get(call.context.run_id or "")
         found = None if run is None else run.calls.get((call.iteration, call.batch_index))
-        if found is None:  # nobody told of it, so that nothing would be on record
+        if found is None:  # this advisor was not handed the call: nothing would be on record
             raise _outside(self.name, self.order)
         return found
 
@@ -158,7 +158,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
             _LOG.warning("%s: %s; %s", self.name, why, consequence)
 
     def on_event(self, event: Event) -> None:
-        """Take note of what becomes of calls, and hand it to the trail without waiting."""
+        """Hand what becomes of calls to the trail, without waiting."""
         run = self._runs.get(event.run_id)
         if run is None and isinstance(event, RunStarted | IterationStarted):
             run = self._runs[event.run_id] = _Run()
@@ -173,7 +173,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
             run.calls[event.iteration, event.batch_index] = _Asked(call, event, run)
 
     def _take(self, run: _Run, event: Event) -> None:
-        run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # all that is told outside the loop
+        run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # the only events outside the loop
         match event:
             case RunStarted():
                 run.model, run.provider = event.model, event.provider
@@ -246,7 +246,7 @@ class _Run:
         self.by_hand = False
 
     def answered(self, event: ModelResponded) -> None:
-        """Take note of whose answer the next calls are of."""
+        """Record the model whose answer asks for the next calls."""
         self.model, self.provider = event.model or self.model, event.provider
         self.response_id = event.response_id
 
@@ -303,7 +303,9 @@ class _Asked:
         if text != written:  # the trail records both only if they stand for different values
             contents[REQUESTED_ARGUMENTS] = self._content(written, is_json=True)
         definition = self._observed.definition
-        if definition is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
+        if (
+            definition is None
+        ):  # its name may be stored, but not its arguments: they may be meant for a tool with capture disabled
             contents["requested_name"] = Content(self._observed.call.name, may_be_told=True)
         else:
             fields |= _told_of(definition, text)
@@ -313,23 +315,23 @@ class _Asked:
 
     def decision(self, event: ToolDecided) -> Draft:
         """Return the record of what was decided."""
-        told: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
-        told |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
+        fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
+        fields |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
-            told["intent_late"] = True
+            fields["intent_late"] = True
         arguments = self._observed.runs_with
         contents: dict[str, Content] = {}
         if arguments is not None and arguments != self._arguments:
             contents["arguments"] = self._content(arguments, is_json=True)
-        return self._draft("decision", nanoseconds(event.time), told, contents)
+        return self._draft("decision", nanoseconds(event.time), fields, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
         """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
         text = self._observed.returned_text
         contents = {} if text is None else {"result": self._content(text, is_json=True)}
-        told: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
-        told |= {"attempts": event.attempts, "duration": event.duration}
-        return self._draft("outcome", nanoseconds(event.time), told, contents)
+        fields: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
+        fields |= {"attempts": event.attempts, "duration": event.duration}
+        return self._draft("outcome", nanoseconds(event.time), fields, contents)
 
     def misfit(self, event: ToolDecided) -> Draft:
         """Return the record of the end of a call whose arguments do not fit."""
@@ -341,8 +343,8 @@ class _Asked:
     def _draft(
         self, kind: RecordKind, time: int, fields: Mapping[str, Any], contents: Mapping[str, Content] | None = None
     ) -> Draft:
-        told = {name: value for name, value in fields.items() if value is not None}
-        return Draft(kind, time, self._subject, told, contents or {})
+        given = {name: value for name, value in fields.items() if value is not None}
+        return Draft(kind, time, self._subject, given, contents or {})
 
 
 def _subject(event: ToolIntended) -> Subject:
@@ -371,7 +373,7 @@ _known = MadeOnce(_digest_and_names)
 def _told_of(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
     """Return which tool is meant, and which of its arguments are given.
 
-    Of others it is told how many there are: their names are the model's words.
+    Arguments that the definition does not name are only counted: the model made up their names.
     """
     digest, known = _known(definition)
     told: dict[str, Any] = {"definition_digest": digest}

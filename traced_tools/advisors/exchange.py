@@ -36,7 +36,7 @@ class ChatClientRequest:
         messages: the conversation to send. A call in it without a result gets one that says it was not run.
         tools: the tools the model may call; any sequence of `ToolCallback`s is accepted.
         options: how the model is asked.
-        context: what advisors tell each other, the caller's `params` to begin with; it comes back on the response.
+        context: what advisors pass to each other, the caller's `params` to begin with; it comes back on the response.
         iteration: the pass of the tool loop, from 1; 0 outside it.
         run: identity, limits and tallies of the run.
     """
@@ -98,7 +98,7 @@ class ChatClientResponse:
         stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (one ended the run with `call.end`, or
             answered and no model was asked), or the limit it broke (see `LoopLimits`).
         tool_results: what became of each call of the run, in order.
-        context: what advisors told each other.
+        context: what advisors pass to each other.
         iteration: the pass of the tool loop it belongs to.
         offered: the tools the model was offered.
         delta: in a chunk, what arrived.

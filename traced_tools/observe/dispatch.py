@@ -1,8 +1,8 @@
-"""Where the events of a run are made, numbered and handed to the advisors that watch.
+"""The dispatch of a run's typed events: events are built, numbered and handed to the listeners.
 
-Tools run side by side, so events may be made in several threads at once: they are numbered and handed over one after
-the other, each to all listeners. What a watcher raises goes then to the code that made the event, but for the ends of
-what is failing already: that error is the one to be told.
+Tools run in parallel, so several threads may emit events at once. Events are numbered and dispatched one after the
+other, each to all listeners. An exception of a listener is then raised in the code that emitted the event. If that code
+is failing already, the exception of the listener is counted as lost telemetry and the first failure goes on.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ EventListener = Callable[[Event], object]
 
 
 class EventListeners(NamedTuple):
-    """Who is told of events.
+    """The callbacks of the advisors that listen to events.
 
     Attributes:
-        inside: of all of them, but for deltas.
-        outside: of the run's start and end.
-        deltas: of those.
-        calls: handed each requested call, with the event that announces it.
+        inside: called with each event except deltas.
+        outside: called with the run's start and end.
+        deltas: called with each delta.
+        calls: called with each requested call, and the event that announces it.
     """
 
     inside: Sequence[EventListener] = ()
@@ -66,18 +66,18 @@ NO_LISTENERS: Final = EventListeners()
 
 
 class RunEventDispatcher:
-    """Makes the events of one run.
+    """Builds, numbers and dispatches the events of one run.
 
     Args:
-        telemetry: the identity of the run, and what it may tell.
-        listeners: who is told.
-        parent_run_id: the run that it began in, if it began in one.
+        telemetry: the identity of the run, and its content capture.
+        listeners: the callbacks.
+        parent_run_id: the run that this run is nested in, if any.
 
     Attributes:
         has_listeners: whether anything listens to events of the run.
-        wanted: whether anybody is told of more than the run's start and end.
-        wants_deltas: whether anybody is told of those.
-        content: what events may tell of contents; None for nothing.
+        wanted: whether anything listens to more than the run's start and end.
+        wants_deltas: whether anything listens to deltas.
+        content: which contents events may carry; None for no content.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class RunEventDispatcher:
             self._identity["attributes"] = telemetry.attributes
         self._sequence = 0
         self._deltas = 0
-        self._lock = threading.RLock()  # a watcher may run something that makes events in turn
+        self._lock = threading.RLock()  # a listener may run something that emits events in turn
         self.has_listeners = any(listeners)
         self.wanted = bool(listeners.inside)
         self.wants_deltas = bool(listeners.deltas)
@@ -117,7 +117,7 @@ class RunEventDispatcher:
         self.content: RunContent | None = content if content is not None and content.capture.on_events else None
 
     def deltas(self, iteration: int, tools: ObservedTools, chunk: ModelChunk) -> None:
-        """Tell of what a chunk holds; its calls have ids.
+        """Emit the deltas of a chunk, whose calls have ids.
 
         Args:
             iteration: the pass of the loop.
@@ -159,17 +159,17 @@ class RunEventDispatcher:
         span: dict[str, str] | None = None,
         call: ObservedCall | None = None,
     ) -> None:
-        """Make an event and hand it to those who watch.
+        """Build an event and hand it to the listeners.
 
         Args:
             kind: which event.
             iteration: the pass of the loop, 0 outside it.
             fields: what is particular about it.
-            failing: whether an error is on its way already: what a watcher raises is then counted and goes no further.
+            failing: whether an error is on its way already. What a listener raises is then counted and not raised.
             span: the ids of the span it belongs to; None for the current one.
             call: the call that the event announces, for the listeners that are handed calls.
         """
-        if is_finalizing():  # a watcher's locks may be held by this very thread
+        if is_finalizing():  # this thread may hold a listener's locks
             put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, call, failing=True))
             return
         with self._lock:
@@ -186,7 +186,7 @@ class RunEventDispatcher:
             self._hand(event, (*outside, *self._listeners.inside, *calls), failing)
 
     def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
-        """Return an event; None, which is counted, for what an application's own object said and no event can hold."""
+        """Return an event; None, which is counted, if a value of an application's object fits no event."""
         try:
             return kind(**fields)
         except Exception as error:
@@ -194,7 +194,7 @@ class RunEventDispatcher:
             return None
 
     def _hand(self, event: Event, listeners: Sequence[EventListener], failing: bool) -> None:
-        """Hand an event to all, and then raise the first error, unless something is `failing` already."""
+        """Call all listeners, then raise the first error among theirs, unless the run is `failing` already."""
         first: Exception | None = None
         for take in listeners:
             try:
@@ -211,21 +211,21 @@ class RunEventDispatcher:
         return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
     def captured_texts(self, makers: Makers, *wanted: str) -> list[str | None]:
-        """Return the texts of contents, each None unless it may be told."""
+        """Return the texts of the contents `wanted`, None for each that may not be captured."""
         if self.content is None:
             return [None] * len(wanted)
         contents = LazyContent(self.content, makers)
         return [contents.text(name) for name in wanted]
 
     def captured_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
-        """Return the messages sent or received, None unless they may be told."""
+        """Return the messages that were sent or received as text; None if they may not be captured."""
         if self.content is None:
             return None
         return self.captured_texts(conversation_makers(asked, answer, self.content), name)[0]
 
 
 def current_span() -> dict[str, str]:
-    """Return the ids of the current span as events hold them; the end of something belongs to the span of its start.
+    """Return the ids of the current span as events hold them. A stage's last event has the ids of its first one.
 
     When the garbage collector closes a coroutine, another span is current than the coroutine's own.
     """
@@ -248,8 +248,8 @@ class RunEventEmitter:
         """Emit the start."""
         self._span = current_span()
         asked, model = self._observed.asked, self._observed.model
-        told = self._events.captured_exchange(asked, None, names.INPUT_MESSAGES)
-        fields = {"model": model.model, "provider": model.provider, "input_messages": told}
+        messages = self._events.captured_exchange(asked, None, names.INPUT_MESSAGES)
+        fields = {"model": model.model, "provider": model.provider, "input_messages": messages}
         self._events.dispatch(RunStarted, 0, fields, span=self._span)
 
     def ended(self) -> None:

@@ -51,8 +51,8 @@ class Event(Value):
         agent: the client's name.
         conversation_id: the caller's conversation, when it gave one.
         iteration: the pass of the tool loop, from 1; 0 outside it.
-        parent_run_id: the run that this one began in, such as that of the tool that asks this agent.
-        attributes: what the application said of the run, and of those it is nested in.
+        parent_run_id: the run that this run is nested in, such as the run whose tool asks this agent.
+        attributes: the attributes that the application set on the run and on the runs it is nested in.
     """
 
     model_config = ConfigDict(extra="ignore")  # a later release may have written it
@@ -160,9 +160,9 @@ class ToolDecided(ToolEvent):
     Args:
         decision: the decision.
         advisor: the advisor that decided, when one did.
-        reason_code: why it was decided so, a word set in code, such as the limit that is broken.
+        reason_code: why it was decided so, a code set in code, such as the broken limit.
         by: the person or service that approved or refused the call, as the application names them.
-        error_type: a word for what is wrong with a call that is refused for being wrong.
+        error_type: the class of what is wrong with an invalid call.
         intent: the reason the model gave, where one is known; content.
     """
 
@@ -191,7 +191,7 @@ class ToolFinished(ToolEvent):
         error_type: class of the error, when it failed.
         attempts: how often it was tried.
         duration: seconds from its start to its end, all attempts and pauses between them.
-        result_size: bytes of what the model reads; None when nobody waited for the end.
+        result_size: bytes of what the model reads; None if the run did not wait for the end.
         result: what the model reads; content.
     """
 

@@ -113,7 +113,7 @@ def system_instructions(messages: Iterable[Message]) -> list[Shape]:
 
 
 def tool_definitions(tools: Iterable[ToolDefinition]) -> list[Shape]:
-    """Return what a model is told of its tools; copied, since a redactor may change what it gets."""
+    """Return the tool definitions that a model is sent; copied, since a redactor may change what it gets."""
     return [
         {
             "type": "function",

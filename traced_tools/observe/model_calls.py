@@ -100,7 +100,7 @@ class ModelScope(Scope, Generic[R]):
             self.run.guarded(self._count_failure, self.run.instruments, failure, wait)
 
     def sent_again(self) -> None:
-        """Note that a request that failed is sent again now."""
+        """Record that a failed request is sent again."""
         self._resent += 1
 
     def _count_failure(self, instruments: Instruments, failure: ModelError, wait: float | None) -> None:
@@ -209,11 +209,11 @@ class ChatScope(ModelScope["ModelAnswer"]):
         return name, kind, attributes
 
     def streaming(self) -> None:
-        """Note that the answer is asked for in chunks."""
+        """Record that the answer is streamed."""
         self._streamed = True
 
     def chunk(self) -> None:
-        """Note that a chunk of a streamed answer arrived now."""
+        """Record that a chunk of a streamed answer arrived now."""
         now = perf_counter_ns()
         if self._first_chunk is None:
             self._first_chunk = (now - self._began) / 1_000_000_000

@@ -66,8 +66,8 @@ class TelemetryOptions:
             hook that fails always has a span.
         openinference: whether spans carry `openinference.span.kind`, which Phoenix and others draw spans by. None
             leaves it to the variable `TRACED_TOOLS_OPENINFERENCE`, and that to False.
-        capture: which contents are told, as a `ContentCapture` or one of its modes; None leaves it to `configure` and
-            the environment. By default none is.
+        capture: which contents are captured, as a `ContentCapture` or one of its modes; None leaves it to `configure`
+            and the environment. By default none is.
         prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
 
     Raises:
@@ -105,8 +105,8 @@ class RunTelemetry:
         agent: the client's name; empty outside a run.
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
-        has_listeners: whether events of the run go to advisors, which may tell contents as well.
-        attributes: what the application says of the run.
+        has_listeners: whether events of the run go to advisors; events may carry content as well.
+        attributes: the run's attributes, which the application set.
 
     Attributes:
         enabled: whether anything is emitted at all.
@@ -114,8 +114,8 @@ class RunTelemetry:
         agent_label: the label that every metric of the run carries.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
         openinference: whether spans carry the kinds of OpenInference.
-        conventions: which names model calls are told by.
-        content: what may be told of contents; None for nothing.
+        conventions: which names the spans and metrics of model calls use.
+        content: which contents may be captured; None for no content.
     """
 
     __slots__ = (
@@ -280,7 +280,7 @@ _making = threading.RLock()  # what is made may begin a run itself, as may a sig
 class _PerProvider(Generic[T]):
     """What the package uses of each provider, made once.
 
-    Providers are told apart by identity: an application's may have no hash, or be equal to others.
+    Providers are distinguished by identity: an application's provider may have no hash, or equal another one.
 
     Args:
         make: makes it; returns None when the provider records nothing.

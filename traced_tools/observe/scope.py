@@ -1,7 +1,7 @@
-"""A span that is current while a block runs, and the clock that tells whose time is whose.
+"""The scope of a stage: a span that is current while a block runs, its metrics and its log-based events.
 
-A scope restores the OpenTelemetry context by value and not by token: whoever ends a block early (an abandoned stream,
-the garbage collector) may do so in another context, where a token would be refused with an error in the log.
+A scope restores the OpenTelemetry context by value and not by token. A block may end early, in another context: an
+abandoned stream, or the garbage collector. OpenTelemetry refuses a token there and logs an error.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def stop_reason_of(error: BaseException) -> StopReason:
 
 
 class SelfClock:
-    """Tells advisors' own time from what is downstream of them; one for each flow of control.
+    """Separates an advisor's own time from the time downstream of it; one for each flow of control.
 
     Attributes:
         downstream_ns: nanoseconds that the innermost open scope has so far spent downstream.
@@ -259,14 +259,14 @@ class Scope:
         return self.run.content is not None and self.run.content.capture.on_spans
 
     def event_content(self, event: EventType) -> Attributes:
-        """Return the content that an event carries: none, unless events of this run do."""
+        """Return the content that an event carries; empty unless content is captured on events."""
         if self.run.content is None or not self.run.content.capture.on_events:
             return {}
         return self.contents.on_event(event.content)
 
     @property
     def contents(self) -> LazyContent:
-        """The contents of this scope; asked for where they are told, and not otherwise."""
+        """The contents of this scope, made when they are first captured."""
         if self._contents is None:
             assert self.run.content is not None
             self._contents = LazyContent(self.run.content, self._makers())
@@ -315,7 +315,7 @@ class Place:
 
 
 class NullScope:
-    """Stands for every observation and every sink while nothing listens: records nothing, costs nothing."""
+    """No-op observation, scope and emitter, used when nothing listens."""
 
     __slots__ = ()
     trace_id = deltas = None
@@ -327,11 +327,11 @@ class NullScope:
         return None
 
     def ignore(self, *_: object) -> None:
-        """Take a note and forget it."""
+        """Do nothing."""
 
     @property
     def timer(self) -> Self:
-        """What is told of chunks."""
+        """The no-op object itself."""
         return self
 
     chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
@@ -347,7 +347,7 @@ _reported: set[tuple[str, str]] = set()
 
 
 def report_failure(error: Exception, what: str) -> None:
-    """Tell the log that telemetry was lost, once for what raised and each type of error; its text may quote content."""
+    """Log that telemetry was lost, once for each source and error type, and without the error's text."""
     kind = error_type(error)
     if (what, kind) not in _reported:
         _reported.add((what, kind))

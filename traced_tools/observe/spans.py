@@ -1,4 +1,4 @@
-"""The scopes of a run itself: the run, its iterations, the hooks of its advisors."""
+"""The scopes of a run, of its iterations, and of its advisors' hooks."""
 
 from __future__ import annotations
 

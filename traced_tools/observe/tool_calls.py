@@ -78,19 +78,19 @@ class ToolScope(Scope):
             self.run.guarded(emit, self.run.logger, names.TOOL_DECISION_EVENT, self._context, self._decided)
 
     def stopped(self) -> None:
-        """Note that the attempt is over."""
+        """Record that the attempt is over."""
         if self.run.instruments is not None:
             self.run.instruments.tools_under_way.end(self)
 
     def retrying(self, error_type: str) -> None:
-        """Note that an attempt failed and another one follows."""
+        """Record that an attempt failed and another one follows."""
         if self.run.instruments is not None:
             kind = bounded(names.ERROR_TYPE, self._owner(), error_type)
             labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool, names.ERROR_TYPE: kind}
             self.run.guarded(self.run.instruments.tool_retries.add, 1, labels, self._context)
 
     def late(self) -> None:
-        """Note that an attempt ended after it had been given up; its result is dropped."""
+        """Record that an attempt ended after it was given up; its result is dropped."""
         if self.run.instruments is not None:
             labels: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
             self.run.guarded(self.run.instruments.tool_late_results.add, 1, labels, self._context)
@@ -102,7 +102,7 @@ class ToolScope(Scope):
         self.failure = self._observed.failure
 
     def captured_traceback(self) -> str | None:
-        """Return the traceback of the tool's error as the run may tell it; None if no content of it is captured."""
+        """Return the traceback of the tool's error as content capture allows it; None if it does not."""
         return None if self.run.content is None else self.contents.text(names.EXCEPTION_STACKTRACE)
 
     def decided(self) -> None:
@@ -235,9 +235,9 @@ class ToolScope(Scope):
         return attributes
 
     def _makers(self) -> Makers:
-        """Return what makes the contents: nothing, for a tool with capture disabled."""
+        """Return the functions that make the contents; for a tool with capture disabled there are none."""
         observed, tool, call = self._observed, self._observed.tool, self._observed.call
-        if tool is None:  # it may be meant for one that is silent
+        if tool is None:  # its arguments may be meant for a tool with capture disabled
             return {names.TOOL_REQUESTED_NAME: lambda: call.name}
         if not observed.may_capture:
             return {}

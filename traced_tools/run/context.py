@@ -48,13 +48,13 @@ class RunContext:
 
     Args:
         agent: the client's name.
-        conversation_id: the caller's conversation, when it gave one.
+        conversation_id: the caller's conversation, if the caller named one.
         tool_context: what tools may know of the caller; never sent to the model.
         limits: how far the run may go.
         tool_errors: what happens when a tool fails.
         telemetry: what to emit, and where to.
         tool_advisors: the advisors around each tool call, outermost first.
-        listeners: who is told of the events of the run.
+        listeners: the callbacks that receive the events of the run.
         resolver_fallback: where a tool is looked up that the model names and the request does not carry.
         attributes: what the application says of the run, on top of what it says of the run that this one begins in.
 

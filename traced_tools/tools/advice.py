@@ -1,4 +1,4 @@
-"""What advisors do around tool calls, in the loop and by hand."""
+"""The part of an advisor that tool calls need: advice around each call, and the events of the run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class ToolAdvice:
         return await call_next(call)
 
     def on_event(self, event: Event) -> None:
-        """Take note of what happens in the run (`traced_tools.events`): one event after the other, in their order.
+        """Receive the events of the run (`traced_tools.events`), one after the other and in order.
 
-        An advisor inside the loop is told of all; one outside it of the run's start and end alone. Without a loop, each
-        is told of all. While an answer is streamed, that is each piece of it as well, those of tool calls included,
-        which a stream's consumer does not get; `watches_deltas = False` on the advisor leaves the pieces out.
+        An advisor inside the tool loop receives every event; an advisor outside it receives only the start and end of
+        the run. Without a loop, every advisor receives every event. The events of a streamed answer include its deltas,
+        also those of tool calls, which a stream's consumer does not get. `watches_deltas = False` on the advisor leaves
+        deltas out.
 
         The run waits for it, so it must not wait for anything itself. What it raises ends the run, as an error of any
         other hook does; where the run fails already, it is counted as telemetry that was lost and the failure goes on.

@@ -59,11 +59,11 @@ class ToolInvocation:
             model wrote them. An advisor may `replace(arguments=...)`, which is then validated again.
         id: the call's id.
         iteration: the pass of the loop, from 1; 0 outside a loop.
-        definition: what the model was told of the tool.
+        definition: what the model knows of the tool.
         context: what the tool will know of its call.
         metadata: what the loop knows of the tool.
         batch_index: its place among the calls of the same answer, from 0.
-        intent: the reason the model gave for the call, where one is known; told only where content is captured.
+        intent: the reason the model stated for the call, if one is known; content.
     """
 
     name: str
