@@ -15,8 +15,8 @@ from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
 from traced_tools.observe.dispatch import EventListeners
+from traced_tools.observe.hook import observe_hook
 from traced_tools.observe.model_call import observe_model_call
-from traced_tools.observe.spans import observe_hook
 from traced_tools.tools.advice import advising_tools, check_advisors, listening, listening_to_calls, overrides
 
 

@@ -11,7 +11,7 @@ from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import finish_reason, possible
-from traced_tools.observe.scope import OFF, Attributes, Scope, SelfClock, copy_present_fields, put
+from traced_tools.observe.scope import Attributes, Scope, SelfClock, copy_present_fields, put
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -202,19 +202,3 @@ class HookScope(Scope):
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.advisor_duration.record(self._own_time, labels, self._context)
-
-
-def observe_hook(
-    run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int, *, clock: SelfClock | None = None
-) -> HookScope:
-    """Return the observation of one hook of the advisor `name`, which nothing but telemetry listens to.
-
-    Args:
-        run: the run's telemetry.
-        hook: which hook.
-        name: the advisor's name.
-        order: the advisor's order.
-        iteration: the iteration of the loop, from 1; 0 outside the iterations.
-        clock: measures the advisor's own time, without what is downstream; None for a hook with nothing downstream.
-    """
-    return HookScope(run, hook, name, order, iteration, clock) if run.enabled else OFF

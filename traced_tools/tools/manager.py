@@ -74,8 +74,8 @@ class ExecuteTools(Batch[ToolResult]):
         "_cancelled",
         "_iteration",
         "_most_characters",
+        "_refusals",
         "_run",
-        "_settled",
         "_tools",
         "_under_way",
         "calls",
@@ -99,7 +99,7 @@ class ExecuteTools(Batch[ToolResult]):
         self._run = run
         self._tools = tools
         self._iteration = iteration
-        self._settled: dict[int, ToolResult] = {}
+        self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
@@ -147,7 +147,7 @@ class ExecuteTools(Batch[ToolResult]):
         """
         for index in self._places(call_id):
             call = self.calls[index]
-            self._settled[index] = denied_result(call.id or "", call.name, reason, code, by)
+            self._refusals[index] = denied_result(call.id or "", call.name, reason, code, by)
 
     def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
         """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
@@ -157,7 +157,7 @@ class ExecuteTools(Batch[ToolResult]):
     def refuse(self, index: int, decision: Decision, content: str, value: Any = None, code: str | None = None) -> None:
         """Decide the call at `index` (from 0) before it runs; the model reads `content`, `code` is a word for it."""
         call = self.calls[index]
-        self._settled[index] = ToolResult(
+        self._refusals[index] = ToolResult(
             call.id or "", call.name, content, value=value, decision=decision, reason_code=code
         )
 
@@ -186,7 +186,7 @@ class ExecuteTools(Batch[ToolResult]):
     def _is_sequential(self, index: int) -> bool:
         """Whether the call at `index` runs, and alone."""
         tool = self._tools.by_name.get(self.calls[index].name)
-        return tool is not None and tool.metadata.sequential and index not in self._settled
+        return tool is not None and tool.metadata.sequential and index not in self._refusals
 
     def _execution(self, index: int, now: float) -> ToolExecution:
         return ToolExecution(
@@ -195,7 +195,7 @@ class ExecuteTools(Batch[ToolResult]):
             self.calls[index],
             place=(index, len(self.calls)),
             iteration=self._iteration,
-            refusal=self._settled.get(index),
+            refusal=self._refusals.get(index),
             queued_at=now,
             approved=self._approved.get(index),
             most_characters=self._most_characters,
