@@ -115,4 +115,5 @@ class ToolCallEventEmitter:
         failing: bool = False,
         span: dict[str, str] | None = None,
     ) -> None:
-        self._events.dispatch(kind, self._observed.iteration, {**self._identity, **fields}, failing=failing, span=span)
+        fields |= self._identity
+        self._events.dispatch(kind, self._observed.iteration, fields, failing=failing, span=span)

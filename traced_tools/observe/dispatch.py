@@ -164,22 +164,25 @@ class RunEventDispatcher:
         Args:
             kind: which event.
             iteration: the pass of the loop, 0 outside it.
-            fields: what is particular about it.
+            fields: what is particular about it; the rest is added to the dictionary.
             failing: whether an error is on its way already. What a listener raises is then counted and not raised.
             span: the ids of the span it belongs to; None for the current one.
             call: the call that the event announces, for the listeners that are handed calls.
         """
         if is_finalizing():  # this thread may hold a listener's locks
-            put_off(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, call, failing=True))
+            fields |= self._event(iteration, span)
+            put_off(partial(self._hand_over, kind, fields, call, failing=True))
             return
         with self._lock:
-            self._hand_over(kind, {**fields, **self._event(iteration, span)}, call, failing=failing)
+            fields |= self._event(iteration, span)
+            self._hand_over(kind, fields, call, failing=failing)
 
     def _hand_over(self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, *, failing: bool) -> None:
         outside = self._listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
         calls = () if call is None else [partial(take, call) for take in self._listeners.calls]
         with self._lock:
-            event = self._made(kind, {**fields, "sequence": self._sequence + 1})
+            fields["sequence"] = self._sequence + 1
+            event = self._made(kind, fields)
             if event is None:
                 return
             self._sequence += 1
