@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.scope import OFF, error_type
 
 
 class Observation:
@@ -47,13 +47,15 @@ class Observation:
         self.elapsed = perf_counter_ns() - self._began
         if error is not None:
             self._failed(error)
+        scope, events = self._scope, self._events
+        self._scope = self._events = OFF  # they refer to this object: no cycle is left to the garbage collector
         try:
-            self._events.ended()
+            events.ended()
         except BaseException as problem:
             self.error_type = error_type(problem)
-            self._scope.close(problem, self.elapsed)
+            scope.close(problem, self.elapsed)
             raise
-        self._scope.close(error, self.elapsed)
+        scope.close(error, self.elapsed)
 
     def _failed(self, error: BaseException) -> None:
         """Record the error that ends the stage."""

@@ -13,6 +13,8 @@ from traced_tools.observe.scope import OFF, error_type, unfinished
 from traced_tools.observe.tool_calls import ToolScope
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
@@ -189,9 +191,11 @@ class ToolCallObservation(Observation):
         """Record that an attempt failed with an error of that type and that another one follows."""
         self._scope.retrying(error_type)
 
-    def late(self) -> None:
-        """Record that an attempt ended after it was given up; its result is dropped."""
-        self._scope.late()
+    @property
+    def late(self) -> Callable[[], None]:
+        """Records that an attempt ended after it was given up; may be called when the observation is over."""
+        late: Callable[[], None] = self._scope.late
+        return late
 
     def finished(self, result: ObservedResult) -> None:
         """Record what came of the tool's last attempt, whatever the advisors make of it."""

@@ -239,8 +239,9 @@ class ToolExecution:
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
             observed.decided(result)
-        if (error := self._error_for_run(result)) is not None:
-            observed.fails_run(error)
+            if (error := self._error_for_run(result)) is not None:
+                observed.fails_run(error)
+        if error is not None:
             raise error from None
         return result
 

@@ -1,0 +1,42 @@
+"""Observations go with the stage they observe."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.events.watching import Watching
+from tests.helpers import MODES, Telemetry, run
+from tests.observe.runs import add, adds, fail
+from traced_tools import ChatClient, ToolCall
+from traced_tools.observe.observation import Observation
+from traced_tools.observe.scope import Scope
+from traced_tools.testing import ScriptedChatModel
+
+
+@pytest.fixture
+def nothing_collected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("nothing_collected")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_leaves_no_observation_to_the_garbage_collector(mode: str) -> None:
+    telemetry, watching = Telemetry(), Watching()
+    client = ChatClient(
+        ScriptedChatModel([[adds(1, 2), ToolCall("fail")], "x"]),
+        tools=[add, fail],
+        advisors=[watching],
+        telemetry=telemetry.options,
+    )
+    run(client.prompt("?"), mode)
+    assert left_over() == []
+
+
+def left_over() -> list[str]:
+    return [type(each).__name__ for each in gc.get_objects() if isinstance(each, Observation | Scope)]
