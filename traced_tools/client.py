@@ -62,7 +62,7 @@ class ChatClient:
         resolver: finds the tools that `tools` names.
         resolver_fallback: whether it is also asked for a tool that the model names and the request does not carry.
         telemetry: what to emit, and where to.
-        attributes: what every run is marked with, such as a team; those of a request are merged into them.
+        attributes: attributes of every run, such as a team; those of a request are merged into them.
 
     Raises:
         TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
@@ -169,7 +169,7 @@ class ChatClient:
             tool_errors: what happens when a tool fails, instead of the client's.
             params: what advisors read as `request.context`. Each run gets a copy, and a copy of each `dict`, `list`,
                 `set` and `tuple` in it; other objects are shared between runs.
-            attributes: what the run is marked with, such as its user and tenant, merged into the client's: on its span,
+            attributes: attributes of the run, such as its user and tenant, merged into the client's: on its span,
                 its typed events and its audit records, whatever `capture` says, and never a metric label. Up to 32 keys
                 of up to 64 letters, digits, `.`, `_` and `-`; values are str (up to 256 characters), bool, int, float,
                 or sequences of up to 32 of one of these. Runs that begin inside of it have them as well.

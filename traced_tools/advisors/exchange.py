@@ -30,7 +30,7 @@ from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 @quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientRequest:
-    """One pass through the chain.
+    """One request through the chain.
 
     Attributes:
         messages: the conversation to send. A call in it without a result gets one that says it was not run.

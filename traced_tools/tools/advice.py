@@ -28,7 +28,7 @@ class ToolAdvice:
     order: int
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Stand around one tool call; `call.denied(reason)` refuses it."""
+        """Wrap one tool call; `call.denied(reason)` refuses it."""
         return await call_next(call)
 
     def on_event(self, event: Event) -> None:
@@ -40,7 +40,7 @@ class ToolAdvice:
         deltas out.
 
         The run waits for it, so it must not wait for anything itself. What it raises ends the run, as an error of any
-        other hook does; where the run fails already, it is counted as telemetry that was lost and the failure goes on.
+        other hook does. If the run fails already, the error is counted as lost telemetry and the failure goes on.
         """
 
 

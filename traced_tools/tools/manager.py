@@ -202,11 +202,11 @@ class ExecuteTools(Batch[ToolResult]):
         )
 
     def left_out(self, place: int) -> None:
-        """Have a call that nobody came to leave a span all the same."""
+        """Emit the span of a call that never started because the batch ended early."""
         self._under_way[place].emit_skipped_span()
 
     def cancel(self) -> None:
-        """Tell the tools that nobody waits any more, and start none."""
+        """Start no further tool, and mark the running ones as cancelled."""
         self._cancelled = True
         for execution in self._under_way:
             execution.cancel()
@@ -337,7 +337,7 @@ class ToolCallingManager:
         return ToolSet(found)
 
     def _admitted(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> ExecuteTools:
-        """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
+        """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing."""
         nested = run.totals.nested_tool_calls
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
