@@ -9,6 +9,8 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.trace import NoOpTracerProvider
 
 from tests.advisors.trails import KeptTrail, auditing
 from tests.captured import Telemetry
@@ -23,6 +25,7 @@ from traced_tools import (
     LoopLimitExceeded,
     LoopLimits,
     NestedUsage,
+    TelemetryOptions,
     ToolCall,
     ToolCallingManager,
     UserMessage,
@@ -254,6 +257,37 @@ def test_nested_runs_report_a_cost_if_their_client_has_prices(mode: str) -> None
     )
     response = run(mode, outer.prompt("?"))
     assert response.nested_usage == NestedUsage(model_calls=4, tool_calls=2, usage=times(4), cost=2.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_run_counts_its_cost_without_an_sdk(mode: str) -> None:
+    seen: list[float | None] = []
+
+    class Budget(Advisor):
+        name, order = "budget", 400
+
+        async def advise(self, request: Any, call_next: Any) -> Any:
+            response = await call_next(request)
+            seen.append(request.run.totals.cost)
+            return response
+
+    silent = TelemetryOptions(NoOpTracerProvider(), NoOpMeterProvider(), prices=FlatPrice())
+    inner = adder(telemetry=silent)
+    outer = ChatClient(Metered([calls("ask"), "done"]), tools=[asking(inner)], advisors=[Budget()], telemetry=silent)
+    response = run(mode, outer.prompt("?"))
+    assert response.run.totals.cost == 2.0
+    assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(2), cost=2.0)
+    assert seen == [1.0, 2.0]
+
+
+def test_a_price_table_that_raises_fails_no_run_without_an_sdk() -> None:
+    class Broken:
+        def price(self, provider: str, model: str, usage: Usage) -> float | None:
+            raise RuntimeError("no prices today")
+
+    silent = TelemetryOptions(NoOpTracerProvider(), NoOpMeterProvider(), prices=Broken())
+    response = ChatClient(Metered(["done"]), telemetry=silent).prompt("?").call()
+    assert (response.content, response.run.totals.cost) == ("done", None)
 
 
 def test_a_run_that_an_advisor_begins_is_nested_as_well() -> None:

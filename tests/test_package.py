@@ -211,6 +211,19 @@ def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None
     assert importing("requests", "urllib3", outside=("otel.session",)) == []
 
 
+def test_the_stages_of_a_run_are_observed_through_observations_alone() -> None:
+    sinks = ("telemetry.spans", "telemetry.tool_calls", "telemetry.model_calls", "telemetry.logs", "events.calls")
+    stages = ("advisors", "client", "running", "tools")
+    assert importing(*(f"traced_tools.{sink}" for sink in sinks), inside=stages) == []
+
+
+def test_only_the_module_of_contents_reads_whether_a_tool_may_be_captured() -> None:
+    asked = re.compile(r"metadata\.capture\b|getattr\([^()]*metadata, ['\"]capture['\"]")
+    found = [dotted(path) for path in MODULES if asked.search(ast.unparse(tree_of(path)))]
+    setting = "tools.callback"  # which makes a tool of a marked function
+    assert [each for each in found if each != setting] == ["telemetry.content"]
+
+
 def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:
     forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
     assert importing(*forbidden, inside=("advisors", "tools", "client", "running")) == []

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from traced_tools.core.tool_errors import ToolErrors as ToolErrors
     from traced_tools.core.tool_result import ToolExecutionResult as ToolExecutionResult
     from traced_tools.core.tool_result import ToolResult as ToolResult
+    from traced_tools.core.totals import NestedUsage as NestedUsage
     from traced_tools.errors import AdvisorChainError as AdvisorChainError
     from traced_tools.errors import AuditError as AuditError
     from traced_tools.errors import AuditUnavailable as AuditUnavailable
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
     from traced_tools.otel.configure import configure as configure
-    from traced_tools.run.context import NestedUsage as NestedUsage
     from traced_tools.running import AsyncChatStream as AsyncChatStream
     from traced_tools.running import ChatRun as ChatRun
     from traced_tools.running import ChatStream as ChatStream
@@ -132,7 +132,7 @@ _EXPORTS = {
     "ModelError": "traced_tools.errors",
     "ModelTimeout": "traced_tools.errors",
     "NeedsEventLoop": "traced_tools.errors",
-    "NestedUsage": "traced_tools.run.context",
+    "NestedUsage": "traced_tools.core.totals",
     "ObserverAdvisor": "traced_tools.advisors.observer",
     "PriceTable": "traced_tools.core.prices",
     "ProviderPart": "traced_tools.core.messages",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.chain import AdvisorChain
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import with_results
@@ -29,9 +29,9 @@ from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
+from traced_tools.observe.run import observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
-from traced_tools.observe.spans import agent_scope
 from traced_tools.run.context import RunContext
 from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
@@ -63,7 +63,7 @@ class ChatClient:
         resolver: finds the tools that `tools` names.
         resolver_fallback: whether it is also asked for a tool that the model names and the request does not carry.
         telemetry: what to emit, and where to.
-        attributes: what every run is marked with, such as a team; those of a request are merged into them.
+        attributes: attributes of every run, such as a team; those of a request are merged into them.
 
     Raises:
         TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
@@ -170,7 +170,7 @@ class ChatClient:
             tool_errors: what happens when a tool fails, instead of the client's.
             params: what advisors read as `request.context`. Each run gets a copy, and a copy of each `dict`, `list`,
                 `set` and `tuple` in it; other objects are shared between runs.
-            attributes: what the run is marked with, such as its user and tenant, merged into the client's: on its span,
+            attributes: attributes of the run, such as its user and tenant, merged into the client's: on its span,
                 its typed events and its audit records, whatever `capture` says, and never a metric label. Up to 32 keys
                 of up to 64 letters, digits, `.`, `_` and `-`; values are str (up to 256 characters), bool, int, float,
                 or sequences of up to 32 of one of these. Runs that begin inside of it have them as well.
@@ -200,7 +200,7 @@ class ChatClient:
                 tool_errors=tool_errors or own["tool_errors"] or ANSWER_ERRORS,
                 telemetry=own["telemetry"],
                 tool_advisors=chain.tool_advisors,
-                watchers=chain.watchers,
+                listeners=chain.listeners,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
                 attributes=merge_attributes(own["attributes"], check_attributes(attributes)),
             ),
@@ -270,23 +270,14 @@ class ChatClientRequestSpec:
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
         run = request.run
-        with run, agent_scope(run.telemetry, self.chain.model.model, run.limits, run.totals) as scope:
-            run.trace_id = scope.trace_id
-            watch = run.events.of_run(self.chain.model, request, run.totals)
-            try:
-                watch.started()
-                request = request.replace(tools=await self.tools.tool_set())
-                scope.began(request)
-                watch.began(request)
-                response = await self.chain.run(request)
-            except BaseException as error:
-                scope.ended(stop_reason_of(error), None)
-                watch.ended(stop_reason_of(error), None, error)
-                raise
+        with run, observe_run(run, self.chain.model, request) as observed:
+            run.trace_id = observed.trace_id
+            request = request.replace(tools=await self.tools.tool_set())
+            observed.began(request)
+            response = await self.chain.run(request)
             if response.stop_reason == "answered" and not run.totals.inference_calls:
                 response = replace(response, stop_reason="advisor")  # no model was asked
-            scope.ended(response.stop_reason, response)
-            watch.ended(response.stop_reason, response)
+            observed.answered(response)
         results = response.tool_results
         if not results or any(results is each for each in run.reached):  # none that an advisor put in their place
             results = run.all_results()

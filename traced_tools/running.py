@@ -184,13 +184,13 @@ class ChatRun:
         """
         self._check(step)
         if isinstance(step, ExecuteTools):
-            self._settle(step, result)
+            self._set_results(step, result)
             self.perform(step)
         else:
             accepted = step.normalize_response(result) if isinstance(step, CallModel) else result
             self._go_on(partial(self._execution.resume, accepted))
 
-    def _settle(self, step: ExecuteTools, results: object) -> None:
+    def _set_results(self, step: ExecuteTools, results: object) -> None:
         if not isinstance(results, Sequence) or [getattr(each, "call_id", None) for each in results] != [
             call.id for call in step.calls
         ]:

@@ -51,18 +51,19 @@ from traced_tools import (
     UserMessage,
     tool,
 )
-from traced_tools.advisors.exchange import ChatClientRequest
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.core.enums import Detail
-from traced_tools.core.limits import DEFAULT_LIMITS
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
-from traced_tools.observe.model_calls import chat_scope, embeddings_scope
-from traced_tools.observe.run_telemetry import RunTelemetry
-from traced_tools.observe.spans import agent_scope, hook_scope, iteration_scope
-from traced_tools.observe.tool_calls import ToolScope
-from traced_tools.run.context import RunContext, Totals
+from traced_tools.observe.hook import observe_hook
+from traced_tools.observe.iteration import observe_iteration
+from traced_tools.observe.model_call import observe_model_call
+from traced_tools.observe.model_calls import embeddings_scope
+from traced_tools.observe.run import observe_run
+from traced_tools.observe.tool_call import observe_tool_call
+from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS
 
 TARGET = 1.25
@@ -89,64 +90,67 @@ MODEL, EMBEDDER = CountingModel(1), Embedder()
 ANSWER = ChatResponse(AssistantMessage("42"), usage=USAGE, finish_reason="stop", id="resp", model="bench-1")
 EMBEDDED = EmbeddingResponse(((0.1, 0.2, 0.3),), usage=Usage(input_tokens=812), model="bench-1")
 QUESTION = ChatClientRequest((UserMessage("What is 41 + 1?"),), NO_TOOLS, NO_OPTIONS, {}, 2, RunContext())
+DONE = ChatClientResponse(QUESTION.run, ANSWER)
 RAN = ToolResult("call_1", "add", "42", value=42, outcome="ok")
 REFUSED = ToolResult("call_1", "add", "The call was not run: no.", decision="denied")
 
 
-def _invoke_agent(run: RunTelemetry, totals: Totals) -> None:
-    with agent_scope(run, "bench-1", DEFAULT_LIMITS, totals) as scope:
-        _ = scope.trace_id
-        scope.began(QUESTION)
-        scope.ended("answered", ANSWER)
+def _invoke_agent(run: RunContext) -> None:
+    with observe_run(run, MODEL, QUESTION) as observed:
+        _ = observed.trace_id
+        observed.began(QUESTION)
+        observed.answered(DONE)
 
 
-def _iteration(run: RunTelemetry) -> None:
-    with iteration_scope(run, 2) as scope:
-        scope.requested(1)
+def _iteration(run: RunContext) -> None:
+    with observe_iteration(run, 2) as observed:
+        observed.requested(1)
 
 
-def _advise(run: RunTelemetry) -> None:
-    with hook_scope(run, "advise", LOOP, 0, clock=run.clock):
+def _advise(run: RunContext) -> None:
+    with observe_hook(run.telemetry, "advise", LOOP.name, LOOP.order, 0, clock=run.telemetry.clock):
         pass
 
 
-def _before(run: RunTelemetry) -> None:
-    with hook_scope(run, "before", LOOP, 2):
+def _before(run: RunContext) -> None:
+    with observe_hook(run.telemetry, "before", LOOP.name, LOOP.order, 2):
         pass
 
 
-def _passed_by(run: RunTelemetry) -> None:
-    hook_scope(run, "before", LOOP, 2).pass_by()
+def _passed_by(run: RunContext) -> None:
+    observe_hook(run.telemetry, "before", LOOP.name, LOOP.order, 2).emit_instant()
 
 
-def _chat(run: RunTelemetry) -> None:
-    with chat_scope(run, MODEL, QUESTION) as scope:
-        scope.answered(ANSWER)
+def _chat(run: RunContext) -> None:
+    with observe_model_call(run, MODEL, QUESTION) as observed:
+        observed.answered(ANSWER, None)
 
 
-def _embeddings(run: RunTelemetry) -> None:
-    with embeddings_scope(run, EMBEDDER) as scope:
+def _embeddings(run: RunContext) -> None:
+    with embeddings_scope(run.telemetry, EMBEDDER) as scope:
         scope.answered(EMBEDDED)
 
 
-def _execute_tool(run: RunTelemetry) -> None:
-    with ToolScope(run, ASKED, ADD, (2, (0, 1)), 0.001, False, False) as scope:
-        scope.repaired(())
-        scope.started()
-        scope.waited(0.0)
-        scope.stopped()
-        scope.ran(RAN)
-        scope.decided(RAN)
+def _execute_tool(run: RunContext) -> None:
+    queued = {"queued": 0.001, "may_refuse": False, "refused": False}
+    with observe_tool_call(run, ASKED, ADD, 2, (0, 1), **queued) as observed:
+        observed.repaired(())
+        observed.started()
+        observed.waited(0.0)
+        observed.stopped()
+        observed.finished(RAN)
+        observed.decided(RAN)
 
 
-def _refuse_tool(run: RunTelemetry) -> None:
-    with ToolScope(run, ASKED, ADD, (2, (0, 1)), 0.001, False, True) as scope:
-        scope.repaired(())
-        scope.decided(REFUSED)
+def _refuse_tool(run: RunContext) -> None:
+    queued = {"queued": 0.001, "may_refuse": False, "refused": True}
+    with observe_tool_call(run, ASKED, ADD, 2, (0, 1), **queued) as observed:
+        observed.repaired(())
+        observed.decided(REFUSED)
 
 
-KINDS: dict[str, Callable[[RunTelemetry], None]] = {
-    "invoke_agent": partial(_invoke_agent, totals=Totals()),
+KINDS: dict[str, Callable[[RunContext], None]] = {
+    "invoke_agent": _invoke_agent,
     "iteration": _iteration,
     "hook: advise": _advise,
     "hook: before": _before,
@@ -232,16 +236,16 @@ def _cost(label: str, series: Series) -> Row:
     return Row(label, statistics.median(series.cpu), "us", statistics.median(series.wall), series.fastest)
 
 
-def _run_telemetry(options: TelemetryOptions) -> RunTelemetry:
-    return RunTelemetry(options, "assistant", "run_1")
+def _run(options: TelemetryOptions) -> RunContext:
+    return RunContext(telemetry=options)
 
 
-def _captured(emit: Callable[[RunTelemetry], None], *, events: bool = False) -> Capture:
-    return capture_of(lambda options: emit(_run_telemetry(options)), events=events)
+def _captured(emit: Callable[[RunContext], None], *, events: bool = False) -> Capture:
+    return capture_of(lambda options: emit(_run(options)), events=events)
 
 
-def _opened(providers: Sdk, emit: Callable[[RunTelemetry], None]) -> Case:
-    scopes = repeated(partial(emit, _run_telemetry(providers.options)), SCOPES_A_CASE)
+def _opened(providers: Sdk, emit: Callable[[RunContext], None]) -> Case:
+    scopes = repeated(partial(emit, _run(providers.options)), SCOPES_A_CASE)
     return Case(partial(under_a_span, providers, scopes), SCOPES_A_CASE)
 
 

@@ -318,17 +318,3 @@ def test_the_decision_event_has_the_stated_reason_if_it_is_captured(mode: str) -
     assert decision_in(watching).intent == "because"
     silent = told_of(SUM, mode, advice)
     assert decision_in(silent).intent is None
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_local_data_is_in_no_form_that_leaves_the_process(mode: str) -> None:
-    watching = told_of(SUM, mode)
-    intended, ended = watching.of_call("call_1_1")[0], watching.of_call("call_1_1")[-1]
-    assert isinstance(intended, ToolIntended)
-    assert intended.kept[0].arguments == '{"a": 1, "b": 1}'
-    assert ended.kept == "2"
-    for event in (intended, ended):
-        told = event.told()
-        assert told.kept is None and event.kept is not None
-        assert told == event
-        assert type(event).model_validate_json(event.model_dump_json()).kept is None

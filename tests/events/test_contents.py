@@ -93,7 +93,7 @@ def test_events_have_content_only_if_it_is_captured_on_events(
 ) -> None:
     watching = watched(capture, mode)
     assert contents_of(watching) == told
-    said = [event.told().model_dump_json() for event in watching.events]
+    said = [event.for_export().model_dump_json() for event in watching.events]
     assert any(MARKER in each for each in said) == bool(told)
     assert not [event for event in watching.events if MARKER in repr(event)]
 
@@ -131,7 +131,7 @@ def test_the_content_of_a_tool_with_capture_disabled_is_in_no_event(mode: str) -
     client = ChatClient(ScriptedChatModel([call, "done"]), tools=[keep], advisors=[watching, Reasoned()])
     run(mode, client.replace(telemetry=options).prompt("?"))
     assert "tool_finished" in watching.types
-    assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
+    assert not [event for event in watching.events if MARKER in event.for_export().model_dump_json()]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -145,7 +145,7 @@ def test_a_direct_result_of_a_tool_with_capture_disabled_is_not_in_the_answer_ev
     options = TelemetryOptions(capture="SPAN_AND_EVENT")
     client = ChatClient(ScriptedChatModel([ToolCall("answer")]), tools=[answer], advisors=[watching], telemetry=options)
     assert run(mode, client.prompt("?")).content == MARKER
-    assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
+    assert not [event for event in watching.events if MARKER in event.for_export().model_dump_json()]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -158,7 +158,7 @@ def test_the_redactor_sees_every_content_of_events(mode: str) -> None:
 
     watching = watched(ContentCapture("EVENT_ONLY", redact=redact), mode)
     assert contents_of(watching) == {kind: had for kind, had in ALL.items() if kind != "tool_finished"}
-    assert not [event for event in watching.events if MARKER in event.told().model_dump_json()]
+    assert not [event for event in watching.events if MARKER in event.for_export().model_dump_json()]
     assert {names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.TOOL_CALL_ARGUMENTS, names.INTENT} <= {*seen}
 
 

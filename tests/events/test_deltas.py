@@ -68,7 +68,7 @@ def test_a_delta_reports_that_the_answer_restarts(text: str, mode: str) -> None:
     run(mode, ChatClient(Restarting([]), advisors=[watching]).prompt("go"))
     pieces = [event for event in watching.pieces if isinstance(event, TextDelta)]
     assert [(event.text, event.restarts) for event in pieces] == [("old", False), (text, True), ("new", False)]
-    assert [event.told().restarts for event in pieces] == [False, True, False]
+    assert [event.for_export().restarts for event in pieces] == [False, True, False]
 
 
 @pytest.mark.parametrize("mode", STREAMING)
@@ -159,7 +159,7 @@ def test_a_delta_is_exported_without_its_text_unless_content_is_captured(mode: s
     watching = Watching(deltas=True)
     model = ScriptedChatModel([[MARKER, ToolCall("add", {MARKER: 1}), ToolCall(MARKER, {})], "done"])
     run(mode, ChatClient(model, tools=[add], advisors=[watching]).prompt("go"))
-    told = [event.told() for event in watching.pieces]
+    told = [event.for_export() for event in watching.pieces]
     assert types(told) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
     assert [event.tool_name for event in told if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
     assert [event.size for event in told] == [event.size for event in watching.pieces]
@@ -181,7 +181,7 @@ def test_a_captured_delta_is_exported_unless_its_tool_disables_capture(mode: str
     calls = [ToolCall("add", {"a": 1, "b": 2}), ToolCall("keep", {"secret": MARKER}), ToolCall(MARKER, {})]
     model = ScriptedChatModel([["Adding.", *calls], "done"])
     run(mode, ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"))
-    told = [event.told() for event in watching.pieces]
+    told = [event.for_export() for event in watching.pieces]
     assert [event.text for event in told if isinstance(event, TextDelta)] == ["Adding.", "done"]
     assert [(event.tool_name, event.arguments) for event in told if isinstance(event, ToolArgumentsDelta)] == [
         ("add", '{"a": 1, "b": 2}'),
@@ -200,6 +200,6 @@ def test_a_delta_is_not_captured_where_a_redactor_or_limit_needs_the_whole_value
     model = ScriptedChatModel([ChatResponse(AssistantMessage("x" * 257))])
     run("stream", ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"))
     (piece,) = watching.pieces
-    told = piece.told()
+    told = piece.for_export()
     assert isinstance(told, TextDelta)
     assert (told.text, told.size) == ("", 257)

@@ -20,7 +20,7 @@ from tests.sample_tools import add
 from tests.waiting import PATIENCE, in_time
 from traced_tools import ChatClient, ToolCall
 from traced_tools.advisors.observer import ObserverAdvisor
-from traced_tools.events import Event, EventExporter, ExportFailed, ToolIntended
+from traced_tools.events import Event, EventExporter, ExportFailed
 from traced_tools.flow.background import deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats, totals_of_events
@@ -73,14 +73,6 @@ def test_deltas_are_exported_only_if_enabled_and_without_their_text(mode: str, d
     assert types(exporter.sent).count("text_delta") == (2 if deltas else 0)
     assert types(exporter.sent).count("tool_arguments_delta") == (1 if deltas else 0)
     assert not [event for event in exporter.sent if MARKER in event.model_dump_json()]
-
-
-def test_local_data_reaches_no_exporter() -> None:
-    exporter = Exporter()
-    with ObserverAdvisor([exporter]) as observer:
-        run("call", client(observer).prompt("?"))
-    (intended,) = [event for event in exporter.sent if isinstance(event, ToolIntended)]
-    assert intended.kept is None
 
 
 @pytest.mark.parametrize("mode", MODES)

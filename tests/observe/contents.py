@@ -77,4 +77,4 @@ def refuse_to_make(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shapes, function, never)
     monkeypatch.setattr(content, "truncate_json", never)
     monkeypatch.setattr(content, "truncate_utf8", never)
-    monkeypatch.setattr(content.Contents, "__init__", never)
+    monkeypatch.setattr(content.LazyContent, "__init__", never)

@@ -133,13 +133,13 @@ def test_a_call_that_fails_the_run_leaves_its_span_as_well(mode: str, kind: str)
 def test_a_call_that_is_cut_before_its_tool_starts_is_an_execution_that_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    advised = ToolExecution._advised
+    attempt = ToolExecution._attempt
 
-    def cut(self: ToolExecution, scope: Any) -> Any:
+    def cut(self: ToolExecution, *arguments: Any) -> Any:
         self.cancel()  # as a batch does when a tool beside this one is interrupted
-        return advised(self, scope)
+        return attempt(self, *arguments)
 
-    monkeypatch.setattr(ToolExecution, "_advised", cut)
+    monkeypatch.setattr(ToolExecution, "_attempt", cut)
     telemetry = Telemetry()
     with pytest.raises(BaseException):  # noqa: B017
         run(

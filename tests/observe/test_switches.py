@@ -103,8 +103,9 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_700_000_000_000_000_000
-        for clock in ("scope.time_ns", "scope.perf_counter_ns", "model_calls.perf_counter_ns"):
-            monkeypatch.setattr(f"traced_tools.telemetry.{clock}", lambda: self.now)
+        monkeypatch.setattr("traced_tools.observe.scope.time_ns", lambda: self.now)
+        for module in ("observe.observation", "telemetry.model_calls", "telemetry.scope"):
+            monkeypatch.setattr(f"traced_tools.{module}.perf_counter_ns", lambda: self.now)
 
 
 @pytest.mark.parametrize("mode", MODES)

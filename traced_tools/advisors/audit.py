@@ -24,7 +24,6 @@ from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
-from traced_tools.observe.content import may_capture
 from traced_tools.observe.event_types import (
     Event,
     IterationFinished,
@@ -38,6 +37,7 @@ from traced_tools.observe.event_types import (
     ToolStarted,
 )
 from traced_tools.observe.scope import error_type
+from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
 from traced_tools.tools.schema.fields import field_names
 
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from traced_tools.audit.trail import AuditTrail
-    from traced_tools.core.messages import ToolCall
-    from traced_tools.core.tool_definition import ToolCallback, ToolDefinition
+    from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.flow.flow import Step
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ _DECISIONS: Final[Mapping[str, str]] = {REPEATED_DECISION: "limited"}
 """The decisions that the trail has another word for."""
 
 
-class AuditAdvisor(Advisor):
+class AuditAdvisor(Advisor, ToolCallListener):
     """Records every call the model asks for: the intent, durable before the tool starts, the decision, the outcome.
 
     Its place is inside the loop and around all other advice there, so that what the model wants is on record before
@@ -83,8 +82,8 @@ class AuditAdvisor(Advisor):
     Args:
         trail: where the records go, an `AuditTrail`; several advisors and clients may share one.
         on_failure: what happens to a call whose intent cannot be recorded in time. `deny` refuses it with the reason
-            code `audit_unavailable`; `warn` lets the tool run, tells the log once for each outage, and the record
-            follows when the store works again. Calls do not wait while the trail has a `problem`.
+            code `audit_unavailable`; `warn` lets the tool run, logs once per outage, and writes the record when the
+            store recovers. With `warn`, calls don't wait while `trail.problem` is set.
         name: set in code and bounded: it is a metric label.
         order: its place in the chain; it must be inside the loop.
 
@@ -137,7 +136,7 @@ class AuditAdvisor(Advisor):
     def _asked(self, call: ToolInvocation) -> _Asked:
         run = self._runs.get(call.context.run_id or "")
         found = None if run is None else run.calls.get((call.iteration, call.batch_index))
-        if found is None:  # nobody told of it, so that nothing would be on record
+        if found is None:  # this advisor was not handed the call: nothing would be on record
             raise _outside(self.name, self.order)
         return found
 
@@ -159,7 +158,7 @@ class AuditAdvisor(Advisor):
             _LOG.warning("%s: %s; %s", self.name, why, consequence)
 
     def on_event(self, event: Event) -> None:
-        """Take note of what becomes of calls, and hand it to the trail without waiting."""
+        """Hand what becomes of calls to the trail, without waiting."""
         run = self._runs.get(event.run_id)
         if run is None and isinstance(event, RunStarted | IterationStarted):
             run = self._runs[event.run_id] = _Run()
@@ -168,15 +167,18 @@ class AuditAdvisor(Advisor):
             run.sequence = event.sequence
             self._take(run, event)
 
+    def on_tool_call(self, call: ObservedCall, event: ToolIntended) -> None:
+        """Take a call that the model asks for."""
+        if (run := self._runs.get(event.run_id)) is not None:
+            run.calls[event.iteration, event.batch_index] = _Asked(call, event, run)
+
     def _take(self, run: _Run, event: Event) -> None:
-        run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # all that is told outside the loop
+        run.inside = run.inside or not isinstance(event, RunStarted | RunFinished)  # the only events outside the loop
         match event:
             case RunStarted():
                 run.model, run.provider = event.model, event.provider
             case ModelResponded():
                 run.answered(event)
-            case ToolIntended():
-                run.calls[event.iteration, event.batch_index] = _Asked(event, run)
             case ToolDecided() | ToolStarted() | ToolFinished():
                 if (asked := run.calls.get((event.iteration, event.batch_index))) is not None:
                     self._record(asked, event)
@@ -244,7 +246,7 @@ class _Run:
         self.by_hand = False
 
     def answered(self, event: ModelResponded) -> None:
-        """Take note of whose answer the next calls are of."""
+        """Record the model whose answer asks for the next calls."""
         self.model, self.provider = event.model or self.model, event.provider
         self.response_id = event.response_id
 
@@ -261,23 +263,18 @@ class _Asked:
 
     __slots__ = (
         "_arguments",
-        "_call",
         "_fields",
-        "_may_be_stored",
+        "_observed",
         "_subject",
         "_time",
-        "_tool",
         "durable",
         "intended",
         "running",
         "write",
     )
 
-    def __init__(self, event: ToolIntended, run: _Run) -> None:
-        call, tool = event.kept
-        self._call: ToolCall = call
-        self._tool: ToolCallback | None = tool
-        self._may_be_stored = may_capture(tool)
+    def __init__(self, call: ObservedCall, event: ToolIntended, run: _Run) -> None:
+        self._observed = call
         self._time = unix_nanoseconds(event.time)
         self._subject = _subject(event)
         self._fields = {
@@ -287,7 +284,7 @@ class _Asked:
             "provider": run.provider,
             "response_id": run.response_id,
         }
-        self._arguments = call.arguments
+        self._arguments = call.call.arguments
         self.intended = self.durable = self.running = False
         self.write: Step[None] | None = None
 
@@ -300,35 +297,41 @@ class _Asked:
             reason: the stated reason, where one is known.
         """
         self.intended = True
-        written = self._call.arguments
+        written = self._observed.call.arguments
         self._arguments = text = written if arguments is None else arguments
         fields, contents = dict(self._fields), {"arguments": self._content(text, is_json=True)}
         if text != written:  # the trail records both only if they stand for different values
             contents[REQUESTED_ARGUMENTS] = self._content(written, is_json=True)
-        if self._tool is None:  # its name may be told, but not its arguments: they may be meant for a silent tool
-            contents["requested_name"] = Content(self._call.name, may_be_stored=True)
+        definition = self._observed.definition
+        if (
+            definition is None
+        ):  # its name may be stored, but not its arguments: they may be meant for a tool with capture disabled
+            contents["requested_name"] = Content(self._observed.call.name, may_be_stored=True)
         else:
-            fields |= _told_of(self._tool.definition, text)
+            fields |= _told_of(definition, text)
         if reason is not None:
             contents["reason"] = self._content(reason)
         return self._draft("intent", self._time, fields, contents)
 
     def decision(self, event: ToolDecided) -> Draft:
         """Return the record of what was decided."""
-        told: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
-        told |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
+        fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
+        fields |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
-            told["intent_late"] = True
-        changed = event.kept is not None and event.kept != self._arguments
-        contents = {"arguments": self._content(event.kept, is_json=True)} if changed else {}
-        return self._draft("decision", unix_nanoseconds(event.time), told, contents)
+            fields["intent_late"] = True
+        arguments = self._observed.runs_with
+        contents: dict[str, Content] = {}
+        if arguments is not None and arguments != self._arguments:
+            contents["arguments"] = self._content(arguments, is_json=True)
+        return self._draft("decision", unix_nanoseconds(event.time), fields, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
         """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
-        contents = {} if event.kept is None else {"result": self._content(event.kept, is_json=True)}
-        told: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
-        told |= {"attempts": event.attempts, "duration": event.duration}
-        return self._draft("outcome", unix_nanoseconds(event.time), told, contents)
+        text = self._observed.returned_text
+        contents = {} if text is None else {"result": self._content(text, is_json=True)}
+        fields: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
+        fields |= {"attempts": event.attempts, "duration": event.duration}
+        return self._draft("outcome", unix_nanoseconds(event.time), fields, contents)
 
     def misfit(self, event: ToolDecided) -> Draft:
         """Return the record of the end of a call whose arguments do not fit."""
@@ -337,13 +340,13 @@ class _Asked:
         )
 
     def _content(self, text: str, *, is_json: bool = False) -> Content:
-        return Content(text, may_be_stored=self._may_be_stored, is_json=is_json)
+        return Content(text, may_be_stored=self._observed.may_capture, is_json=is_json)
 
     def _draft(
         self, kind: RecordKind, time: int, fields: Mapping[str, Any], contents: Mapping[str, Content] | None = None
     ) -> Draft:
-        told = {name: value for name, value in fields.items() if value is not None}
-        return Draft(kind, time, self._subject, told, contents or {})
+        given = {name: value for name, value in fields.items() if value is not None}
+        return Draft(kind, time, self._subject, given, contents or {})
 
 
 def _subject(event: ToolIntended) -> Subject:
@@ -372,7 +375,7 @@ _known = IdentityCache(_digest_and_names)
 def _told_of(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
     """Return which tool is meant, and which of its arguments are given.
 
-    Of others it is told how many there are: their names are the model's words.
+    Arguments that the definition does not name are only counted: the model made up their names.
     """
     digest, known = _known(definition)
     told: dict[str, Any] = {"definition_digest": digest}

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.enums import Hook
-from traced_tools.observe.spans import hook_scope
+from traced_tools.observe.hook import observe_hook
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, overrides
 
@@ -19,10 +19,11 @@ TOOL_LOOP_ORDER = 300
 
 
 class Advisor(ToolAdvice):
-    """Stands around the rest of the chain, around each tool call, or both. Written once, it works in all four modes.
+    """Wraps the rest of the chain, each tool call, or both. Written once, it works in all four modes.
 
     Lower orders are further out. Below `TOOL_LOOP_ORDER` an advisor sees one request and one final response; above it,
-    every pass of the loop. Equal orders keep the order of registration. Only the methods a subclass overrides are used.
+    every iteration of the loop. Equal orders keep the order of registration. Only methods that a subclass overrides are
+    used.
 
     What waits (a store, a network) is awaited as `await perform(function, ...)`; under asyncio any awaitable will do.
 
@@ -32,7 +33,7 @@ class Advisor(ToolAdvice):
     """
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-        """Stand around the rest of the chain; `call_next` may be awaited again, and then runs it again."""
+        """Wrap the rest of the chain. Each await of `call_next` runs the rest of the chain once more."""
         return await call_next(request)
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
@@ -44,7 +45,7 @@ class Advisor(ToolAdvice):
 
 
 class BaseAdvisor(Advisor):
-    """An advisor that only changes what passes, by `before` and `after`; each a plain or an async method."""
+    """An advisor that only changes the request or the response, in `before` and `after`, each plain or async."""
 
     def before(self, request: ChatClientRequest) -> Any:
         """Return the request to send on."""
@@ -76,12 +77,12 @@ class TranscriptAdvisor(Advisor):
     """
 
 
-def is_written(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
-    """Whether there is a hook to run; that of `base` only hands back what it gets and is traced here instead."""
+def hook_is_implemented(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
+    """Whether the advisor implements the hook. The one of `base` returns what it gets, so its span is emitted here."""
     if overrides(advisor, base, hook):
         return True
     if run.telemetry.enabled:
-        hook_scope(run.telemetry, hook, advisor, iteration).pass_by()
+        observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
     return False
 
 
@@ -91,7 +92,7 @@ async def run_hook(advisor: Advisor, hook: Hook, run: RunContext, value: T, iter
     Raises:
         TypeError: when the hook returns something of another type than it was given.
     """
-    with hook_scope(run.telemetry, hook, advisor, iteration):
+    with observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration):
         result = getattr(advisor, hook)(value)
         if hasattr(result, "__await__"):
             result = await result

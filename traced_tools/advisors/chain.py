@@ -14,10 +14,10 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
-from traced_tools.observe.dispatch import Watchers
-from traced_tools.observe.model_calls import chat_scope
-from traced_tools.observe.spans import hook_scope
-from traced_tools.tools.advice import advising_tools, check_advisors, overrides, watching
+from traced_tools.observe.dispatch import EventListeners
+from traced_tools.observe.hook import observe_hook
+from traced_tools.observe.model_call import observe_model_call
+from traced_tools.tools.advice import advising_tools, check_advisors, listening, listening_to_calls, overrides
 
 
 class AdvisorChain:
@@ -47,12 +47,13 @@ class AdvisorChain:
         self._stages = self._stages_of_entries()
         loops = [advisor for advisor in self.advisors if isinstance(advisor, ToolLoopAdvisor)]
         place = next((at for at, each in enumerate(self.advisors) if isinstance(each, ToolLoopAdvisor)), 0)
-        inside = watching(self.advisors[place:])
+        inside = listening(self.advisors[place:])
         pieces = tuple(each.on_event for each in inside if getattr(each, "watches_deltas", True))
-        self.watchers = Watchers(
+        self.listeners = EventListeners(
             tuple(each.on_event for each in inside),
-            tuple(each.on_event for each in watching(self.advisors[:place])),
+            tuple(each.on_event for each in listening(self.advisors[:place])),
             pieces,
+            listening_to_calls(inside),
         )
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
@@ -82,7 +83,7 @@ class AdvisorChain:
         advisor, telemetry, delivery = self._around[index], request.run.telemetry, request.run.delivery
         if delivery is not None:
             delivery.entered(index)
-        with hook_scope(telemetry, "advise", advisor, request.iteration, clock=telemetry.clock):
+        with observe_hook(telemetry, "advise", advisor.name, advisor.order, request.iteration, clock=telemetry.clock):
             response: Any = advisor.advise(request, self._entries[index + 1])
             if hasattr(response, "__await__"):
                 response = await response
@@ -109,7 +110,7 @@ class AdvisorChain:
             try:
                 await Release(partial(self.deliver, last, ChatChunk(text=text), self._stages[index][1]))
             finally:  # the time the reader takes isn't the advisors' own time
-                clock.elsewhere += perf_counter_ns() - began
+                clock.downstream_ns += perf_counter_ns() - began
 
     def _no_request(self, index: int, given: object) -> TypeError:
         """Return the error for an invalid value that the advisor before `index` passed to `call_next`."""
@@ -125,18 +126,15 @@ class AdvisorChain:
         if run.delivery is not None:
             run.delivery.entered(len(self._around))
             run.delivery.passed.append(request.iteration)
-        with chat_scope(run.telemetry, model, request) as scope:
-            observe = partial(run.events.deltas, request.iteration, request.tools) if run.events.wants_deltas else None
-            watch = run.events.of_model_call(model, request, request.iteration)
-            step = CallModel(model, request.chat_request(), scope, partial(self.deliver, request), observe)
+        with observe_model_call(run, model, request) as observed:
+            deliver = partial(self.deliver, request)
+            step = CallModel(model, request.chat_request(), observed.timer, deliver, observed.deltas)
             run.totals.inference_calls += 1
             response = await step
-            scope.answered(response)
-            run.totals.usage.add(response.usage)
-            watch.answered(response)
+            cost = run.cost_of(model, response)
+            run.totals.add(response.usage, cost)
+            observed.answered(response, cost)
             _check_answer(model, response)
-        if scope.cost is not None:
-            run.totals.cost = (run.totals.cost or 0.0) + scope.cost
         answer = ChatClientResponse(
             run,
             response,

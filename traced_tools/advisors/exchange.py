@@ -21,24 +21,22 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_result import ToolResult
-from traced_tools.errors import LoopLimitExceeded
+from traced_tools.core.totals import NestedUsage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.observe.names import CANCELLED
-from traced_tools.observe.scope import error_type
-from traced_tools.run.context import NestedUsage, RunContext
+from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 
 
 @quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientRequest:
-    """One pass through the chain.
+    """One request through the chain.
 
     Attributes:
         messages: the conversation to send. A call in it without a result gets one that says it was not run.
         tools: the tools the model may call; any sequence of `ToolCallback`s is accepted.
         options: how the model is asked.
-        context: what advisors tell each other, the caller's `params` to begin with; it comes back on the response.
+        context: what advisors pass to each other, the caller's `params` to begin with; it comes back on the response.
         iteration: the pass of the tool loop, from 1; 0 outside it.
         run: identity, limits and tallies of the run.
     """
@@ -100,7 +98,7 @@ class ChatClientResponse:
         stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (one ended the run with `call.end`, or
             answered and no model was asked), or the limit it broke (see `LoopLimits`).
         tool_results: what became of each call of the run, in order.
-        context: what advisors told each other.
+        context: what advisors pass to each other.
         iteration: the pass of the tool loop it belongs to.
         offered: the tools the model was offered.
         delta: in a chunk, what arrived.
@@ -179,10 +177,3 @@ class ChatClientResponse:
 
     def __repr__(self) -> str:
         return f"<ChatClientResponse of run {self.run.id}: {self.stop_reason}, pass {self.iteration}>"
-
-
-def stop_reason_of(error: BaseException) -> StopReason:
-    """Return why a run ended that raised `error`."""
-    if isinstance(error, LoopLimitExceeded):
-        return error.limit
-    return "cancelled" if error_type(error) == CANCELLED else "error"

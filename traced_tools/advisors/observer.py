@@ -23,8 +23,8 @@ class ObserverAdvisor(Advisor):
     its `interval`. A batch that fails is tried again, after pauses that grow from half a second to thirty with chance
     in them, or as the receiver asks, for a minute; then it is given up. What is lost so, does not fit into a full
     queue, or is left when the time to close in is over, is counted in `traced_tools.export.dropped`, by exporter and
-    reason, and told once in the log. Exporters of one name are one there: their counts are added up. The metrics appear
-    wherever those of the observed runs go.
+    reason, and logged once per outage. Exporters of one name are one there: their counts are added up. The metrics
+    appear wherever those of the observed runs go.
 
     It may be shared by clients, threads and event loops. Close it, or use it in a `with` block; what is open when the
     process ends is closed then. A forked child goes on with an empty queue.
@@ -33,7 +33,7 @@ class ObserverAdvisor(Advisor):
         exporters: where events go; each is this observer's alone, and closed with it.
         deltas: whether pieces of streamed answers go there, too; a piece is lost first when a queue fills.
         name: names it in telemetry.
-        order: inside the loop by default; outside it, it is told of the start and the end of runs alone.
+        order: inside the loop by default; outside it, it receives only the start and the end of runs.
         queue_size: how many events may wait for each exporter; the newest are lost when more do.
 
     Raises:
@@ -63,12 +63,12 @@ class ObserverAdvisor(Advisor):
         finalizer.atexit = False  # open processors are closed at exit in any case
 
     def on_event(self, event: Event) -> None:
-        """Queue an event; never waits, and never raises for an exporter's sake."""
+        """Queue an event for each exporter, in its exported form. Never waits; a failing exporter never raises here."""
         if isinstance(event, RunStarted):
             show_exports_here([each.stats for each in self._processors])
-        told = event.told()
+        exported = event.for_export()
         for each in self._processors:
-            each.submit(told)
+            each.submit(exported)
 
     def flush(self, timeout: float = PATIENCE) -> bool:
         """Send what waits, and return whether it was all sent and nothing was lost over it.

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, is_written, run_hook
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, stop_reason_of
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, hook_is_implemented, run_hook
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.enums import Hook, StopReason
 from traced_tools.core.messages import MESSAGE_TYPES, AssistantMessage, Message, SystemMessage, TextPart, UsageSum
@@ -15,8 +15,8 @@ from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
-from traced_tools.observe.scope import Place
-from traced_tools.observe.spans import iteration_scope
+from traced_tools.observe.iteration import observe_iteration
+from traced_tools.observe.scope import Place, stop_reason_of
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS
 
@@ -134,7 +134,7 @@ class _Loop:
         return value
 
     def _has(self, hook: Hook, iteration: int = 0) -> bool:
-        return is_written(self._advisor, ToolCallingAdvisor, hook, self._run, iteration)
+        return hook_is_implemented(self._advisor, ToolCallingAdvisor, hook, self._run, iteration)
 
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)
@@ -161,10 +161,9 @@ class _Loop:
         run, advisor, tools = self._run, self._advisor, self._request.tools
         run.totals.iterations += 1
         self._request = self._next_request(iteration, withheld=broken is not None)
-        with iteration_scope(run.telemetry, iteration) as scope, run.events.of_iteration(iteration) as watch:
+        with observe_iteration(run, iteration) as observed:
             response = await self._ask(call_next)
-            scope.requested(len(response.tool_calls))
-            watch.requested(len(response.tool_calls))
+            observed.requested(len(response.tool_calls))
             if not advisor.is_tool_call(response):
                 return None
             result = await advisor.manager.execute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -49,13 +49,35 @@ class PriceTable(Protocol):
         ...
 
 
-def check_price(dollars: float) -> float:
-    """Return a price from a table as a float.
+def cost_of(
+    prices: PriceTable,
+    provider: str,
+    models: Iterable[str | None],
+    usage: Usage,
+    failed: Callable[[Exception, str], None],
+) -> float | None:
+    """Return what a model call cost in US dollars; None if the price table does not know.
 
-    Raises:
-        TypeError: the price is not a number.
-        ValueError: the price is negative or not finite.
+    Args:
+        prices: the price table.
+        provider: who runs the model.
+        models: the model that answered, if the provider reports it, then the model that was asked. The first one with
+            a price counts.
+        usage: the tokens of the call.
+        failed: called with what the price table raises, and what raised it, for the log.
     """
+    try:
+        for model in dict.fromkeys(models):
+            price = prices.price(provider, model, usage) if model else None
+            if price is not None:
+                return check_price(price)
+    except Exception as error:
+        failed(error, "the price table")
+    return None
+
+
+def check_price(dollars: float) -> float:
+    """Return a price that a table gave; raises `TypeError` or `ValueError` for what can be none."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float):
         raise TypeError(f"a price must be a number of dollars, not {type(dollars).__name__}")
     if not 0 <= dollars < inf:

@@ -16,7 +16,7 @@ from traced_tools.errors import InvalidResponse
 from traced_tools.flow.flow import Step, acall, call
 from traced_tools.flow.workers import in_thread
 from traced_tools.observe.model_calls import embeddings_scope
-from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, telemetry_here
+from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, current_telemetry
 
 _MOST_BYTES = 300_000
 """The maximum bytes of text in one request. OpenAI's limit is this number of tokens, and a token is at least a byte."""
@@ -82,11 +82,11 @@ class EmbeddingModel(ABC):
             InvalidResponse: if the model doesn't return one vector for each text, all of the same, requested length.
             ModelError: if there is no answer.
         """
-        return call(self._embed_batches(_check_texts(texts), telemetry_here(telemetry)))
+        return call(self._embed_batches(_check_texts(texts), current_telemetry(telemetry)))
 
     async def aembed(self, texts: Iterable[str], *, telemetry: TelemetryOptions | None = None) -> EmbeddingResponse:
         """Embed `texts` on asyncio; see `embed`."""
-        return await acall(self._embed_batches(_check_texts(texts), telemetry_here(telemetry)))
+        return await acall(self._embed_batches(_check_texts(texts), current_telemetry(telemetry)))
 
     async def _embed_batches(self, texts: tuple[str, ...], telemetry: RunTelemetry) -> EmbeddingResponse:
         """Embed `texts`, as a flow."""

@@ -1,1 +1,1 @@
-"""Telemetry: names, spans, metrics and log-based events of a run, and the set-up of the SDK."""
+"""What a run does, observed once: one object for each run, iteration, hook, model call and tool call."""

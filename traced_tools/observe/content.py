@@ -1,7 +1,7 @@
-"""Which contents may leave the process: none, until somebody asks for them.
+"""Which contents may leave the process: none, unless content capture is configured.
 
 Contents are arguments, results, messages, system instructions, tool definitions, reasons, texts and stack traces of
-exceptions, and names of tools that the model made up. While they are not asked for, nothing here is made.
+exceptions, and names of tools that the model made up. Without content capture, nothing here is made.
 """
 
 from __future__ import annotations
@@ -20,23 +20,28 @@ from traced_tools.observe.settings import read_capture_mode, read_or_warn
 from traced_tools.observe.truncation import BoundedJson, truncate_json, truncate_utf8
 
 if TYPE_CHECKING:
-    from traced_tools.core.tool_definition import ToolCallback
+    from traced_tools.core.messages import ToolResultPart
     from traced_tools.observe.scope import Attributes
+    from traced_tools.observe.subjects import ObservedTool, ObservedTools
 
 Redactor = Callable[[str, Any], Any]
-"""Given the name of the attribute and its value as plain JSON; returns what may be told of it, None for nothing."""
+"""Given an attribute's name and its value as plain JSON, returns what may be captured of it; None for nothing."""
+
+
+MayCapture = Callable[[str], bool]
+"""Whether arguments and results of the tool of that name may be captured."""
 
 
 @dataclass(frozen=True)
 class ContentCapture:
-    """Which contents are told, and how.
+    """Which contents are captured, and how.
 
     Args:
         mode: `NO_CONTENT`, `SPAN_ONLY`, `EVENT_ONLY` or `SPAN_AND_EVENT`, the words of the variable
             `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`; small letters will do.
-        redact: called with the attribute's name and its value before anything is attached, returns what may be told of
-            it or None. The value is plain JSON and may be changed in place. What it raises drops the value.
-        max_bytes: how much of one value is told; what is cut is marked `traced_tools.content.truncated`.
+        redact: called with the attribute's name and its value before anything is attached; returns what may be captured
+            of it, or None. The value is plain JSON and may be changed in place. What it raises drops the value.
+        max_bytes: the most bytes of one value; a value that is cut is marked `traced_tools.content.truncated`.
 
     Raises:
         ConfigurationError: for another word.
@@ -68,7 +73,7 @@ class ContentCapture:
 
 
 def as_capture(capture: ContentCapture | str | None) -> ContentCapture | None:
-    """Return what a setting means; raises `TypeError` or `ConfigurationError` for what is none."""
+    """Return a setting as a `ContentCapture`; raises `TypeError` or `ConfigurationError` for an invalid one."""
     expect("capture", capture, (ContentCapture, str, type(None)), "a ContentCapture, one of its modes, or None")
     return ContentCapture(capture) if isinstance(capture, str) else capture  # type: ignore[arg-type]  # it is checked there
 
@@ -77,7 +82,7 @@ _of_process: ContentCapture | None = None
 
 
 def set_process_capture(capture: ContentCapture | str | None) -> None:
-    """Set what holds for clients that do not say themselves; None leaves it to the environment."""
+    """Set content capture for clients without a setting of their own; None leaves it to the environment."""
     global _of_process
     _of_process = as_capture(capture)
 
@@ -86,7 +91,7 @@ _redacting: ContextVar[bool] = ContextVar("traced_tools_redacting", default=Fals
 
 
 def _redacted(redact: Redactor, name: str, value: object) -> object:
-    """Return what a redactor leaves of a value; a run that it makes itself tells no contents."""
+    """Return what a redactor leaves of a value; a run inside the redactor captures no contents."""
     plain = [*value] if isinstance(value, Sequence) and not isinstance(value, str) else value
     token = _redacting.set(True)
     try:
@@ -96,7 +101,7 @@ def _redacted(redact: Redactor, name: str, value: object) -> object:
 
 
 def capture_in_force(own: ContentCapture | None) -> ContentCapture | None:
-    """Return what is captured: what a client says, else the process, else the environment; None for nothing."""
+    """Return the setting of the client, else of the process, else of the environment; None for no capture."""
     if _redacting.get():
         return None
     capture = own or _of_process or _by_environment()
@@ -108,65 +113,106 @@ def _by_environment() -> ContentCapture | None:
     return None if mode is None else ContentCapture(mode)
 
 
-def may_capture(tool: ToolCallback | None) -> bool:
-    """Whether a tool's arguments, results and errors may be captured: not if it is unknown or has `capture=False`."""
+# What may be captured. Every sink asks here: spans, log-based events, typed events, the audit trail and the log.
+
+
+def may_capture(tool: ObservedTool | None) -> bool:
+    """Whether arguments, results, stated reasons and exception texts of a tool may be captured.
+
+    They may not if the tool is unknown, since the call may be meant for a tool with capture disabled, or if its
+    metadata does not say `capture=True`.
+    """
     return tool is not None and getattr(tool.metadata, "capture", False) is True
 
 
+def may_capture_name(tool: str, tools: ObservedTools) -> bool:
+    """Whether the name of a tool may leave the process without content capture: not if the model made it up."""
+    return tool in tools.by_name
+
+
+def may_capture_in_log(tool: ObservedTool | None, content: RunContent | None) -> bool:
+    """Whether debugging may log the text of a tool's exception as it is: not if the run's redactor decides about it."""
+    return content is None and may_capture(tool)
+
+
 class RunContent:
-    """What one run may tell.
+    """Which contents of one run may be captured.
 
     Args:
-        capture: what is captured.
-        failed: told of what could not be told of, and what raised, in words.
+        capture: the setting.
+        failed: called with an error that keeps a content from being captured, and what raised it, for the log.
     """
 
-    __slots__ = ("_told", "_withheld", "capture", "failed")
+    __slots__ = ("_captured", "_withheld", "capture", "failed")
 
     def __init__(self, capture: ContentCapture, failed: Callable[[Exception, str], None]) -> None:
         self.capture = capture
         self.failed = failed
-        self._told: set[str] = set()
+        self._captured: set[str] = set()
         self._withheld: set[str] = set()
 
-    def offer(self, tools: Iterable[ToolCallback]) -> None:
-        """Take note of what the tools of the run say of themselves."""
+    def register_tools(self, tools: Iterable[ObservedTool]) -> None:
+        """Record which of the run's tools may be captured."""
         for tool in tools:
-            (self._told if may_capture(tool) else self._withheld).add(tool.definition.name)
+            (self._captured if may_capture(tool) else self._withheld).add(tool.definition.name)
 
-    def may_tell(self, tool: str) -> bool:
-        """Whether arguments and results of a tool may be told; of one the run does not know, they may not."""
-        return tool in self._told and tool not in self._withheld
+    def may_capture_calls_of(self, tool: str) -> bool:
+        """Whether arguments and results of a tool may be captured, by its name: not if the run does not know it."""
+        return tool in self._captured and tool not in self._withheld
 
-    @property
-    def has_silent_tools(self) -> bool:
-        """Whether there is a tool of whose arguments and results nothing may be told.
+    def may_capture_error(self) -> bool:
+        """Whether the text of an exception may be captured that a tool did not raise itself.
 
-        Any exception of the run may then quote them, so no text of one is told but of a tool's that may be.
+        Any exception of the run may quote a tool's arguments and results, so not if there is a tool with capture
+        disabled. What a tool raises itself may be captured if the tool may.
         """
-        return bool(self._withheld)
+        return not self._withheld
 
-    def is_silent_answer(self, stop_reason: str, tool_calls: int) -> bool:
-        """Whether the answer may be the result of a tool with capture disabled.
+    def may_capture_answer(self, stop_reason: str, tool_calls: int) -> bool:
+        """Whether a run's answer may be captured: not if it may be the result of a tool with capture disabled.
 
         Args:
             stop_reason: why the run ended.
             tool_calls: how many calls the model asked for.
         """
         is_result = stop_reason == "return_direct" or (stop_reason == "advisor" and tool_calls > 0)
-        return is_result and self.has_silent_tools
+        return not (is_result and self._withheld)
+
+    def may_capture_delta(self, size: int, tool: str | None = None) -> bool:
+        """Whether a piece of a streamed answer may be captured.
+
+        Not with a redactor, which needs the whole value, and not if the piece is too long, since it is not cut.
+
+        Args:
+            size: bytes of the piece.
+            tool: the tool whose arguments it belongs to; None for text.
+        """
+        if self.capture.redact is not None or size > self.capture.max_bytes:
+            return False
+        return tool is None or self.may_capture_calls_of(tool)
+
+
+def may_capture_after(results: Iterable[ToolResultPart], text: str, may_capture_calls_of: MayCapture) -> bool:
+    """Whether a text of the assistant may be captured: not if it repeats a result before it that may not.
+
+    Args:
+        results: the results right before the text.
+        text: the text.
+        may_capture_calls_of: whether arguments and results of the tool of that name may be captured.
+    """
+    return not any(each.content in text for each in results if each.content and not may_capture_calls_of(each.name))
 
 
 Makers = Mapping[str, Callable[[], object]]
-"""What makes the value of each attribute that may be told, None for nothing."""
+"""The function that makes the value of each attribute that may be captured; it returns None for no value."""
 
 
-class Contents:
-    """The contents of one span and of its events: each made when it is first asked for, redacted, and cut to size.
+class LazyContent:
+    """The contents of one span and of its events: each made when it is first asked for, redacted, and truncated.
 
     Args:
-        content: what the run may tell.
-        makers: what makes each.
+        content: what may be captured.
+        makers: the function that makes each content.
     """
 
     __slots__ = ("_content", "_made", "_makers")
@@ -177,24 +223,24 @@ class Contents:
         self._made: dict[str, BoundedJson | None] = {}
 
     def on_span(self, wanted: Iterable[str]) -> Attributes:
-        """Return those of the attributes `wanted` that there are, as a span carries them: JSON as text."""
-        return self._told(wanted, "text")
+        """Return the attributes `wanted` that have a value, as a span carries them: JSON as text."""
+        return self._attributes(wanted, "text")
 
     def on_event(self, wanted: Iterable[str]) -> Attributes:
-        """Return those of the attributes `wanted` that there are, as an event carries them: JSON as it is."""
-        return self._told(wanted, "value")
+        """Return the attributes `wanted` that have a value, as an event carries them: JSON as it is."""
+        return self._attributes(wanted, "value")
 
     def text(self, name: str) -> str | None:
-        """Return a single text, None if there is none."""
+        """Return the text of one content; None if there is none."""
         made = self._of(name)
         return None if made is None else made.text
 
-    def _told(self, wanted: Iterable[str], form: Literal["text", "value"]) -> Attributes:
+    def _attributes(self, wanted: Iterable[str], form: Literal["text", "value"]) -> Attributes:
         found = {name: made for name in wanted if (made := self._of(name)) is not None}
-        told: Attributes = {name: getattr(made, form) for name, made in found.items()}
+        attributes: Attributes = {name: getattr(made, form) for name, made in found.items()}
         if any(made.cut for made in found.values()):
-            told[names.CONTENT_TRUNCATED] = True
-        return told
+            attributes[names.CONTENT_TRUNCATED] = True
+        return attributes
 
     def _of(self, name: str) -> BoundedJson | None:
         if name not in self._made and name in self._makers:

@@ -1,8 +1,8 @@
-"""Where the events of a run are made, numbered and handed to the advisors that watch.
+"""The dispatch of a run's typed events: events are built, numbered and handed to the listeners.
 
-Tools run side by side, so events may be made in several threads at once: they are numbered and handed over one after
-the other, each to all watchers. What a watcher raises goes then to the code that made the event, but for the ends of
-what is failing already: that error is the one to be told.
+Tools run in parallel, so several threads may emit events at once. Events are numbered and dispatched one after the
+other, each to all listeners. An exception of a listener is then raised in the code that emitted the event. If that code
+is failing already, the exception of the listener is counted as lost telemetry and the first failure goes on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from opentelemetry import trace
@@ -19,7 +18,7 @@ from opentelemetry import trace
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
-from traced_tools.observe.content import Contents, RunContent
+from traced_tools.observe.content import LazyContent, RunContent, may_capture_name
 from traced_tools.observe.event_types import (
     Delta,
     Event,
@@ -30,70 +29,75 @@ from traced_tools.observe.event_types import (
     RunStarted,
     TextDelta,
     ToolArgumentsDelta,
-    ToolEvent,
 )
-from traced_tools.observe.genai_messages import Answer, Question, conversation_makers
+from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
-from traced_tools.observe.scope import error_type
 
 if TYPE_CHECKING:
-    from traced_tools.core.enums import StopReason
-    from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
     from traced_tools.observe.content import Makers
+    from traced_tools.observe.iteration import IterationObservation
+    from traced_tools.observe.model_call import ModelCallObservation
+    from traced_tools.observe.run import RunObservation
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.run.context import Totals
-    from traced_tools.tools.toolset import ToolSet
+    from traced_tools.observe.subjects import ConversationInput, ModelChunk, ModelOutput, ObservedTools
+    from traced_tools.observe.tool_call import ObservedCall
 
 E = TypeVar("E", bound=Event)
-Watcher = Callable[[Event], object]
+EventListener = Callable[[Event], object]
 
 
-class Watchers(NamedTuple):
-    """Who is told of events.
+class EventListeners(NamedTuple):
+    """The callbacks of the advisors that listen to events.
 
     Attributes:
-        inside: of all of them, but for deltas.
-        outside: of the run's start and end.
-        deltas: of those.
+        inside: called with each event except deltas.
+        outside: called with the run's start and end.
+        deltas: called with each delta.
+        calls: called with each requested call, and the event that announces it.
     """
 
-    inside: Sequence[Watcher] = ()
-    outside: Sequence[Watcher] = ()
-    deltas: Sequence[Watcher] = ()
+    inside: Sequence[EventListener] = ()
+    outside: Sequence[EventListener] = ()
+    deltas: Sequence[EventListener] = ()
+    calls: Sequence[Callable[[ObservedCall, Any], object]] = ()
 
 
-NOBODY: Final = Watchers()
+NO_LISTENERS: Final = EventListeners()
 
 
-class RunEvents:
-    """Makes the events of one run.
+class RunEventDispatcher:
+    """Builds, numbers and dispatches the events of one run.
 
     Args:
-        telemetry: the identity of the run, and what it may tell.
-        watchers: who is told.
-        parent_run_id: the run that it began in, if it began in one.
+        telemetry: the identity of the run, and its content capture.
+        listeners: the callbacks.
+        parent_run_id: the run that this run is nested in, if any.
 
     Attributes:
-        wanted: whether anybody is told of more than the run's start and end.
-        wants_deltas: whether anybody is told of those.
-        content: what events may tell of contents; None for nothing.
+        has_listeners: whether anything listens to events of the run.
+        wanted: whether anything listens to more than the run's start and end.
+        wants_deltas: whether anything listens to deltas.
+        content: which contents events may carry; None for no content.
     """
 
     __slots__ = (
         "_deltas",
         "_identity",
+        "_listeners",
         "_lock",
         "_sequence",
         "_telemetry",
-        "_watchers",
         "content",
+        "has_listeners",
         "wanted",
         "wants_deltas",
     )
 
-    def __init__(self, telemetry: RunTelemetry, watchers: Watchers = NOBODY, parent_run_id: str | None = None) -> None:
+    def __init__(
+        self, telemetry: RunTelemetry, listeners: EventListeners = NO_LISTENERS, parent_run_id: str | None = None
+    ) -> None:
         self._telemetry = telemetry
-        self._watchers = watchers
+        self._listeners = listeners
         self._identity: dict[str, Any] = {
             "run_id": telemetry.run_id,
             "agent": telemetry.agent,
@@ -105,114 +109,97 @@ class RunEvents:
             self._identity["attributes"] = telemetry.attributes
         self._sequence = 0
         self._deltas = 0
-        self._lock = threading.RLock()  # a watcher may run something that makes events in turn
-        self.wanted = bool(watchers.inside)
-        self.wants_deltas = bool(watchers.deltas)
+        self._lock = threading.RLock()  # a listener may run something that emits events in turn
+        self.has_listeners = any(listeners)
+        self.wanted = bool(listeners.inside)
+        self.wants_deltas = bool(listeners.deltas)
         content = telemetry.content
         self.content: RunContent | None = content if content is not None and content.capture.on_events else None
 
-    def of_run(self, model: ChatModel, asked: Question, totals: Totals) -> RunWatch:
-        """Return what tells of the run's start and end."""
-        return RunWatch(self, model, asked, totals) if any(self._watchers) else UNWATCHED
-
-    def of_iteration(self, iteration: int) -> IterationWatch:
-        """Return what tells of the start and end of a pass."""
-        return IterationWatch(self, iteration) if self.wanted else UNWATCHED
-
-    def of_model_call(self, model: ChatModel, asked: Question, iteration: int) -> ModelWatch:
-        """Return what tells of a model's answer."""
-        return ModelWatch(self, model, asked, iteration) if self.wanted else UNWATCHED
-
-    def deltas(self, iteration: int, tools: ToolSet, chunk: ChatChunk) -> None:
-        """Tell of what a chunk holds; its calls have ids.
+    def deltas(self, iteration: int, tools: ObservedTools, chunk: ModelChunk) -> None:
+        """Emit the deltas of a chunk, whose calls have ids.
 
         Args:
             iteration: the pass of the loop.
             tools: what the model was offered.
             chunk: what arrived.
         """
-        content = self.content
         if (text := chunk.visible_text) or chunk.restarts:
             fields: dict[str, Any] = {"text": text}
             if chunk.restarts:
                 fields["restarts"] = True
-            self._tell_delta(TextDelta, iteration, text, content is not None, fields)
+            self._dispatch_delta(TextDelta, iteration, text, None, fields)
         for call in chunk.calls():
-            may_be_told = content is not None and content.may_tell(call.name)
             fields = {
                 "call_id": safe_identifier(call.id or ""),
                 "tool_name": call.name,
                 "arguments": call.arguments,
+                "names_tool": may_capture_name(call.name, tools),
             }
-            fields["names_tool"] = call.name in tools.by_name
-            self._tell_delta(ToolArgumentsDelta, iteration, call.arguments, may_be_told, fields)
+            self._dispatch_delta(ToolArgumentsDelta, iteration, call.arguments, call.name, fields)
 
-    def _tell_delta(
-        self, kind: type[Delta], iteration: int, piece: str, may_be_told: bool, fields: dict[str, Any]
+    def _dispatch_delta(
+        self, kind: type[Delta], iteration: int, piece: str, tool: str | None, fields: dict[str, Any]
     ) -> None:
-        size = len(piece.encode(errors="replace"))
-        fields |= {"size": size, "may_be_told": may_be_told and self._may_tell_piece(size)}
+        fields["size"] = size = len(piece.encode(errors="replace"))
+        fields["may_export"] = self.content is not None and self.content.may_capture_delta(size, tool)
         with self._lock:
             fields |= {**self._event(iteration), "sequence": self._sequence, "delta_index": self._deltas}
             if (event := self._made(kind, fields)) is not None:
                 self._deltas += 1
-                self._hand(event, self._watchers.deltas, failing=False)
+                self._hand(event, self._listeners.deltas, failing=False)
 
-    def _may_tell_piece(self, size: int) -> bool:
-        """Whether a piece may be told: not where there is a redactor, which must see a value whole, and to be cut."""
-        if self.content is None or self.content.capture.redact is not None:
-            return False
-        return size <= self.content.capture.max_bytes
-
-    def tell(
+    def dispatch(
         self,
         kind: type[E],
         iteration: int,
         fields: dict[str, Any],
         *,
         failing: bool = False,
-        keep: Any = None,
         span: dict[str, str] | None = None,
+        call: ObservedCall | None = None,
     ) -> None:
-        """Make an event and hand it to those who watch.
+        """Build an event and hand it to the listeners.
 
         Args:
             kind: which event.
             iteration: the pass of the loop, 0 outside it.
-            fields: what is particular about it.
-            failing: whether an error is on its way already: what a watcher raises is then counted and goes no further.
-            keep: what the event of a call keeps for those who watch and tells nobody else.
+            fields: what is particular about it; the rest is added to the dictionary.
+            failing: whether an error is on its way already. What a listener raises is then counted and not raised.
             span: the ids of the span it belongs to; None for the current one.
+            call: the call that the event announces, for the listeners that are handed calls.
         """
-        if is_in_finalizer():  # a watcher's locks may be held by this very thread
-            defer(partial(self._hand_over, kind, {**fields, **self._event(iteration, span)}, failing=True, keep=keep))
+        if is_in_finalizer():  # this thread may hold a listener's locks
+            fields |= self._event(iteration, span)
+            defer(partial(self._hand_over, kind, fields, call, failing=True))
             return
         with self._lock:
-            self._hand_over(kind, {**fields, **self._event(iteration, span)}, failing=failing, keep=keep)
+            fields |= self._event(iteration, span)
+            self._hand_over(kind, fields, call, failing=failing)
 
-    def _hand_over(self, kind: type[E], fields: dict[str, Any], *, failing: bool, keep: Any = None) -> None:
-        outside = self._watchers.outside if issubclass(kind, RunStarted | RunFinished) else ()
+    def _hand_over(self, kind: type[E], fields: dict[str, Any], call: ObservedCall | None, *, failing: bool) -> None:
+        outside = self._listeners.outside if issubclass(kind, RunStarted | RunFinished) else ()
+        calls = () if call is None else [partial(take, call) for take in self._listeners.calls]
         with self._lock:
-            event = self._made(kind, {**fields, "sequence": self._sequence + 1})
+            fields["sequence"] = self._sequence + 1
+            event = self._made(kind, fields)
             if event is None:
                 return
             self._sequence += 1
-            if keep is not None and isinstance(event, ToolEvent):
-                event.keep(keep)
-            self._hand(event, (*outside, *self._watchers.inside), failing)
+            self._hand(event, (*outside, *self._listeners.inside, *calls), failing)
 
     def _made(self, kind: type[E], fields: dict[str, Any]) -> E | None:
-        """Return an event; None, which is counted, for what an application's own object said and no event can hold."""
+        """Return an event; None, which is counted, if a value of an application's object fits no event."""
         try:
             return kind(**fields)
         except Exception as error:
             self._telemetry.telemetry_failed(error, "making an event")
             return None
 
-    def _hand(self, event: Event, watchers: Sequence[Watcher], failing: bool) -> None:
-        """Hand an event to all, and then raise the first error, unless something is `failing` already."""
+    def _hand(self, event: Event, listeners: Sequence[EventListener], failing: bool) -> None:
+        """Call all listeners, then raise the first error among theirs, unless the run is `failing` already."""
         first: Exception | None = None
-        for take in watchers:
+        for take in listeners:
             try:
                 take(event)
             except Exception as error:
@@ -226,22 +213,22 @@ class RunEvents:
         ids = current_span() if span is None else span
         return {**self._identity, **ids, "id": time_ordered_id(), "time": datetime.now(UTC), "iteration": iteration}
 
-    def told(self, makers: Makers, *wanted: str) -> list[str | None]:
-        """Return the texts of contents, each None unless it may be told."""
+    def captured_texts(self, makers: Makers, *wanted: str) -> list[str | None]:
+        """Return the texts of the contents `wanted`, None for each that may not be captured."""
         if self.content is None:
             return [None] * len(wanted)
-        contents = Contents(self.content, makers)
+        contents = LazyContent(self.content, makers)
         return [contents.text(name) for name in wanted]
 
-    def told_of_exchange(self, asked: Question, answer: Answer | None, name: str) -> str | None:
-        """Return the messages sent or received, None unless they may be told."""
+    def captured_exchange(self, asked: ConversationInput, answer: ModelOutput | None, name: str) -> str | None:
+        """Return the messages that were sent or received as text; None if they may not be captured."""
         if self.content is None:
             return None
-        return self.told(conversation_makers(asked, answer, self.content), name)[0]
+        return self.captured_texts(conversation_makers(asked, answer, self.content), name)[0]
 
 
 def current_span() -> dict[str, str]:
-    """Return the ids of the current span as events hold them; the end of something belongs to the span of its start.
+    """Return the ids of the current span as events hold them. A stage's last event has the ids of its first one.
 
     When the garbage collector closes a coroutine, another span is current than the coroutine's own.
     """
@@ -251,117 +238,93 @@ def current_span() -> dict[str, str]:
     return {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
 
 
-class RunWatch:
-    """Tells of a run's start when it is entered, and of its end when it is left."""
+class RunEventEmitter:
+    """Emits the events of a run's start and end."""
 
-    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, totals: Totals) -> None:
+    __slots__ = ("_events", "_observed", "_span")
+
+    def __init__(self, events: RunEventDispatcher, observed: RunObservation) -> None:
         self._events = events
-        self._model = model
-        self._asked = asked
-        self._totals = totals
-        self._began = perf_counter()
+        self._observed = observed
 
-    def started(self) -> None:
-        """Tell of the start."""
+    def began(self) -> None:
+        """Emit the start."""
         self._span = current_span()
-        told = self._events.told_of_exchange(self._asked, None, names.INPUT_MESSAGES)
-        fields = {"model": self._model.model, "provider": self._model.provider, "input_messages": told}
-        self._events.tell(RunStarted, 0, fields, span=self._span)
+        asked, model = self._observed.asked, self._observed.model
+        messages = self._events.captured_exchange(asked, None, names.INPUT_MESSAGES)
+        fields = {"model": model.model, "provider": model.provider, "input_messages": messages}
+        self._events.dispatch(RunStarted, 0, fields, span=self._span)
 
-    def began(self, asked: Question) -> None:
-        """Note what is asked, now that the tools are known."""
-        self._asked = asked
-        if self._events.content is not None:
-            self._events.content.offer(asked.tools)
-
-    def ended(self, stop_reason: StopReason, answer: Answer | None, error: BaseException | None = None) -> None:
-        """Tell of the end: why the run ended, and what the model said last."""
-        content, totals = self._events.content, self._totals
-        is_silent = content is not None and content.is_silent_answer(stop_reason, totals.tool_calls)
-        last = None if is_silent else answer
+    def ended(self) -> None:
+        """Emit the end: why the run ended, and its answer."""
+        observed, totals = self._observed, self._observed.totals
+        answer = observed.answer_to_capture
         fields = {
-            "stop_reason": stop_reason,
-            "error_type": None if error is None else error_type(error),
+            "stop_reason": observed.stop_reason,
+            "error_type": observed.error_type,
             "iterations": totals.iterations,
             "tool_calls": totals.tool_calls,
             "usage": drop_invalid_counts(totals.usage.total),
-            "duration": perf_counter() - self._began,
-            "output_messages": self._events.told_of_exchange(self._asked, last, names.OUTPUT_MESSAGES),
+            "duration": observed.duration,
+            "output_messages": self._events.captured_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(RunFinished, 0, fields, failing=error is not None, span=self._span)
+        self._events.dispatch(RunFinished, 0, fields, failing=observed.error_type is not None, span=self._span)
 
 
-class IterationWatch:
-    """Tells of the start and the end of a pass."""
+class IterationEventEmitter:
+    """Emits the events of the start and the end of an iteration."""
 
-    def __init__(self, events: RunEvents, iteration: int) -> None:
+    __slots__ = ("_events", "_observed", "_span")
+
+    def __init__(self, events: RunEventDispatcher, observed: IterationObservation) -> None:
         self._events = events
-        self._iteration = iteration
-        self._tool_calls = 0
+        self._observed = observed
 
-    def __enter__(self) -> IterationWatch:
-        self._began, self._span = perf_counter(), current_span()
-        try:
-            self._events.tell(IterationStarted, self._iteration, {}, span=self._span)
-        except BaseException as error:
-            self.__exit__(type(error), error, None)  # what was told to start is told to end
-            raise
-        return self
+    def began(self) -> None:
+        """Emit the start."""
+        self._span = current_span()
+        self._events.dispatch(IterationStarted, self._observed.index, {}, span=self._span)
 
-    def requested(self, tool_calls: int) -> None:
-        """Note how many calls the model asked for."""
-        self._tool_calls = tool_calls
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def ended(self) -> None:
+        """Emit the end."""
+        observed = self._observed
         fields = {
-            "outcome": "error" if error is not None else "tool_calls" if self._tool_calls else "answer",
-            "error_type": None if error is None else error_type(error),
-            "tool_calls": self._tool_calls,
-            "duration": perf_counter() - self._began,
+            "outcome": observed.outcome,
+            "error_type": observed.error_type,
+            "tool_calls": observed.tool_calls,
+            "duration": observed.duration,
         }
-        self._events.tell(IterationFinished, self._iteration, fields, failing=error is not None, span=self._span)
+        failing = observed.error_type is not None
+        self._events.dispatch(IterationFinished, observed.index, fields, failing=failing, span=self._span)
 
 
-class ModelWatch:
-    """Tells of a model's answer."""
+class ModelEventEmitter:
+    """Emits the event of a model's answer."""
 
-    def __init__(self, events: RunEvents, model: ChatModel, asked: Question, iteration: int) -> None:
+    __slots__ = ("_events", "_observed")
+
+    def __init__(self, events: RunEventDispatcher, observed: ModelCallObservation) -> None:
         self._events = events
-        self._model = model
-        self._asked = asked
-        self._iteration = iteration
-        self._began = perf_counter()
+        self._observed = observed
 
-    def answered(self, response: ChatResponse) -> None:
-        """Tell of the answer."""
-        reason, said = response.finish_reason, (response.model, response.id)
+    def began(self) -> None:
+        """Emit nothing: the iteration tells that a model is asked."""
+
+    def answered(self) -> None:
+        """Emit the answer."""
+        observed, answer = self._observed, self._observed.answer
+        assert answer is not None
         fields = {
-            "provider": self._model.provider,
-            "model": safe_identifier(said[0]) if said[0] else None,
-            "response_id": safe_identifier(said[1]) if said[1] else None,
-            "finish_reason": None if reason is None else known_finish_reason(reason),
-            "tool_calls": len(response.tool_calls),
-            "usage": drop_invalid_counts(response.usage),
-            "duration": perf_counter() - self._began,
-            "output_messages": self._events.told_of_exchange(self._asked, response, names.OUTPUT_MESSAGES),
+            "provider": observed.model.provider,
+            "model": safe_identifier(answer.model) if answer.model else None,
+            "response_id": safe_identifier(answer.id) if answer.id else None,
+            "finish_reason": None if answer.finish_reason is None else known_finish_reason(answer.finish_reason),
+            "tool_calls": len(answer.tool_calls),
+            "usage": drop_invalid_counts(answer.usage),
+            "duration": observed.seconds_so_far(),
+            "output_messages": self._events.captured_exchange(observed.asked, answer, names.OUTPUT_MESSAGES),
         }
-        self._events.tell(ModelResponded, self._iteration, fields)
+        self._events.dispatch(ModelResponded, observed.asked.iteration, fields)
 
-
-class _Unwatched:
-    """Stands for what tells of something that nobody watches."""
-
-    def __enter__(self) -> _Unwatched:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def ignore(self, *_: object) -> None:
-        """Tell nobody."""
-
-    started = began = ended = requested = answered = ignore
-    approved = advised = ran = decided = left_out = ignore
-
-
-UNWATCHED: Any = _Unwatched()
+    def ended(self) -> None:
+        """Emit nothing: only an answer has an event."""

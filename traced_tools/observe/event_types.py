@@ -1,7 +1,7 @@
 """The typed events of a run: immutable, versioned, and JSON with `model_dump_json`.
 
-Contents (arguments, results, messages, reasons) are None unless the run captures them on events. Only what is being
-streamed is in a delta in any case, since an advisor in the process sees it anyway; `told()` is what may leave it.
+Contents (arguments, results, messages, reasons) are None unless the run captures them on events. A delta always has its
+piece of the answer, since an advisor in the process sees it anyway; `for_export()` returns what may leave the process.
 A `repr` shows which event it is and never what was said.
 """
 
@@ -51,8 +51,8 @@ class Event(Value):
         agent: the client's name.
         conversation_id: the caller's conversation, when it gave one.
         iteration: the pass of the tool loop, from 1; 0 outside it.
-        parent_run_id: the run that this one began in, such as that of the tool that asks this agent.
-        attributes: what the application said of the run, and of those it is nested in.
+        parent_run_id: the run that this run is nested in, such as the run whose tool asks this agent.
+        attributes: the attributes that the application set on the run and on the runs it is nested in.
     """
 
     model_config = ConfigDict(extra="ignore")  # a later release may have written it
@@ -71,8 +71,8 @@ class Event(Value):
     parent_run_id: str | None = None
     attributes: Attributes | None = None
 
-    def told(self) -> Self:
-        """Return what of the event may leave the process."""
+    def for_export(self) -> Self:
+        """Return the event in a form that may leave the process."""
         return self
 
 
@@ -134,29 +134,11 @@ class ToolEvent(Event):
         batch_size: how many those are.
     """
 
-    __slots__ = ("_kept",)  # which pydantic knows nothing of: in no field, no copy, no JSON, no pickle
-
     call_id: Text
     tool: Text
     source: Text
     batch_index: int
     batch_size: int
-
-    def keep(self, value: Any) -> None:
-        """Keep what the event is about, for advisors of this process."""
-        object.__setattr__(self, "_kept", value)
-
-    @property
-    def kept(self) -> Any:
-        """What the loop knows and the event does not tell, else None.
-
-        It is the call and its tool, what the tool is called with after advice, or what it said.
-        """
-        return getattr(self, "_kept", None)
-
-    def told(self) -> Self:
-        """Return the event without what it keeps."""
-        return self if self.kept is None else self.model_copy()
 
 
 class ToolIntended(ToolEvent):
@@ -178,9 +160,9 @@ class ToolDecided(ToolEvent):
     Args:
         decision: the decision.
         advisor: the advisor that decided, when one did.
-        reason_code: why it was decided so, a word set in code, such as the limit that is broken.
+        reason_code: why it was decided so, a code set in code, such as the broken limit.
         by: the person or service that approved or refused the call, as the application names them.
-        error_type: a word for what is wrong with a call that is refused for being wrong.
+        error_type: the class of what is wrong with an invalid call.
         intent: the reason the model gave, where one is known; content.
     """
 
@@ -209,7 +191,7 @@ class ToolFinished(ToolEvent):
         error_type: class of the error, when it failed.
         attempts: how often it was tried.
         duration: seconds from its start to its end, all attempts and pauses between them.
-        result_size: bytes of what the model reads; None when nobody waited for the end.
+        result_size: bytes of what the model reads; None if the run did not wait for the end.
         result: what the model reads; content.
     """
 
@@ -268,12 +250,12 @@ class Delta(Event):
     Args:
         delta_index: numbers the pieces of a run from 0.
         size: bytes of the piece.
-        may_be_told: whether the piece itself may leave the process.
+        may_export: whether the piece itself may leave the process.
     """
 
     delta_index: int
     size: int = 0
-    may_be_told: bool = Field(default=False, exclude=True, repr=False)
+    may_export: bool = Field(default=False, exclude=True, repr=False)
 
 
 class TextDelta(Delta):
@@ -289,9 +271,9 @@ class TextDelta(Delta):
     text: Text = Field(repr=False)
     restarts: bool = False
 
-    def told(self) -> Self:
-        """Return the piece, without its text unless that may be told."""
-        return self if self.may_be_told else self.replace(text="")
+    def for_export(self) -> Self:
+        """Return the piece, without its text unless that may leave the process."""
+        return self if self.may_export else self.replace(text="")
 
 
 class ToolArgumentsDelta(Delta):
@@ -301,7 +283,7 @@ class ToolArgumentsDelta(Delta):
         call_id: the call it belongs to: the id that results and spans of the call have.
         tool_name: the tool, as the model wrote its name.
         arguments: JSON text; the pieces of a call join to its arguments.
-        names_tool: whether `tool_name` is a tool's that the model was offered, and may be told as such.
+        names_tool: whether `tool_name` is a tool's that the model was offered, and may leave the process as such.
     """
 
     type: Literal["tool_arguments_delta"] = "tool_arguments_delta"
@@ -310,7 +292,7 @@ class ToolArgumentsDelta(Delta):
     arguments: Text = Field(repr=False)
     names_tool: bool = Field(default=False, exclude=True, repr=False)
 
-    def told(self) -> Self:
-        """Return the piece, without its arguments unless they may be told, and without a name the model made up."""
+    def for_export(self) -> Self:
+        """Return the piece, without a name that the model made up and without arguments that may not be captured."""
         name = self.tool_name if self.names_tool else names.UNKNOWN_TOOL
-        return self if self.may_be_told else self.replace(tool_name=name, arguments="")
+        return self if self.may_export else self.replace(tool_name=name, arguments="")

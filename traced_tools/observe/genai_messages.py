@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from traced_tools.core.messages import (
     AssistantMessage,
@@ -26,51 +26,29 @@ from traced_tools.core.messages import (
     UserMessage,
 )
 from traced_tools.observe import names
+from traced_tools.observe.content import MayCapture, may_capture_after
 
 if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.content import Makers, RunContent
-    from traced_tools.tools.toolset import ToolSet
-
-
-class Question(Protocol):
-    """What is asked: of a model in one pass, or of an agent."""
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        """The conversation."""
-
-    @property
-    def tools(self) -> ToolSet:
-        """The tools that may be called."""
-
-
-class Answer(Protocol):
-    """What is answered."""
-
-    @property
-    def message(self) -> AssistantMessage:
-        """The words, calls and thoughts."""
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the model stopped."""
+    from traced_tools.observe.subjects import ConversationInput, ModelOutput
 
 
 Shape = dict[str, Any]
-MayTell = Callable[[str], bool]
-"""Whether arguments and results of the tool of that name may be told."""
 _LONGEST_JSON = 1_000_000
-"""Characters; a longer text is told as a text, which takes less time than to read it as JSON."""
+"""Characters; a longer text is captured as a text, which takes less time than to parse it."""
 
 
-def conversation_makers(asked: Question, answer: Answer | None, content: RunContent) -> Makers:
+def conversation_makers(asked: ConversationInput, answer: ModelOutput | None, content: RunContent) -> Makers:
     """Return what makes the contents of an exchange; what nobody asks for is not made."""
+    may_capture = content.may_capture_calls_of
     return {
         names.SYSTEM_INSTRUCTIONS: lambda: system_instructions(asked.messages) or None,
-        names.INPUT_MESSAGES: lambda: InputMessages(asked.messages, content.may_tell, content.capture.max_bytes),
+        names.INPUT_MESSAGES: lambda: InputMessages(
+            asked.messages, content.may_capture_calls_of, content.capture.max_bytes
+        ),
         names.OUTPUT_MESSAGES: lambda: (
-            None if answer is None else output_messages(answer.message, answer.finish_reason, content.may_tell)
+            None if answer is None else output_messages(answer.message, answer.finish_reason, may_capture)
         ),
         names.TOOL_DEFINITIONS: lambda: tool_definitions(asked.tools.definitions) or None,
     }
@@ -80,17 +58,17 @@ class InputMessages(Sequence[Shape]):
     """A conversation without what stands above it, each message made when it is looked at: most never are.
 
     Of a batch of results each is a message of its own, since some readers see but the last one of a message. Calls and
-    results that may not be told lack their content, and so does an answer that only repeats such results.
+    results that may not be captured lack their content, and so does an answer that repeats such a result.
 
     Args:
         messages: the conversation.
-        may_tell: whose arguments and results may be told.
-        most: how many bytes of an image are worth telling.
+        may_capture: whether arguments and results of the tool of that name may be captured.
+        most: the most bytes of an image.
     """
 
-    def __init__(self, messages: Iterable[Message], may_tell: MayTell, most: int = 2**31) -> None:
+    def __init__(self, messages: Iterable[Message], may_capture: MayCapture, most: int = 2**31) -> None:
         self._parts = [part for each in messages for part in _spread(each)]
-        self._may_tell = may_tell
+        self._may_capture = may_capture
         self._most = most
 
     def __len__(self) -> int:
@@ -105,17 +83,16 @@ class InputMessages(Sequence[Shape]):
             return [self[each] for each in range(*index.indices(len(self)))]
         message = self._parts[index]
         if isinstance(message, ToolResultPart):
-            return {"role": "tool", "parts": [_result(message, self._may_tell)]}
-        silent = isinstance(message, AssistantMessage) and self._repeats(index % len(self), message.text)
-        parts = () if silent else message.parts
-        return {"role": message.role, "parts": [_part(each, self._may_tell, self._most) for each in parts]}
+            return {"role": "tool", "parts": [_result(message, self._may_capture)]}
+        parts = message.parts if self._may_capture_text(index % len(self), message) else ()
+        return {"role": message.role, "parts": [_part(each, self._may_capture, self._most) for each in parts]}
 
-    def _repeats(self, index: int, text: str) -> bool:
-        """Whether a text is what tools said before it that may not be told."""
-        said = takewhile(lambda part: isinstance(part, ToolResultPart), reversed(self._parts[:index]))
-        results = [part for part in said if isinstance(part, ToolResultPart)]
-        silent = [each for each in results if not self._may_tell(each.name)]
-        return bool(silent) and any(each.content in text for each in silent if each.content)
+    def _may_capture_text(self, index: int, message: UserMessage | AssistantMessage) -> bool:
+        if not isinstance(message, AssistantMessage):
+            return True
+        before = takewhile(lambda part: isinstance(part, ToolResultPart), reversed(self._parts[:index]))
+        results = [part for part in before if isinstance(part, ToolResultPart)]
+        return may_capture_after(results, message.text, self._may_capture)
 
 
 def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolResultPart]:
@@ -124,9 +101,9 @@ def _spread(message: Message) -> Sequence[UserMessage | AssistantMessage | ToolR
     return message.results if isinstance(message, ToolMessage) else (message,)
 
 
-def output_messages(message: AssistantMessage, finish_reason: str | None, may_tell: MayTell) -> list[Shape]:
+def output_messages(message: AssistantMessage, finish_reason: str | None, may_capture: MayCapture) -> list[Shape]:
     """Return an answer: one message, as there is one choice."""
-    parts = [_part(each, may_tell) for each in message.parts]
+    parts = [_part(each, may_capture) for each in message.parts]
     return [{"role": message.role, "finish_reason": finish_reason or "stop", "parts": parts}]
 
 
@@ -136,7 +113,7 @@ def system_instructions(messages: Iterable[Message]) -> list[Shape]:
 
 
 def tool_definitions(tools: Iterable[ToolDefinition]) -> list[Shape]:
-    """Return what a model is told of its tools; copied, since a redactor may change what it gets."""
+    """Return the tool definitions that a model is sent; copied, since a redactor may change what it gets."""
     return [
         {
             "type": "function",
@@ -164,13 +141,13 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no JSON")
 
 
-def _part(part: object, may_tell: MayTell, most: int = 2**31) -> Shape:
+def _part(part: object, may_capture: MayCapture, most: int = 2**31) -> Shape:
     if isinstance(part, TextPart):
         return _text(part.text)
     if isinstance(part, ReasoningPart):
         return {"type": "reasoning", "content": part.text}
     if isinstance(part, ToolCall):
-        return _call(part, may_tell)
+        return _call(part, may_capture)
     if isinstance(part, ImagePart):
         return _image(part, most)
     return {"type": "provider"}  # understood by its provider alone
@@ -180,13 +157,13 @@ def _text(text: str) -> Shape:
     return {"type": "text", "content": text}
 
 
-def _call(call: ToolCall, may_tell: MayTell) -> Shape:
+def _call(call: ToolCall, may_capture: MayCapture) -> Shape:
     shape = {"type": "tool_call", "id": call.id, "name": call.name}
-    return {**shape, "arguments": from_json(call.arguments)} if may_tell(call.name) else shape
+    return {**shape, "arguments": from_json(call.arguments)} if may_capture(call.name) else shape
 
 
-def _result(result: ToolResultPart, may_tell: MayTell) -> Shape:
-    response = from_json(result.content) if may_tell(result.name) else None
+def _result(result: ToolResultPart, may_capture: MayCapture) -> Shape:
+    response = from_json(result.content) if may_capture(result.name) else None
     return {"type": "tool_call_response", "id": result.call_id, "response": response}
 
 

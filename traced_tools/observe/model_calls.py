@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from time import perf_counter_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from opentelemetry.trace import SpanKind
 
 from traced_tools.core.messages import Usage, encodable
-from traced_tools.core.prices import check_price
+from traced_tools.core.prices import cost_of
 from traced_tools.errors import ModelError, RateLimited
 from traced_tools.observe import names
-from traced_tools.observe.genai_messages import Question, conversation_makers
+from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import (
@@ -25,18 +24,15 @@ from traced_tools.observe.sanitize import (
     limit_cardinality,
     safe_identifier,
 )
-from traced_tools.observe.scope import OFF, Attributes, Scope, copy_set, error_type, put
+from traced_tools.observe.scope import OFF, Attributes, Scope, copy_present_fields, error_type, put
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from traced_tools.core.enums import Conventions
-    from traced_tools.core.options import ChatOptions
-    from traced_tools.core.prices import PriceTable
-    from traced_tools.models.base import ChatModel, ChatResponse
-    from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.subjects import EmbeddingAnswer, ModelAnswer, ModelInput, ModelReport, ObservedModel
 
 _REQUEST = (
     ("temperature", names.REQUEST_TEMPERATURE),
@@ -58,7 +54,7 @@ _USAGE_BY: Final[Mapping[Conventions, tuple[tuple[str, str], ...]]] = {
     "latest": (*_USAGE, ("cache_write_tokens", names.USAGE_CACHE_WRITE_TOKENS)),
 }
 
-R = TypeVar("R", bound="ChatResponse | EmbeddingResponse")
+R = TypeVar("R", bound="ModelReport")
 
 _OF_CALL: ContextVar[ModelScope[Any] | None] = ContextVar("traced_tools_model_call", default=None)
 
@@ -72,7 +68,7 @@ class ModelScope(Scope, Generic[R]):
         labels: what every metric of calls to it carries.
 
     Attributes:
-        cost: US dollars, once the call is over and where its price was asked for and is known.
+        cost: US dollars; None before the answer, or if the price table does not know.
     """
 
     has_events = True
@@ -83,7 +79,7 @@ class ModelScope(Scope, Generic[R]):
     _usage_reported: Usage | None = None
     _resent = 0
 
-    def __init__(self, run: RunTelemetry, model: ChatModel | EmbeddingModel, labels: Attributes) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel, labels: Attributes) -> None:
         self.run = run
         self._model = model
         self._labels = labels
@@ -94,12 +90,11 @@ class ModelScope(Scope, Generic[R]):
         _OF_CALL.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self, error: BaseException | None, elapsed: int) -> None:
+        """End the call; the call around it, if any, is the current one again."""
         if _OF_CALL.get() is self:  # not in a context of the garbage collector's
             _OF_CALL.set(self._around)
-        super().__exit__(kind, error, traceback)
+        super().close(error, elapsed)
 
     def failed(self, failure: ModelError, wait: float | None) -> None:
         """Count a request to the provider that failed.
@@ -112,7 +107,7 @@ class ModelScope(Scope, Generic[R]):
             self.run.guarded(self._count_failure, self.run.instruments, failure, wait)
 
     def sent_again(self) -> None:
-        """Note that a request that failed is sent again now."""
+        """Record that a failed request is sent again."""
         self._resent += 1
 
     def _count_failure(self, instruments: Instruments, failure: ModelError, wait: float | None) -> None:
@@ -136,9 +131,9 @@ class ModelScope(Scope, Generic[R]):
         put(attributes, names.AGENT_NAME, self.run.agent)
         return f"{self._operation} {encodable(self._model.model)}".rstrip(), kind, attributes
 
-    def answered(self, response: R) -> None:
-        """Note what the model answered."""
-        self._response = response
+    def answered(self, response: R, cost: float | None = None) -> None:
+        """Record what the model answered, and what the answer cost in US dollars, if that is known."""
+        self._response, self.cost = response, cost
         self._usage_reported = usage = response.usage
         if usage is not None and has_invalid_counts(usage):
             self.run.telemetry_failed(ValueError(), "a model that reported tokens nobody can have counted")
@@ -154,7 +149,7 @@ class ModelScope(Scope, Generic[R]):
 
     def _describe(self, response: R, attributes: Attributes) -> None:
         put(attributes, names.RESPONSE_MODEL, self._answered_by(response.model or ""))
-        copy_set(self._reported(), self._usage, attributes)
+        copy_present_fields(self._reported(), self._usage, attributes)
 
     def _record(self, instruments: Instruments) -> None:
         labels, usage = self._ended_labels(), self._reported()
@@ -164,33 +159,18 @@ class ModelScope(Scope, Generic[R]):
         if usage is not None:
             instruments.models.count(usage, labels, ended, self._context)
             if self.run.options.prices is not None:
-                self._price(instruments, self.run.options.prices, usage)
+                self._record_cost(instruments, usage)
 
     def _reported(self) -> Usage | None:
         """Return the usage the model reported, without counts that cannot be."""
         return self._usage_reported
 
-    def _price(self, instruments: Instruments, prices: PriceTable, usage: Usage) -> None:
-        """Count what the call cost, by the price of the model that answered or else of the one that was asked."""
+    def _record_cost(self, instruments: Instruments, usage: Usage) -> None:
         labels = {name: self._labels[name] for name in names.USAGE_COST.attributes if name in self._labels}
-        try:
-            dollars = self._dollars(prices, usage)
-        except Exception as error:
-            self.run.telemetry_failed(error, "the price table")
-            dollars = None
-        if dollars is None:
+        if self.cost is None:
             instruments.unpriced_tokens.add(usage.total_tokens or 0, labels, self._context)
         else:
-            self.cost = dollars
-            instruments.usage_cost.add(dollars, labels, self._context)
-
-    def _dollars(self, prices: PriceTable, usage: Usage) -> float | None:
-        answered = self._response.model if self._response is not None else None
-        for model in dict.fromkeys((answered, self._model.model)):
-            price = None if not model else prices.price(self._model.provider, model, usage)
-            if price is not None:
-                return check_price(price)
-        return None
+            instruments.usage_cost.add(self.cost, labels, self._context)
 
     def _emit(self, logger: Logger) -> None:
         self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
@@ -213,19 +193,7 @@ class ModelScope(Scope, Generic[R]):
         return labels
 
 
-class Asked(Question, Protocol):
-    """What a chat model is asked in one pass."""
-
-    @property
-    def options(self) -> ChatOptions:
-        """How it is asked."""
-
-    @property
-    def iteration(self) -> int:
-        """The pass of the loop, 0 outside it."""
-
-
-class ChatScope(ModelScope["ChatResponse"]):
+class ChatScope(ModelScope["ModelAnswer"]):
     """One call of a chat model: `chat {model}`."""
 
     content_names = names.CHAT_SPAN.content
@@ -235,13 +203,13 @@ class ChatScope(ModelScope["ChatResponse"]):
     _first_chunk: float | None = None
     _last_chunk = 0
 
-    def __init__(self, run: RunTelemetry, model: ChatModel, asked: Asked) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel, asked: ModelInput) -> None:
         super().__init__(run, model, run.chat_labels(model))
         self.clock = run.clock
         self._usage = _USAGE_BY[run.conventions]
         self._asked = asked
         if run.content is not None:
-            run.guarded(run.content.offer, asked.tools)
+            run.guarded(run.content.register_tools, asked.tools)
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         name, kind, attributes = super()._opening()
@@ -251,11 +219,11 @@ class ChatScope(ModelScope["ChatResponse"]):
         return name, kind, attributes
 
     def streaming(self) -> None:
-        """Note that the answer is asked for in chunks."""
+        """Record that the answer is streamed."""
         self._streamed = True
 
     def chunk(self) -> None:
-        """Note that a chunk of a streamed answer arrived now."""
+        """Record that a chunk of a streamed answer arrived now."""
         now = perf_counter_ns()
         if self._first_chunk is None:
             self._first_chunk = (now - self._began) / 1_000_000_000
@@ -272,13 +240,13 @@ class ChatScope(ModelScope["ChatResponse"]):
         if self._first_chunk is not None:
             attributes[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
         if self._asked.options.model_fields_set:
-            copy_set(self._asked.options, _REQUEST, attributes)
+            copy_present_fields(self._asked.options, _REQUEST, attributes)
             if self._asked.options.output_schema is not None:
                 attributes[names.OUTPUT_TYPE] = names.OUTPUT_JSON
             attributes = drop_oversized_ints(attributes)
         return attributes
 
-    def _describe(self, response: ChatResponse, attributes: Attributes) -> None:
+    def _describe(self, response: ModelAnswer, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         put(attributes, names.RESPONSE_ID, safe_identifier(response.id or ""))
         if response.finish_reason is not None:
@@ -301,31 +269,34 @@ class ChatScope(ModelScope["ChatResponse"]):
     def _details(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}
         attributes = {**self._opening()[2], **self._final_attributes(), **error}
-        return {**attributes, **self.told_on(names.INFERENCE_DETAILS_EVENT)}
+        return {**attributes, **self.event_content(names.INFERENCE_DETAILS_EVENT)}
 
 
-class EmbeddingsScope(ModelScope["EmbeddingResponse"]):
+class EmbeddingsScope(ModelScope["EmbeddingAnswer"]):
     """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
 
     content_names = names.EMBEDDINGS_SPAN.content
     openinference = names.EMBEDDINGS_SPAN.openinference
     _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
 
-    def __init__(self, run: RunTelemetry, model: EmbeddingModel) -> None:
+    def __init__(self, run: RunTelemetry, model: ObservedModel) -> None:
         super().__init__(run, model, run.model_labels(self._operation, model))
+
+    def answered(self, response: EmbeddingAnswer, cost: float | None = None) -> None:
+        """Record what the model answered, and ask the price table what it cost."""
+        super().answered(response)
+        prices, usage = self.run.options.prices, self._reported()
+        if prices is not None and usage is not None:
+            models = (response.model, self._model.model)
+            self.cost = cost_of(prices, self._model.provider, models, usage, self.run.telemetry_failed)
 
     def _reported(self) -> Usage | None:
         usage = super()._reported()
         return None if usage is None else Usage(input_tokens=usage.input_tokens)
 
-    def _describe(self, response: EmbeddingResponse, attributes: Attributes) -> None:
+    def _describe(self, response: EmbeddingAnswer, attributes: Attributes) -> None:
         super()._describe(response, attributes)
         attributes[names.EMBEDDINGS_DIMENSION_COUNT] = len(response.embeddings[0])
-
-
-def chat_scope(run: RunTelemetry, model: ChatModel, asked: Asked) -> ChatScope:
-    """Return the scope of a model call."""
-    return ChatScope(run, model, asked) if run.enabled else OFF
 
 
 def call_here() -> ModelScope[Any]:
@@ -333,6 +304,6 @@ def call_here() -> ModelScope[Any]:
     return _OF_CALL.get() or OFF
 
 
-def embeddings_scope(run: RunTelemetry, model: EmbeddingModel) -> EmbeddingsScope:
+def embeddings_scope(run: RunTelemetry, model: ObservedModel) -> EmbeddingsScope:
     """Return the scope of one call of an embedding model."""
     return EmbeddingsScope(run, model) if run.enabled else OFF

@@ -27,14 +27,22 @@ from traced_tools.observe.content import ContentCapture, RunContent, as_capture,
 from traced_tools.observe.metrics import Instruments
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
-from traced_tools.observe.scope import CANCELLATIONS, SDK, Attributes, Scope, SelfClock, copy_set, put, report_failure
+from traced_tools.observe.scope import (
+    CANCELLATIONS,
+    SDK,
+    Attributes,
+    Scope,
+    SelfClock,
+    copy_present_fields,
+    put,
+    report_failure,
+)
 from traced_tools.observe.settings import read_conventions, read_detail, read_openinference, read_or_warn
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
-    from traced_tools.models.base import ChatModel
-    from traced_tools.models.embedding import EmbeddingModel
     from traced_tools.observe.export_stats import ExportStats
+    from traced_tools.observe.subjects import ObservedModel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,8 +66,8 @@ class TelemetryOptions:
             hook that fails always has a span.
         openinference: whether spans carry `openinference.span.kind`, which Phoenix and others draw spans by. None
             leaves it to the variable `TRACED_TOOLS_OPENINFERENCE`, and that to False.
-        capture: which contents are told, as a `ContentCapture` or one of its modes; None leaves it to `configure` and
-            the environment. By default none is.
+        capture: which contents are captured, as a `ContentCapture` or one of its modes; None leaves it to `configure`
+            and the environment. By default none is.
         prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
 
     Raises:
@@ -97,8 +105,8 @@ class RunTelemetry:
         agent: the client's name; empty outside a run.
         run_id: the run's id.
         conversation_id: the caller's conversation, when it gave one.
-        is_watched: whether events of the run go to advisors, which may tell contents as well.
-        attributes: what the application says of the run.
+        has_listeners: whether events of the run go to advisors; events may carry content as well.
+        attributes: the run's attributes, which the application set.
 
     Attributes:
         enabled: whether anything is emitted at all.
@@ -106,8 +114,8 @@ class RunTelemetry:
         agent_label: the label that every metric of the run carries.
         traces_iterations, traces_hooks: which spans there are beside those of agent, models and tools.
         openinference: whether spans carry the kinds of OpenInference.
-        conventions: which names model calls are told by.
-        content: what may be told of contents; None for nothing.
+        conventions: which names the spans and metrics of model calls use.
+        content: which contents may be captured; None for no content.
     """
 
     __slots__ = (
@@ -140,7 +148,7 @@ class RunTelemetry:
         run_id: str = "",
         conversation_id: str | None = None,
         *,
-        is_watched: bool = False,
+        has_listeners: bool = False,
         attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
         self.options = options
@@ -159,7 +167,7 @@ class RunTelemetry:
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
-        self.content = self._content() if self.enabled or is_watched else None
+        self.content = self._content() if self.enabled or has_listeners else None
         self.conventions: Conventions = read_conventions() if self.enabled else "stable"
         self.traces_iterations, self.traces_hooks = detail != "run", detail == "hooks"
         self.clock = SelfClock()
@@ -190,31 +198,31 @@ class RunTelemetry:
         """Let go of errors that the run has survived, or that have left it: their tracebacks hold its frames."""
         self._failed_steps.clear()
 
-    def chat_labels(self, model: ChatModel) -> Attributes:
+    def chat_labels(self, model: ObservedModel) -> Attributes:
         """Return the labels every metric of the run's own calls to `model` carries; made once per run."""
         labels = self._chat_labels.get(id(model))
         if labels is None:
             labels = self._chat_labels[id(model)] = self.model_labels(names.CHAT, model)
         return labels
 
-    def model_labels(self, operation: str, model: ChatModel | EmbeddingModel) -> Attributes:
+    def model_labels(self, operation: str, model: ObservedModel) -> Attributes:
         """Return the labels that every metric of calls to `model` carries."""
         labels: Attributes = {names.OPERATION_NAME: operation}
         put(labels, names.PROVIDER_NAME, encodable(model.provider))
         put(labels, names.REQUEST_MODEL, encodable(model.model))
-        copy_set(model, _SERVER, labels)
+        copy_present_fields(model, _SERVER, labels)
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
         """Return what tells the run apart on events; ids are never metric labels."""
         if not self._identity:
             identity: Attributes = {}
-            copy_set(self, _IDENTITY, identity)
+            copy_present_fields(self, _IDENTITY, identity)
             self._identity = identity  # whole, since calls of a batch ask for it side by side
         return self._identity.copy()
 
     def make_current(self) -> None:
-        """Have `telemetry_here` return this from now on, in this context: to be called inside the run's own."""
+        """Have `current_telemetry` return this from now on, in this context: to be called inside the run's own."""
         _OF_RUN.set(self)
 
     def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -240,7 +248,7 @@ class RunTelemetry:
 _OF_RUN: ContextVar[RunTelemetry | None] = ContextVar("traced_tools_telemetry_of_run", default=None)
 
 
-def telemetry_here(options: TelemetryOptions | None) -> RunTelemetry:
+def current_telemetry(options: TelemetryOptions | None) -> RunTelemetry:
     """Return the telemetry of what is called by hand, in a run or outside one.
 
     Args:
@@ -274,7 +282,7 @@ _making = threading.RLock()  # what is made may begin a run itself, as may a sig
 class _PerProvider(Generic[T]):
     """What the package uses of each provider, made once.
 
-    Providers are told apart by identity: an application's may have no hash, or be equal to others.
+    Providers are distinguished by identity: an application's provider may have no hash, or equal another one.
 
     Args:
         make: makes it; returns None when the provider records nothing.

@@ -1,7 +1,7 @@
-"""A span that is current while a block runs, and the clock that tells whose time is whose.
+"""The scope of a stage: a span that is current while a block runs, its metrics and its log-based events.
 
-A scope restores the OpenTelemetry context by value and not by token: whoever ends a block early (an abandoned stream,
-the garbage collector) may do so in another context, where a token would be refused with an error in the log.
+A scope restores the OpenTelemetry context by value and not by token. A block may end early, in another context: an
+abandoned stream, or the garbage collector. OpenTelemetry refuses a token there and logs an error.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.status import StatusCode
 
-from traced_tools.errors import Abandoned
+from traced_tools.errors import Abandoned, LoopLimitExceeded
 from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
-from traced_tools.observe.content import Contents, Makers
+from traced_tools.observe.content import LazyContent, Makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.sanitize import limit_cardinality, safe_identifier
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.util.types import AttributeValue
 
-    from traced_tools.core.enums import OpenInferenceKind
+    from traced_tools.core.enums import OpenInferenceKind, StopReason
     from traced_tools.observe.metrics import Instruments
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
@@ -59,17 +59,24 @@ def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
     return "cancelled" if isinstance(error, (*CANCELLATIONS, KeyboardInterrupt)) else "error"
 
 
+def stop_reason_of(error: BaseException) -> StopReason:
+    """Return why a run ended that raised `error`."""
+    if isinstance(error, LoopLimitExceeded):
+        return error.limit
+    return "cancelled" if error_type(error) == names.CANCELLED else "error"
+
+
 class SelfClock:
-    """Tells advisors' own time from what is downstream of them; one for each flow of control.
+    """Separates an advisor's own time from the time downstream of it; one for each flow of control.
 
     Attributes:
-        elsewhere: nanoseconds that the innermost open scope has so far spent downstream.
+        downstream_ns: nanoseconds that the innermost open scope has so far spent downstream.
     """
 
-    __slots__ = ("elsewhere",)
+    __slots__ = ("downstream_ns",)
 
     def __init__(self) -> None:
-        self.elsewhere = 0
+        self.downstream_ns = 0
 
 
 class Scope:
@@ -94,13 +101,13 @@ class Scope:
     clock: SelfClock | None = None
     content_names: tuple[str, ...] = ()
     openinference: OpenInferenceKind
-    _contents: Contents | None = None
+    _contents: LazyContent | None = None
     _span: Span | None = None
     _context: Context | None = None
 
     run: RunTelemetry
 
-    def pass_by(self) -> None:
+    def emit_instant(self) -> None:
         """Emit a span that begins and ends here: nothing runs in it, so it is never made current."""
         self._began = perf_counter_ns()
         try:
@@ -120,7 +127,7 @@ class Scope:
 
     def __enter__(self) -> Self:
         if self.clock is not None:
-            self._elsewhere, self.clock.elsewhere = self.clock.elsewhere, 0
+            self._outer_downstream_ns, self.clock.downstream_ns = self.clock.downstream_ns, 0
         self._began = perf_counter_ns()
         if self.run.tracer is not None:
             try:
@@ -151,11 +158,19 @@ class Scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        elapsed = perf_counter_ns() - self._began
+        self.close(error, perf_counter_ns() - self._began)
+
+    def close(self, error: BaseException | None, elapsed: int) -> None:
+        """End the span, record the metrics, and emit the log-based events.
+
+        Args:
+            error: the exception that leaves the block; None if there is none.
+            elapsed: how long the block took, in nanoseconds.
+        """
         self.duration = elapsed / 1_000_000_000
         if self.clock is not None:
-            self.self_time = (elapsed - self.clock.elsewhere) / 1_000_000_000
-            self.clock.elsewhere = self._elsewhere + elapsed
+            self.self_time = (elapsed - self.clock.downstream_ns) / 1_000_000_000
+            self.clock.downstream_ns = self._outer_downstream_ns + elapsed
         if error is not None:
             if self.error_type is None:
                 self.error_type, self.failure = self._type_of(error), error
@@ -213,7 +228,7 @@ class Scope:
         try:
             if self.recording:
                 attributes = self._final_attributes()
-                if self.run.content is not None and self.tells_on_spans:
+                if self.run.content is not None and self.captures_on_spans:
                     attributes.update(self.contents.on_span(self.content_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
@@ -236,25 +251,25 @@ class Scope:
     def _emit_exception(self, logger: Logger, event: EventType) -> None:
         if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
             kind = error_type(self.failure)
-            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.told_on(event)})
+            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.event_content(event)})
 
     @property
-    def tells_on_spans(self) -> bool:
+    def captures_on_spans(self) -> bool:
         """Whether spans of this run carry content."""
         return self.run.content is not None and self.run.content.capture.on_spans
 
-    def told_on(self, event: EventType) -> Attributes:
-        """Return the content that an event carries: none, unless events of this run do."""
+    def event_content(self, event: EventType) -> Attributes:
+        """Return the content that an event carries; empty unless content is captured on events."""
         if self.run.content is None or not self.run.content.capture.on_events:
             return {}
         return self.contents.on_event(event.content)
 
     @property
-    def contents(self) -> Contents:
-        """The contents of this scope; asked for where they are told, and not otherwise."""
+    def contents(self) -> LazyContent:
+        """The contents of this scope, made when they are first captured."""
         if self._contents is None:
             assert self.run.content is not None
-            self._contents = Contents(self.run.content, self._makers())
+            self._contents = LazyContent(self.run.content, self._makers())
         return self._contents
 
     def _makers(self) -> Makers:
@@ -262,16 +277,16 @@ class Scope:
         return {names.EXCEPTION_MESSAGE: self._message, names.EXCEPTION_STACKTRACE: self._stacktrace}
 
     def _message(self) -> str | None:
-        return None if self._is_silent() else str(self.failure) or None
+        return str(self.failure) or None if self._may_capture_failure() else None
 
     def _stacktrace(self) -> str | None:
-        return None if self._is_silent() else "".join(format_exception(self.failure, limit=_FRAMES))
+        return "".join(format_exception(self.failure, limit=_FRAMES)) if self._may_capture_failure() else None
 
-    def _is_silent(self) -> bool:
-        """Whether the text of the failure stays untold: it may quote a tool that is to be kept out."""
+    def _may_capture_failure(self) -> bool:
+        """Whether the text of the failure may be captured."""
         if self.failure is None or isinstance(self.failure, CANCELLATIONS):
-            return True
-        return self.run.content is None or self.run.content.has_silent_tools
+            return False
+        return self.run.content is not None and self.run.content.may_capture_error()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"
@@ -299,11 +314,11 @@ class Place:
             otel_context.attach(self._before)
 
 
-class NoScope:
-    """Stands for every scope while nothing listens: notes nothing, costs nothing."""
+class NullScope:
+    """No-op observation, scope and emitter, used when nothing listens."""
 
     __slots__ = ()
-    trace_id = cost = None
+    trace_id = deltas = None
 
     def __enter__(self) -> Self:
         return self
@@ -312,14 +327,19 @@ class NoScope:
         return None
 
     def ignore(self, *_: object) -> None:
-        """Take a note and forget it."""
+        """Do nothing."""
 
-    chunk = streaming = answered = failed = sent_again = requested = ended = fails_run = ignore
-    started = stopped = waited = repaired = retrying = late = ran = decided = approved = intended = began = ignore
-    captured_traceback = ignore
+    @property
+    def timer(self) -> Self:
+        """The no-op object itself."""
+        return self
+
+    chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
+    repaired = approved = advised = started = stopped = waited = retrying = late = ignore
+    finished = invalid = decided = fails_run = captured_traceback = ignore
 
 
-OFF: Any = NoScope()
+OFF: Any = NullScope()
 
 
 SDK: Final = "the OpenTelemetry set-up"
@@ -327,7 +347,7 @@ _reported: set[tuple[str, str]] = set()
 
 
 def report_failure(error: Exception, what: str) -> None:
-    """Tell the log that telemetry was lost, once for what raised and each type of error; its text may quote content."""
+    """Log that telemetry was lost, once for each source and error type, and without the error's text."""
     kind = error_type(error)
     if (what, kind) not in _reported:
         _reported.add((what, kind))
@@ -340,7 +360,7 @@ def put(attributes: Attributes, name: str, value: AttributeValue | None) -> None
         attributes[name] = value
 
 
-def copy_set(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
+def copy_present_fields(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
     """Put those of `fields` (attribute of `source`, telemetry name) that are set."""
     for field, name in fields:
         if (value := getattr(source, field, None)) is not None:

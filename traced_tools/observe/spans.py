@@ -1,28 +1,26 @@
-"""The scopes of a run itself: the run, its iterations, the hooks of its advisors."""
+"""The scopes of a run, of its iterations, and of its advisors' hooks."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import SpanKind
 
 from traced_tools.observe import names
-from traced_tools.observe.genai_messages import Answer, Question, conversation_makers
+from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason
-from traced_tools.observe.scope import OFF, Attributes, Scope, SelfClock, copy_set, put
+from traced_tools.observe.scope import Attributes, Scope, SelfClock, copy_present_fields, put
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
-    from traced_tools.advisors.base import Advisor
     from traced_tools.core.enums import Hook
-    from traced_tools.core.limits import LoopLimits
     from traced_tools.observe.content import Makers
+    from traced_tools.observe.iteration import IterationObservation
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.run.context import Totals
+    from traced_tools.observe.run import RunObservation
 
 _LIMITS = (
     ("max_iterations", names.LIMIT_MAX_ITERATIONS),
@@ -39,15 +37,10 @@ class AgentScope(Scope):
     has_events = True
     content_names = names.AGENT_SPAN.content
     openinference = names.AGENT_SPAN.openinference
-    _stop_reason: str = "error"
-    _asked: Question | None = None
-    _answer: Answer | None = None
 
-    def __init__(self, run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> None:
+    def __init__(self, run: RunTelemetry, observed: RunObservation) -> None:
         self.run = run
-        self._model = model
-        self._limits = limits
-        self._totals = totals
+        self._observed = observed
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -55,11 +48,10 @@ class AgentScope(Scope):
             self.run.instruments.active_runs.begin(self, self.run.agent_in_metrics)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self, error: BaseException | None, elapsed: int) -> None:
+        """End the run's span; the run is no longer active."""
         try:
-            super().__exit__(kind, error, traceback)
+            super().close(error, elapsed)
         finally:  # an interrupt in there must not leave the run under way for good
             self.run.forget_failures()
             if self.run.instruments is not None:
@@ -68,17 +60,6 @@ class AgentScope(Scope):
     def step(self) -> str:
         """Return the name of the run's span."""
         return f"{names.INVOKE_AGENT} {self.run.agent}"
-
-    def began(self, asked: Question) -> None:
-        """Note what is asked."""
-        self._asked = asked
-        if self.run.content is not None:
-            self.run.guarded(self.run.content.offer, asked.tools)
-
-    def ended(self, stop_reason: str, answer: Answer | None) -> None:
-        """Note why the run ended and what the model said last."""
-        self._stop_reason = stop_reason
-        self._answer = answer
 
     @property
     def trace_id(self) -> str | None:
@@ -89,55 +70,55 @@ class AgentScope(Scope):
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         run = self.run
         attributes: Attributes = {names.OPERATION_NAME: names.INVOKE_AGENT, **run.identity()}
-        put(attributes, names.REQUEST_MODEL, self._model)
+        put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if run.attributes:
             attributes.update(run.attributes)
         return self.step(), SpanKind.INTERNAL, attributes
 
     def _totals_attributes(self) -> Attributes:
-        totals = self._totals
+        totals = self._observed.totals
         attributes: Attributes = {
             names.LOOP_ITERATIONS: totals.iterations,
             names.LOOP_TOOL_CALLS: totals.tool_calls,
-            names.LOOP_STOP_REASON: self._stop_reason,
+            names.LOOP_STOP_REASON: self._observed.stop_reason,
         }
         if (step := self.run.failed_step(self.failure)) is not None:
             attributes[names.FAILED_STEP] = step
-        copy_set(drop_invalid_counts(totals.usage.total), _USAGE, attributes)
+        copy_present_fields(drop_invalid_counts(totals.usage.total), _USAGE, attributes)
         return attributes
 
     def _final_attributes(self) -> Attributes:
         attributes = self._totals_attributes()
-        if self._answer is not None and self._answer.finish_reason is not None:
-            attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(self._answer.finish_reason),)
-        copy_set(self._limits, _LIMITS, attributes)
+        answer = self._observed.answer
+        if answer is not None and answer.finish_reason is not None:
+            attributes[names.RESPONSE_FINISH_REASONS] = (known_finish_reason(answer.finish_reason),)
+        copy_present_fields(self._observed.limits, _LIMITS, attributes)
         return attributes
 
     def _record(self, instruments: Instruments) -> None:
-        agent, context, totals = self.run.agent_label, self._context, self._totals
+        agent, context, totals = self.run.agent_label, self._context, self._observed.totals
         labels: Attributes = {**agent}
-        put(labels, names.REQUEST_MODEL, self._model)
+        put(labels, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.invoke_agent_duration.record(self.duration, labels, context)
         instruments.inference_calls.record(totals.inference_calls, agent, context)
         instruments.tool_calls.record(totals.tool_calls, agent, context)
-        reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._stop_reason}
+        reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._observed.stop_reason}
         instruments.loop_iterations.record(totals.iterations, reason, context)
 
     def _makers(self) -> Makers:
-        if self._asked is None or self.run.content is None:
+        observed, content = self._observed, self.run.content
+        if content is None or not observed.knows_tools:
             return super()._makers()
-        is_silent = self.run.content.is_silent_answer(self._stop_reason, self._totals.tool_calls)
-        answer = None if is_silent else self._answer
-        return {**super()._makers(), **conversation_makers(self._asked, answer, self.run.content)}
+        return {**super()._makers(), **conversation_makers(observed.asked, observed.answer_to_capture, content)}
 
     def _emit(self, logger: Logger) -> None:
         emit(logger, names.LOOP_STOP_EVENT, self._context, self._stop)
 
     def _stop(self) -> Attributes:
         attributes = {**self.run.identity(), **self._totals_attributes()}
-        put(attributes, names.REQUEST_MODEL, self._model)
+        put(attributes, names.REQUEST_MODEL, self._observed.model.model)
         if self.error_type is not None:
             attributes[names.ERROR_TYPE] = self.error_type
         return attributes
@@ -148,31 +129,25 @@ class IterationScope(Scope):
 
     content_names = names.ITERATION_SPAN.content
     openinference = names.ITERATION_SPAN.openinference
-    _tool_calls = 0
 
-    def __init__(self, run: RunTelemetry, index: int) -> None:
+    def __init__(self, run: RunTelemetry, observed: IterationObservation) -> None:
         self.run = run
         self.traced = run.traces_iterations
         run.forget_failures()
-        self._index = index
-
-    def requested(self, tool_calls: int) -> None:
-        """Note how many calls the model asked for."""
-        self._tool_calls = tool_calls
+        self._observed = observed
 
     def step(self) -> str:
         """Return the name of the span."""
         return names.ITERATION_SPAN.name
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
-        return names.ITERATION_SPAN.name, SpanKind.INTERNAL, {names.ITERATION_INDEX: self._index}
+        return names.ITERATION_SPAN.name, SpanKind.INTERNAL, {names.ITERATION_INDEX: self._observed.index}
 
     def _final_attributes(self) -> Attributes:
-        return {names.ITERATION_TOOL_CALLS: self._tool_calls}
+        return {names.ITERATION_TOOL_CALLS: self._observed.tool_calls}
 
     def _record(self, instruments: Instruments) -> None:
-        outcome = "error" if self.error_type is not None else "tool_calls" if self._tool_calls else "answer"
-        labels: Attributes = {**self.run.agent_label, names.ITERATION_OUTCOME: outcome}
+        labels: Attributes = {**self.run.agent_label, names.ITERATION_OUTCOME: self._observed.outcome}
         instruments.iteration_duration.record(self.duration, labels, self._context)
 
 
@@ -183,11 +158,12 @@ class HookScope(Scope):
     openinference = names.HOOK_SPAN.openinference
 
     def __init__(
-        self, run: RunTelemetry, hook: Hook, advisor: Advisor, iteration: int, clock: SelfClock | None
+        self, run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int, clock: SelfClock | None
     ) -> None:
         self.run = run
         self._hook = hook
-        self._advisor = advisor
+        self._name = name
+        self._order = order
         self._iteration = iteration
         self.traced = run.traces_hooks
         self.clock = clock
@@ -203,16 +179,16 @@ class HookScope(Scope):
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         attributes: Attributes = {
-            names.ADVISOR_NAME: self._advisor.name,
+            names.ADVISOR_NAME: self._name,
             names.ADVISOR_HOOK: self._hook,
-            names.ADVISOR_ORDER: self._advisor.order,
+            names.ADVISOR_ORDER: self._order,
         }
         if self._iteration:
             attributes[names.ITERATION_INDEX] = self._iteration
-        return f"{self._hook} {self._advisor.name}", SpanKind.INTERNAL, attributes
+        return f"{self._hook} {self._name}", SpanKind.INTERNAL, attributes
 
     def _owner(self) -> str:
-        return f"{self._hook} {self._advisor.name}"
+        return f"{self._hook} {self._name}"
 
     def _final_attributes(self) -> Attributes:
         return {names.ADVISOR_SELF_TIME: self.self_time} if self._hook == "advise" else {}
@@ -220,26 +196,9 @@ class HookScope(Scope):
     def _record(self, instruments: Instruments) -> None:
         labels: Attributes = {
             **self.run.agent_label,
-            names.ADVISOR_NAME: self._advisor.name,
+            names.ADVISOR_NAME: self._name,
             names.ADVISOR_HOOK: self._hook,
         }
         if self.error_type is not None:
             labels[names.ERROR_TYPE] = self.error_label()
         instruments.advisor_duration.record(self._own_time, labels, self._context)
-
-
-def agent_scope(run: RunTelemetry, model: str, limits: LoopLimits, totals: Totals) -> AgentScope:
-    """Return the scope of a whole run."""
-    return AgentScope(run, model, limits, totals) if run.enabled else OFF
-
-
-def iteration_scope(run: RunTelemetry, index: int) -> IterationScope:
-    """Return the scope of one pass of the loop, from 1."""
-    return IterationScope(run, index) if run.enabled else OFF
-
-
-def hook_scope(
-    run: RunTelemetry, hook: Hook, advisor: Advisor, iteration: int, *, clock: SelfClock | None = None
-) -> HookScope:
-    """Return the scope of one hook; `clock` tells its own time."""
-    return HookScope(run, hook, advisor, iteration, clock) if run.enabled else OFF

@@ -2,92 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.limits import DEFAULT_LIMITS, LimitTally, LoopLimits
-from traced_tools.core.messages import Message, Usage, UsageSum
+from traced_tools.core.messages import Message
+from traced_tools.core.prices import cost_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
-from traced_tools.observe.dispatch import NOBODY, RunEvents, Watchers
+from traced_tools.core.totals import Totals
+from traced_tools.observe.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes, merge_attributes
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
+from traced_tools.observe.sanitize import drop_invalid_counts
 
 if TYPE_CHECKING:
-    from traced_tools.advisors.base import Advisor
     from traced_tools.advisors.delivery import Delivery
-    from traced_tools.core.tool_definition import ToolCallbackResolver
     from traced_tools.core.tool_result import ToolResult
+    from traced_tools.observe.subjects import ModelAnswer, ObservedModel
 
 
-@dataclass(frozen=True, slots=True)
-class NestedUsage:
-    """What the runs nested in a run used, at any depth.
+class AdvisesTools(Protocol):
+    """What wraps each tool call of a run: an advisor, as `ToolAdvice` describes it."""
 
-    Attributes:
-        model_calls: calls of models.
-        tool_calls: tool calls that models asked for.
-        usage: tokens, as far as providers report them.
-        cost: US dollars of the calls that a price table knows, where metrics are on; None where there are none.
-    """
+    name: str
+    order: int
 
-    model_calls: int
-    tool_calls: int
-    usage: Usage | None = None
-    cost: float | None = None
+    def advise_tool(self, call: Any, call_next: Any) -> Any:
+        """Wrap one tool call; see `ToolAdvice.advise_tool`."""
 
 
-@dataclass(slots=True)
-class Totals:
-    """What a run has used so far; `nested` are the totals of the runs that began inside of it, until it `ended`."""
+class FindsTools(Protocol):
+    """What finds tools by name: a `ToolCallbackResolver`."""
 
-    iterations: int = 0
-    inference_calls: int = 0
-    tool_calls: int = 0
-    usage: UsageSum = field(default_factory=UsageSum)
-    cost: float | None = None
-    nested: list[Totals] = field(default_factory=list)
-    ended: bool = False
-
-    @property
-    def spent(self) -> UsageSum:
-        """The tokens of the run and of all runs nested in it."""
-        if not self.nested:
-            return self.usage
-        together = UsageSum()
-        together.add(self.usage.total)
-        for each in self._below():
-            together.add(each.usage.peek())
-        return together
-
-    @property
-    def nested_tool_calls(self) -> int:
-        """How many calls the models of nested runs asked for."""
-        return sum(each.tool_calls for each in self._below()) if self.nested else 0
-
-    def nested_usage(self) -> NestedUsage | None:
-        """Return what all nested runs have used so far; None when there are none."""
-        if not self.nested:
-            return None
-        below, together = [*self._below()], UsageSum()
-        for each in below:
-            together.add(each.usage.peek())
-        costs = [each.cost for each in below if each.cost is not None]
-        model_calls, tool_calls = (sum(getattr(each, name) for each in below) for name in _CALLS)
-        return NestedUsage(model_calls, tool_calls, together.total, sum(costs) if costs else None)
-
-    def _below(self) -> Iterator[Totals]:
-        """Give the totals of the nested runs, at any depth; a run that goes on in another thread may add to them."""
-        for each in self.nested:
-            yield each
-            if each.nested:
-                yield from each._below()
-
-
-_CALLS = ("inference_calls", "tool_calls")
+    def resolve(self, name: str) -> Any:
+        """Return the tool of that name, and None if it is not known."""
 
 
 class RunContext:
@@ -97,13 +48,13 @@ class RunContext:
 
     Args:
         agent: the client's name.
-        conversation_id: the caller's conversation, when it gave one.
+        conversation_id: the caller's conversation, if the caller named one.
         tool_context: what tools may know of the caller; never sent to the model.
         limits: how far the run may go.
         tool_errors: what happens when a tool fails.
         telemetry: what to emit, and where to.
         tool_advisors: the advisors around each tool call, outermost first.
-        watchers: who is told of the events of the run.
+        listeners: the callbacks that receive the events of the run.
         resolver_fallback: where a tool is looked up that the model names and the request does not carry.
         attributes: what the application says of the run, on top of what it says of the run that this one begins in.
 
@@ -146,9 +97,9 @@ class RunContext:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
-        tool_advisors: tuple[Advisor, ...] = (),
-        watchers: Watchers = NOBODY,
-        resolver_fallback: ToolCallbackResolver | None = None,
+        tool_advisors: tuple[AdvisesTools, ...] = (),
+        listeners: EventListeners = NO_LISTENERS,
+        resolver_fallback: FindsTools | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
     ) -> None:
         self.id: str = time_ordered_id()
@@ -169,10 +120,10 @@ class RunContext:
             agent,
             self.id,
             conversation_id,
-            is_watched=any(watchers),
+            has_listeners=any(listeners),
             attributes=self.attributes,
         )
-        self.events = RunEvents(self.telemetry, watchers, self.parent_id)
+        self.events = RunEventDispatcher(self.telemetry, listeners, self.parent_id)
         self.tally = LimitTally(limits)
         self.complete: tuple[Message, ...] | None = None
         self.results: list[ToolResult] = []
@@ -201,6 +152,13 @@ class RunContext:
             run_id=self.id,
             deadline=self.tally.deadline,
         )
+
+    def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
+        """Return what the answer of `model` cost, in US dollars; None if the run's price table does not know."""
+        prices, usage = self.telemetry.options.prices, drop_invalid_counts(response.usage)
+        if prices is None or usage is None:
+            return None
+        return cost_of(prices, model.provider, (response.model, model.model), usage, self.telemetry.telemetry_failed)
 
     def all_results(self) -> tuple[ToolResult, ...]:
         """Return what became of each call of the run so far."""

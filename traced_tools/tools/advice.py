@@ -1,21 +1,19 @@
-"""What advisors do around tool calls, in the loop and by hand."""
+"""The part of an advisor that tool calls need: advice around each call, and the events of the run."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from traced_tools.core.checks import expect
 from traced_tools.core.messages import encodable
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.event_types import Event, ToolIntended
+from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
-
-if TYPE_CHECKING:
-    from traced_tools.advisors.base import Advisor
 
 
 class ToolAdvice:
@@ -30,29 +28,38 @@ class ToolAdvice:
     order: int
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Stand around one tool call; `call.denied(reason)` refuses it."""
+        """Wrap one tool call; `call.denied(reason)` refuses it."""
         return await call_next(call)
 
     def on_event(self, event: Event) -> None:
-        """Take note of what happens in the run (`traced_tools.events`): one event after the other, in their order.
+        """Receive the events of the run (`traced_tools.events`), one after the other and in order.
 
-        An advisor inside the loop is told of all; one outside it of the run's start and end alone. Without a loop, each
-        is told of all. While an answer is streamed, that is each piece of it as well, those of tool calls included,
-        which a stream's consumer does not get; `watches_deltas = False` on the advisor leaves the pieces out.
+        An advisor inside the tool loop receives every event; an advisor outside it receives only the start and end of
+        the run. Without a loop, every advisor receives every event. The events of a streamed answer include its deltas,
+        also those of tool calls, which a stream's consumer does not get. `watches_deltas = False` on the advisor leaves
+        deltas out.
 
         The run waits for it, so it must not wait for anything itself. What it raises ends the run, as an error of any
-        other hook does; where the run fails already, it is counted as telemetry that was lost and the failure goes on.
+        other hook does. If the run fails already, the error is counted as lost telemetry and the failure goes on.
         """
 
 
-def advising_tools(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+A = TypeVar("A", bound=ToolAdvice)
+
+
+def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that have an `advise_tool` of their own."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
 
 
-def watching(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
+def listening(advisors: Iterable[A]) -> tuple[A, ...]:
     """Return the advisors that have an `on_event` of their own."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "on_event"))
+
+
+def listening_to_calls(advisors: Iterable[ToolAdvice]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
+    """Return the `on_tool_call` of the advisors that are handed calls."""
+    return tuple(each.on_tool_call for each in advisors if isinstance(each, ToolCallListener))
 
 
 def overrides(advisor: ToolAdvice, base: type[ToolAdvice], method: str) -> bool:

@@ -1,8 +1,9 @@
 """One requested tool call, from the model's words to a result; never an exception unless the error policy says so.
 
-resolve the name -> count against the limits -> check the arguments -> advice, outermost first -> the tool
-|                   |                          |                     |
-unknown_tool        limited, repeated          invalid_arguments     denied, answered      refused before it ran
+admit: limits, the name, approval, arguments -> advise, outermost first -> attempt -> convert
+|                                               |
+limited, repeated, unknown_tool, denied,        denied, answered
+invalid_arguments                                                          refused before the tool ran
 """
 
 from __future__ import annotations
@@ -28,15 +29,13 @@ from traced_tools.core.tracebacks import shorten_traceback
 from traced_tools.core.unwrapping import unwrap_arguments
 from traced_tools.errors import Abandoned, InvalidArguments, ToolExecutionError, ToolNotFoundError, ToolTimeout
 from traced_tools.flow.attempt import Attempt
-from traced_tools.flow.flow import Flow, unwrap_stop_iteration
+from traced_tools.flow.flow import unwrap_stop_iteration
 from traced_tools.flow.steps import Pause
-from traced_tools.observe.call_events import CallWatch
-from traced_tools.observe.content import may_capture
-from traced_tools.observe.dispatch import UNWATCHED
+from traced_tools.observe.content import may_capture_in_log
+from traced_tools.observe.hook import observe_hook
 from traced_tools.observe.names import TIMEOUT
-from traced_tools.observe.scope import OFF, SelfClock, error_type
-from traced_tools.observe.spans import hook_scope
-from traced_tools.observe.tool_calls import ToolScope
+from traced_tools.observe.scope import SelfClock, error_type
+from traced_tools.observe.tool_call import ToolCallObservation, observe_tool_call
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only
@@ -60,11 +59,11 @@ class ToolInvocation:
             model wrote them. An advisor may `replace(arguments=...)`, which is then validated again.
         id: the call's id.
         iteration: the pass of the loop, from 1; 0 outside a loop.
-        definition: what the model was told of the tool.
+        definition: what the model knows of the tool.
         context: what the tool will know of its call.
         metadata: what the loop knows of the tool.
         batch_index: its place among the calls of the same answer, from 0.
-        intent: the reason the model gave for the call, where one is known; told only where content is captured.
+        intent: the reason the model stated for the call, if one is known; content.
     """
 
     name: str
@@ -161,15 +160,19 @@ _MOST_NAMED = 50
 
 
 class ToolExecution:
-    """One requested call under way; `result` is the flow that performs it.
+    """One requested tool call under way; `result` is the flow that performs it, in four stages.
+
+    Admit: a limit, a name without a tool, a missing approval or invalid arguments refuse the call. Advise: the advisors
+    wrap the tool, the outermost first. Attempt: the tool runs, again after a failure that is worth it. Convert: what
+    the tool returned or raised becomes the result.
 
     Args:
         run: the run it belongs to.
         tools: the tools of the request.
         call: what the model asked for.
         place: position in the batch from 0, and the batch's size.
-        iteration: the pass of the loop.
-        refusal: a result decided before, such as a broken limit.
+        iteration: the iteration of the loop.
+        refusal: a result that was decided before, such as for a broken limit.
         approved: the approval of the call; None if there is none.
         queued_at: when it was ready to run, on the clock of `time.perf_counter()`.
         most_characters: how much of the result the model reads; None for all.
@@ -207,7 +210,6 @@ class ToolExecution:
         self._cancelled = False
         self._has_run = False
         self._clock = SelfClock() if run.tool_advisors else None
-        self._watch = CallWatch(run.events, call, self._tool, iteration, place) if run.events.wanted else UNWATCHED
 
     async def result(self) -> ToolResult:
         """Perform the call and return its result.
@@ -216,36 +218,36 @@ class ToolExecution:
             ToolExecutionError: when the call failed and the error policy says that the run must fail.
             ToolNotFoundError: when there is no such tool and the error policy says so.
         """
-        refusal = self._refusal or self._unfit()
-        with self._scope(refused=refusal is not None) as scope, self._watch:
+        refusal = self._admit()
+        with self._observed(refused=refusal is not None) as observed:
             if self._bound is not None:
-                scope.repaired(self._bound.repairs)
+                observed.repaired(self._bound.repairs)
             if self._approved is not None:
-                scope.approved(self._approved.by)
-                self._watch.approved(self._approved.by)
+                observed.approved(self._approved.by)
             if isinstance(refusal, InvalidArguments):
-                refusal = self._invalid(refusal, scope)
-            result = refusal or await self._advised(scope)
+                result = self._invalid(refusal, observed)
+            elif refusal is not None:
+                result = refusal
+            else:
+                context = self._run.tool_context_for(self._id, self._call.name, self._iteration)
+                if self._clock is None:
+                    result = await self._attempt(self._call.arguments, context, observed)
+                else:
+                    result = await self._advise(0, self._invocation(context), observed)
             if self._approved is not None and result.decision == "allowed":
                 result = replace(result, decision="approved", by=self._approved.by)
             if self._most_characters is not None and not result.ends_run:
                 result = result.limited(self._most_characters)
-            scope.decided(result)
-            self._watch.decided(result)
-        if result.error is not None and self._run.tool_errors.raises(result.error):
-            error = ToolExecutionError(result.name, result.error_type or "", _innermost(result.error))
-            scope.fails_run(error)
+            observed.decided(result)
+            if (error := self._error_for_run(result)) is not None:
+                observed.fails_run(error)
+        if error is not None:
             raise error from None
-        if result.decision == "unknown_tool" and self._run.tool_errors.unknown_tool == "raise":
-            missing = ToolNotFoundError("the model called a tool that the request does not carry")
-            scope.fails_run(missing)
-            raise missing
         return result
 
-    def leave_out(self) -> None:
-        """Leave the span of a call that nobody came to: the run was cancelled, or failed, before."""
-        with suppress(Abandoned), self._scope(refused=True):
-            self._watch.left_out()
+    def emit_skipped_span(self) -> None:
+        """Have a call that never started, because the run ended before, leave a span."""
+        with suppress(Abandoned), self._observed(refused=True, skipped=True):
             raise Abandoned
 
     def cancel(self) -> None:
@@ -254,8 +256,25 @@ class ToolExecution:
         if self._context is not None:
             self._context.cancelled = True
 
-    def _unfit(self) -> ToolResult | InvalidArguments | None:
-        """Return what refuses a call that names no tool, may not run or has arguments that do not fit, else None."""
+    def _observed(self, *, refused: bool, skipped: bool = False) -> ToolCallObservation:
+        return observe_tool_call(
+            self._run,
+            self._call,
+            self._tool,
+            self._iteration,
+            self._place,
+            queued=perf_counter() - self._queued_at,
+            may_refuse=self._clock is not None and not refused,
+            refused=refused,
+            skipped=skipped,
+        )
+
+    # Admit.
+
+    def _admit(self) -> ToolResult | InvalidArguments | None:
+        """Return what refuses the call, and None for a call that may run."""
+        if self._refusal is not None:
+            return self._refusal
         if self._tool is None:
             known = ", ".join([*self._tools.by_name][:_MOST_NAMED]) or "none"
             text = f"There is no tool of that name. Tools you can call: {known}."
@@ -281,35 +300,20 @@ class ToolExecution:
         ) as error:  # raised by a developer's validator: counted as the tool's error when the tool would run
             self._unbound = error
 
-    def _invalid(self, problem: InvalidArguments, scope: ToolScope) -> ToolResult:
+    def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
         result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
-        scope.decided(result)  # before the words are asked for: a `message` of the application's may fail
+        observed.invalid(result)  # before the text is made: a `message` of the application's may fail
         return replace(result, content=self._run.tool_errors.text(self._call.name, problem))
 
-    def _scope(self, *, refused: bool) -> ToolScope:
-        run, queued = self._run.telemetry, perf_counter() - self._queued_at
-        here, may_refuse = (self._iteration, self._place), self._clock is not None and not refused
-        return ToolScope(run, self._call, self._tool, here, queued, may_refuse, refused) if run.enabled else OFF
+    # Advise.
 
-    def _advised(self, scope: ToolScope) -> Flow[ToolResult]:
-        """Return the flow that runs the tool, with what advice there is around it."""
+    def _invocation(self, context: ToolContext) -> ToolInvocation:
+        """Return the call as the outermost advisor sees it."""
         assert self._tool is not None
-        call, definition = self._call, self._tool.definition
-        context = self._run.tool_context_for(self._id, call.name, self._iteration)
-        if self._clock is None:
-            return self._invoke(call.arguments, context, scope)
-        invocation = ToolInvocation(
-            call.name,
-            self._advisable(),
-            self._id,
-            self._iteration,
-            definition,
-            context,
-            self._tool.metadata,
-            self._place[0],
-        )
-        return self._advise(0, invocation, scope)
+        name, arguments, definition = self._call.name, self._advisable(), self._tool.definition
+        metadata, index = self._tool.metadata, self._place[0]
+        return ToolInvocation(name, arguments, self._id, self._iteration, definition, context, metadata, index)
 
     def _advisable(self) -> str:
         """Return the bound arguments as advisors see them: the canonical form of what the tool will get."""
@@ -324,11 +328,17 @@ class ToolExecution:
         self._sources[text], self._bound_for = source, text
         return text
 
-    async def _advise(self, index: int, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
-        advisors = self._run.tool_advisors
-        if index == len(advisors):
-            return await self._invoke_beside_advice(invocation, scope)
-        advisor = advisors[index]
+    async def _advise(self, index: int, invocation: ToolInvocation, observed: ToolCallObservation) -> ToolResult:
+        """Run the advisor at `index` around the rest, and after the last one the tool."""
+        assert self._clock is not None
+        if index == len(self._run.tool_advisors):
+            observed.advised(invocation.intent, invocation.arguments)
+            began = perf_counter_ns()
+            try:
+                return await self._attempt(invocation.arguments, invocation.context, observed)
+            finally:  # the time of the tool is none of the advisors' own time
+                self._clock.downstream_ns += perf_counter_ns() - began
+        advisor = self._run.tool_advisors[index]
 
         async def call_next(given: ToolInvocation) -> ToolResult:
             if not isinstance(given, ToolInvocation):
@@ -338,13 +348,17 @@ class ToolExecution:
                 raise ValueError(f"advise_tool of {advisor.name} must pass on the call it was given")
             if given.arguments != invocation.arguments:
                 try:
-                    given = self._validated(given, scope)
+                    self._bind(given.arguments)
                 except InvalidArguments as problem:
-                    self._advised_with(given, scope)
-                    return self._invalid(problem, scope)
-            return await self._advise(index + 1, given, scope)
+                    observed.advised(given.intent, given.arguments)
+                    return self._invalid(problem, observed)
+                if self._bound is not None:
+                    observed.repaired(self._bound.repairs)
+                given = replace(given, arguments=self._advisable())  # as the tool will get them
+            return await self._advise(index + 1, given, observed)
 
-        with hook_scope(self._run.telemetry, "advise_tool", advisor, self._iteration, clock=self._clock):
+        telemetry = self._run.telemetry
+        with observe_hook(telemetry, "advise_tool", advisor.name, advisor.order, self._iteration, clock=self._clock):
             result: Any = advisor.advise_tool(invocation, call_next)
             if hasattr(result, "__await__"):
                 result = await result
@@ -355,45 +369,78 @@ class ToolExecution:
         is_own = result.advisor is None and result.decision in ("denied", "answered")
         return replace(result, advisor=advisor.name) if is_own else result
 
-    def _validated(self, invocation: ToolInvocation, scope: ToolScope) -> ToolInvocation:
-        """Return a call with the arguments that an advisor gave it as the tool will get them."""
-        self._bind(invocation.arguments)
-        if self._bound is not None:
-            scope.repaired(self._bound.repairs)
-        return replace(invocation, arguments=self._advisable())
+    # Attempt.
 
-    async def _invoke_beside_advice(self, invocation: ToolInvocation, scope: ToolScope) -> ToolResult:
-        """Run the tool; its time is none of the advisors' around it."""
-        assert self._clock is not None
-        self._advised_with(invocation, scope)
-        began = perf_counter_ns()
-        try:
-            return await self._invoke(invocation.arguments, invocation.context, scope)
-        finally:
-            self._clock.elsewhere += perf_counter_ns() - began
-
-    def _advised_with(self, invocation: ToolInvocation, scope: ToolScope) -> None:
-        """Observe what advice let through: the reason, and the arguments."""
-        scope.intended(invocation.intent)
-        self._watch.advised(invocation.intent, invocation.arguments)
-
-    async def _invoke(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
+    async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, again if it fails in a way that its metadata says is worth it."""
         assert self._tool is not None
         retries = Retries(self._tool.metadata, context.deadline)
-        result = await self._attempt(arguments, context, scope)
+        result = await self._attempt_once(arguments, context, observed)
         # what has run is not run again because nobody can read what it returned
         while not self._has_run and (pause := retries.pause_after(result.error)) is not None:
-            scope.retrying(result.error_type or "")
+            observed.retrying(result.error_type or "")
             await Pause(pause)
-            result = await self._attempt(arguments, context, scope)
+            result = await self._attempt_once(arguments, context, observed)
         if result.outcome is not None:
-            scope.ran(result)
-            self._watch.ran(result)
+            observed.finished(result)
             if result.error is not None and self._may_be_bug(result, result.error):
-                may_quote = may_capture(self._tool) and self._run.telemetry.content is None  # or a redactor decides
-                log_failure(result, scope.captured_traceback, may_quote=may_quote)
+                may_quote = may_capture_in_log(self._tool, self._run.telemetry.content)
+                log_failure(result, observed.captured_traceback, may_quote=may_quote)
         return result
+
+    async def _attempt_once(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
+        assert self._tool is not None
+        tool, timeout = self._tools.invocable(self._call.name), self._tool.metadata.timeout
+        returned: ConvertedValue | None = None
+        failure: Exception | None = None
+        try:
+            bound = self._bound_to(tool, arguments, observed)
+        except InvalidArguments as problem:
+            return self._invalid(problem, observed)
+        except Exception as error:  # of a validator of the developer's: a part of the tool
+            failure = error
+        self._context = context = context if timeout is None else context.copy()
+        if self._cancelled:  # asked after the context is set: `cancel` comes either before or to this context
+            raise Abandoned
+        observed.started()
+        try:
+            if failure is None:
+                asked, step = perf_counter(), tool.step(bound.value, context)
+                try:
+                    returned = await (step if timeout is None else Attempt(step, context, timeout, observed.late))
+                    failure = returned.failure
+                finally:
+                    observed.waited(max(0.0, getattr(step, "began", asked) - asked))
+        except Exception as error:
+            failure = unwrap_stop_iteration(error)
+        except BaseException:
+            self.cancel()
+            raise
+        finally:
+            observed.stopped()
+        # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
+        self._has_run = returned is not None
+        if failure is None:
+            assert returned is not None
+            return self._succeeded(returned)
+        if self._cancelled:
+            raise Abandoned
+        shorten_traceback(failure)
+        return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+
+    def _bound_to(self, tool: Invocable, arguments: str, observed: ToolCallObservation) -> BoundArguments:
+        """Return the arguments as the tool takes them; made anew for each attempt, as a tool may change them."""
+        bound, self._bound = self._bound, None
+        if bound is not None and arguments == self._bound_for:
+            return bound
+        bound = tool.bind(self._sources.get(arguments, arguments))
+        observed.repaired(bound.repairs)
+        if self._clock is None or canonical_text(tool.as_json(bound)) == arguments:
+            return bound
+        bound = tool.bind(arguments)  # such as a default that is made anew: what the advisors saw counts
+        if canonical_text(tool.as_json(bound)) == arguments:
+            return bound
+        raise self._unbound or RuntimeError("validating the arguments again gives other values than the advisors saw")
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
         """Whether the tool failed in a way that nobody expects, and nobody but the model would learn of it."""
@@ -402,76 +449,12 @@ class ToolExecution:
             return False
         return not isinstance(error, (InvalidArguments, *self._tool.metadata.retry_on))
 
-    async def _attempt(self, arguments: str, context: ToolContext, scope: ToolScope) -> ToolResult:
-        tool, ran = self._tools.invocable(self._call.name), None
-        failure: Exception | None = None
-        try:
-            bound = self._bound_to(tool, arguments, scope)
-        except InvalidArguments as problem:
-            return self._invalid(problem, scope)
-        except Exception as error:  # of a validator of the developer's: a part of the tool
-            failure = error
-        context = self._context_of_attempt(context)
-        self._watch.started()  # first, since what a watcher raises here keeps the tool from running
-        scope.started()
-        try:
-            if failure is None:
-                ran = await self._run_once(tool, bound.value, context, scope)
-                failure = ran.failure
-        except Exception as error:
-            failure = unwrap_stop_iteration(error)
-        except BaseException:
-            self.cancel()
-            raise
-        finally:
-            scope.stopped()
-        # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
-        self._has_run = ran is not None
-        if ran is not None and failure is None:
-            return self._succeeded(ran)
-        if self._cancelled:
-            raise Abandoned
-        assert failure is not None
-        shorten_traceback(failure)
-        return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
+    # Convert.
 
-    def _bound_to(self, tool: Invocable, arguments: str, scope: ToolScope) -> BoundArguments:
-        """Return the arguments as the tool takes them; made anew for each attempt, as a tool may change them."""
-        bound, self._bound = self._bound, None
-        if bound is not None and arguments == self._bound_for:
-            return bound
-        bound = tool.bind(self._sources.get(arguments, arguments))
-        scope.repaired(bound.repairs)
-        if self._clock is None or canonical_text(tool.as_json(bound)) == arguments:
-            return bound
-        bound = tool.bind(arguments)  # such as a default that is made anew: what the advisors saw counts
-        if canonical_text(tool.as_json(bound)) == arguments:
-            return bound
-        raise self._unbound or RuntimeError("validating the arguments again gives other values than the advisors saw")
-
-    def _succeeded(self, ran: ConvertedValue) -> ToolResult:
-        cut = isinstance(ran.value, Collected) and ran.value.cut
-        text, images = ran.content
-        return ToolResult(self._id, self._call.name, text, images, cut, ran.value, outcome="ok")
-
-    def _context_of_attempt(self, context: ToolContext) -> ToolContext:
-        """Return what the tool may know of this attempt; raises `Abandoned` when there is to be none any more."""
-        assert self._tool is not None
-        self._context = context if self._tool.metadata.timeout is None else context.copy()
-        if self._cancelled:  # asked after the context is set: `cancel` comes either before or to this context
-            raise Abandoned
-        return self._context
-
-    async def _run_once(self, tool: Invocable, bound: Any, context: ToolContext, scope: ToolScope) -> ConvertedValue:
-        assert self._tool is not None
-        timeout, asked = self._tool.metadata.timeout, perf_counter()
-        step = tool.step(bound, context)
-        attempt = step if timeout is None else Attempt(step, context, timeout, scope.late)
-        try:
-            ran: ConvertedValue = await attempt
-            return ran
-        finally:
-            scope.waited(max(0.0, getattr(step, "began", asked) - asked))
+    def _succeeded(self, returned: ConvertedValue) -> ToolResult:
+        cut = isinstance(returned.value, Collected) and returned.value.cut
+        text, images = returned.content
+        return ToolResult(self._id, self._call.name, text, images, cut, returned.value, outcome="ok")
 
     def _failed(self, error: Exception, *, timed_out: bool) -> ToolResult:
         return ToolResult(
@@ -482,6 +465,15 @@ class ToolExecution:
             error_type=TIMEOUT if timed_out else error_type(error),
             error=error,
         )
+
+    def _error_for_run(self, result: ToolResult) -> Exception | None:
+        """Return the error that the run fails with because of the call, as the error policy says; None for no error."""
+        policy = self._run.tool_errors
+        if result.error is not None and policy.raises(result.error):
+            return ToolExecutionError(result.name, result.error_type or "", _innermost(result.error))
+        if result.decision == "unknown_tool" and policy.unknown_tool == "raise":
+            return ToolNotFoundError("the model called a tool that the request does not carry")
+        return None
 
 
 def _innermost(error: Exception) -> BaseException:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from time import perf_counter, perf_counter_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from traced_tools.core.checks import checked_mapping, expect, expect_each, expect_whole
 from traced_tools.core.conversation import NOT_RUN, with_results
@@ -32,17 +32,15 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.flow.workers import UsePool, WorkerPool
 from traced_tools.models.base import ChatResponse
-from traced_tools.observe.dispatch import Watchers
+from traced_tools.observe.dispatch import EventListeners
+from traced_tools.observe.iteration import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.tools.advice import advising_tools, check_advisors, watching
+from traced_tools.tools.advice import ToolAdvice, advising_tools, check_advisors, listening, listening_to_calls
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
-
-if TYPE_CHECKING:
-    from traced_tools.advisors.base import Advisor
 
 _NOTHING: Final[Mapping[str, str | None]] = MappingProxyType({})
 _LIMIT_TEXT = {
@@ -76,8 +74,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         "_cancelled",
         "_iteration",
         "_most_characters",
+        "_refusals",
         "_run",
-        "_settled",
         "_tools",
         "_under_way",
         "calls",
@@ -101,7 +99,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._run = run
         self._tools = tools
         self._iteration = iteration
-        self._settled: dict[int, ToolResult] = {}
+        self._refusals: dict[int, ToolResult] = {}
         self._approved: dict[int, Approval] = {}
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
@@ -149,7 +147,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         """
         for index in self._places(call_id):
             call = self.calls[index]
-            self._settled[index] = denied_result(call.id or "", call.name, reason, code, by)
+            self._refusals[index] = denied_result(call.id or "", call.name, reason, code, by)
 
     def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
         """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
@@ -159,7 +157,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     def refuse(self, index: int, decision: Decision, content: str, value: Any = None, code: str | None = None) -> None:
         """Decide the call at `index` (from 0) before it runs; the model reads `content`, `code` is a word for it."""
         call = self.calls[index]
-        self._settled[index] = ToolResult(
+        self._refusals[index] = ToolResult(
             call.id or "", call.name, content, value=value, decision=decision, reason_code=code
         )
 
@@ -188,7 +186,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
     def _is_sequential(self, index: int) -> bool:
         """Whether the call at `index` runs, and alone."""
         tool = self._tools.by_name.get(self.calls[index].name)
-        return tool is not None and tool.metadata.sequential and index not in self._settled
+        return tool is not None and tool.metadata.sequential and index not in self._refusals
 
     def _execution(self, index: int, now: float) -> ToolExecution:
         return ToolExecution(
@@ -197,18 +195,18 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self.calls[index],
             place=(index, len(self.calls)),
             iteration=self._iteration,
-            refusal=self._settled.get(index),
+            refusal=self._refusals.get(index),
             queued_at=now,
             approved=self._approved.get(index),
             most_characters=self._most_characters,
         )
 
     def on_flow_skipped(self, place: int) -> None:
-        """Have a call that nobody came to leave a span all the same."""
-        self._under_way[place].leave_out()
+        """Emit the span of a call that never started because the batch ended early."""
+        self._under_way[place].emit_skipped_span()
 
     def cancel(self) -> None:
-        """Tell the tools that nobody waits any more, and start none."""
+        """Start no further tool, and mark the running ones as cancelled."""
         self._cancelled = True
         for execution in self._under_way:
             execution.cancel()
@@ -302,7 +300,7 @@ class ToolCallingManager:
             with nullcontext() if self._workers is None else UsePool(self._workers):
                 results = await self._admitted(step, run, tools, spent)
         finally:
-            run.telemetry.clock.elsewhere += perf_counter_ns() - began
+            run.telemetry.clock.downstream_ns += perf_counter_ns() - began
         is_direct = may_be_direct and all(result.ok or result.decision == "answered" for result in results)
         if may_be_direct and not is_direct and most is not None:
             results = [result.limited(most) for result in results]
@@ -339,7 +337,7 @@ class ToolCallingManager:
         return ToolSet(found)
 
     def _admitted(self, step: ExecuteTools, run: RunContext, tools: ToolSet, spent: StopReason | None) -> ExecuteTools:
-        """Refuse those calls of `step` that break a limit; in call order, so that it never depends on timing."""
+        """Refuse the calls of `step` that break a limit, in call order, so that the result never depends on timing."""
         nested = run.totals.nested_tool_calls
         for index, asked in enumerate(step.calls):
             run.totals.tool_calls += 1
@@ -361,7 +359,7 @@ class ToolCallingManager:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
-        advisors: Iterable[Advisor] = (),
+        advisors: Iterable[ToolAdvice] = (),
         approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
         """Run the calls of `response`, blocking, outside any loop.
@@ -401,7 +399,7 @@ class ToolCallingManager:
         limits: LoopLimits = DEFAULT_LIMITS,
         tool_errors: ToolErrors = ANSWER_ERRORS,
         telemetry: TelemetryOptions | None = None,
-        advisors: Iterable[Advisor] = (),
+        advisors: Iterable[ToolAdvice] = (),
         approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
         """Run the calls of `response` on asyncio, outside any loop; as `execute_tool_calls`."""
@@ -413,7 +411,7 @@ class ToolCallingManager:
         messages: Iterable[Message],
         response: Answer,
         tools: object,
-        advisors: Iterable[Advisor],
+        advisors: Iterable[ToolAdvice],
         approved: Iterable[str] | Mapping[str, str | None],
         settings: Mapping[str, Any],
     ) -> Flow[ToolExecutionResult]:
@@ -432,7 +430,9 @@ class ToolCallingManager:
         run = RunContext(
             **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
             tool_advisors=advising_tools(advisors),
-            watchers=Watchers(tuple(each.on_event for each in watching(advisors))),
+            listeners=EventListeners(
+                tuple(each.on_event for each in listening(advisors)), calls=listening_to_calls(advisors)
+            ),
         )
         return self._executed(
             run, with_results(messages), response, ToolSelection(tools, self._resolver), _approvals(approved)
@@ -454,8 +454,8 @@ class ToolCallingManager:
             used.add(usage if isinstance(usage, Usage) else None)  # not to the totals: who asked has counted it
             answer = ChatResponse(response.message).with_call_ids()
             spent = run.tally.limit_before(run.totals.iterations, used)
-            with run.events.of_iteration(0) as watch:
-                watch.requested(len(answer.tool_calls))
+            with observe_iteration(run, 0) as observed:
+                observed.requested(len(answer.tool_calls))
                 result = await self.execute(run, messages, answer, tools, spent=spent, approved=approved)
             if run.tally.broken is not None and run.limits.on_limit == "raise":
                 given: Any = response

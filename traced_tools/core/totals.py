@@ -1,0 +1,91 @@
+"""What a run has used: model calls, tool calls, tokens, and dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from traced_tools.core.messages import Usage, UsageSum
+
+
+@dataclass(frozen=True, slots=True)
+class NestedUsage:
+    """What the runs nested in a run used, at any depth.
+
+    Attributes:
+        model_calls: calls of models.
+        tool_calls: tool calls that models asked for.
+        usage: tokens, if providers report them.
+        cost: US dollars of the model calls that a price table knows; None if it knows none, or there is no price table.
+    """
+
+    model_calls: int
+    tool_calls: int
+    usage: Usage | None = None
+    cost: float | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run has used so far.
+
+    Attributes:
+        iterations: iterations of the loop.
+        inference_calls: calls of chat models.
+        tool_calls: tool calls that the model asked for.
+        usage: tokens, if providers report them.
+        cost: US dollars of the model calls that the client's price table knows; None if it knows none.
+        nested: the totals of the runs that began inside this run, before it `ended`.
+        ended: whether the run has ended.
+    """
+
+    iterations: int = 0
+    inference_calls: int = 0
+    tool_calls: int = 0
+    usage: UsageSum = field(default_factory=UsageSum)
+    cost: float | None = None
+    nested: list[Totals] = field(default_factory=list)
+    ended: bool = False
+
+    def add(self, usage: Usage | None, cost: float | None) -> None:
+        """Add the tokens and the dollars of one model call, each None if unknown."""
+        self.usage.add(usage)
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
+
+    @property
+    def spent(self) -> UsageSum:
+        """The tokens of the run and of all runs nested in it."""
+        if not self.nested:
+            return self.usage
+        together = UsageSum()
+        together.add(self.usage.total)
+        for each in self._below():
+            together.add(each.usage.peek())
+        return together
+
+    @property
+    def nested_tool_calls(self) -> int:
+        """How many calls the models of nested runs asked for."""
+        return sum(each.tool_calls for each in self._below()) if self.nested else 0
+
+    def nested_usage(self) -> NestedUsage | None:
+        """Return what all nested runs have used so far; None if there are none."""
+        if not self.nested:
+            return None
+        below, together = [*self._below()], UsageSum()
+        for each in below:
+            together.add(each.usage.peek())
+        costs = [each.cost for each in below if each.cost is not None]
+        model_calls, tool_calls = (sum(getattr(each, name) for each in below) for name in _CALLS)
+        return NestedUsage(model_calls, tool_calls, together.total, sum(costs) if costs else None)
+
+    def _below(self) -> Iterator[Totals]:
+        """Yield the totals of the nested runs, at any depth; a run that goes on in another thread may add to them."""
+        for each in self.nested:
+            yield each
+            if each.nested:
+                yield from each._below()
+
+
+_CALLS = ("inference_calls", "tool_calls")

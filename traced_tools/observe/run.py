@@ -1,0 +1,94 @@
+"""The observation of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from traced_tools.observe.dispatch import RunEventEmitter
+from traced_tools.observe.observation import Observation
+from traced_tools.observe.scope import OFF, stop_reason_of
+from traced_tools.observe.spans import AgentScope
+from traced_tools.observe.subjects import ConversationInput, ModelOutput, ObservedModel, ObservedRun
+
+if TYPE_CHECKING:
+    from traced_tools.core.enums import StopReason
+
+
+class RunOutput(ModelOutput, Protocol):
+    """The response of a run."""
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the run ended."""
+
+
+class RunObservation(Observation):
+    """A run, from its start to its response.
+
+    Args:
+        run: the run.
+        model: the model at the end of the chain.
+        asked: the request, before its tools are known.
+
+    Attributes:
+        model: that model.
+        asked: the request.
+        knows_tools: whether the request has its tools, so that content capture can respect them.
+        limits: how far the run may go.
+        totals: what the run has used so far.
+        stop_reason: why the run ended.
+        answer: the response; None if the run failed.
+    """
+
+    __slots__ = ("_telemetry", "answer", "asked", "knows_tools", "limits", "model", "stop_reason", "totals")
+
+    def __init__(self, run: ObservedRun, model: ObservedModel, asked: ConversationInput) -> None:
+        self.model = model
+        self.asked = asked
+        self.knows_tools = False
+        self.limits = run.limits
+        self.totals = run.totals
+        self.stop_reason: StopReason = "error"
+        self.answer: ModelOutput | None = None
+        self._telemetry = run.telemetry
+        self._scope = AgentScope(run.telemetry, self) if run.telemetry.enabled else OFF
+        self._events = RunEventEmitter(run.events, self) if run.events.has_listeners else OFF
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace's id in hex; None if nothing is traced."""
+        trace_id: str | None = self._scope.trace_id
+        return trace_id
+
+    def began(self, asked: ConversationInput) -> None:
+        """Record the request, now that its tools are known."""
+        self.asked = asked
+        self.knows_tools = True
+        if self._telemetry.content is not None:
+            self._telemetry.guarded(self._telemetry.content.register_tools, asked.tools)
+
+    def answered(self, response: RunOutput) -> None:
+        """Record the response."""
+        self.stop_reason = response.stop_reason
+        self.answer = response
+
+    def _failed(self, error: BaseException) -> None:
+        super()._failed(error)
+        self.stop_reason = stop_reason_of(error)
+        self.answer = None
+
+    @property
+    def answer_to_capture(self) -> ModelOutput | None:
+        """The answer, unless it may be the result of a tool with capture disabled."""
+        content = self._telemetry.content
+        if content is None or not content.may_capture_answer(self.stop_reason, self.totals.tool_calls):
+            return None
+        return self.answer
+
+
+def observe_run(run: ObservedRun, model: ObservedModel, asked: ConversationInput) -> RunObservation:
+    """Return the observation of `run`."""
+    if run.telemetry.enabled or run.events.has_listeners:
+        return RunObservation(run, model, asked)
+    off: RunObservation = OFF
+    return off

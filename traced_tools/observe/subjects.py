@@ -1,0 +1,233 @@
+"""The subjects of observations: what an observation needs of a model, a tool, a result, a question and an answer.
+
+These are protocols, so that nothing that observes depends on the classes that are observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from traced_tools.core.messages import AssistantMessage, Message, ToolCall, Usage
+
+if TYPE_CHECKING:
+    from traced_tools.core.enums import Decision, ToolOutcome
+    from traced_tools.core.options import ChatOptions
+    from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
+    from traced_tools.core.totals import Totals
+    from traced_tools.observe.dispatch import RunEventDispatcher
+    from traced_tools.observe.run_telemetry import RunTelemetry
+
+
+class ObservedLimits(Protocol):
+    """The limits of a run that its span records."""
+
+    @property
+    def max_iterations(self) -> int | None:
+        """The most iterations of the loop."""
+
+    @property
+    def max_tool_calls(self) -> int | None:
+        """The most tool calls."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens."""
+
+    @property
+    def max_seconds(self) -> float | None:
+        """The longest duration in seconds."""
+
+
+class ObservedRun(Protocol):
+    """A run, as its observations see it."""
+
+    @property
+    def telemetry(self) -> RunTelemetry:
+        """Where spans, metrics and log-based events go."""
+
+    @property
+    def events(self) -> RunEventDispatcher:
+        """Where typed events go."""
+
+    @property
+    def totals(self) -> Totals:
+        """What the run has used so far."""
+
+    @property
+    def limits(self) -> ObservedLimits:
+        """How far the run may go."""
+
+
+class ObservedModel(Protocol):
+    """A chat model or an embedding model."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    @property
+    def provider(self) -> str:
+        """The provider, as in `gen_ai.provider.name`."""
+
+    @property
+    def server_address(self) -> str | None:
+        """The host that is asked; None for a model in this process."""
+
+    @property
+    def server_port(self) -> int | None:
+        """The port that is asked."""
+
+
+class ObservedTool(Protocol):
+    """A tool."""
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the model knows of the tool."""
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """What the loop knows of the tool."""
+
+
+class ObservedTools(Protocol):
+    """The tools of a request."""
+
+    @property
+    def definitions(self) -> Sequence[ToolDefinition]:
+        """What the model knows of each tool."""
+
+    @property
+    def by_name(self) -> Mapping[str, ObservedTool]:
+        """The tools by name."""
+
+    def __iter__(self) -> Iterator[ObservedTool]:
+        """Iterate over the tools."""
+
+
+class ObservedResult(Protocol):
+    """The result of a tool call; see `ToolResult`."""
+
+    @property
+    def content(self) -> str:
+        """What the model reads."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of what the model reads and sees."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether `content` is only a part of what the tool returned."""
+
+    @property
+    def decision(self) -> Decision:
+        """What was decided about the call."""
+
+    @property
+    def outcome(self) -> ToolOutcome | None:
+        """How the tool ended; None if it did not run."""
+
+    @property
+    def error_type(self) -> str | None:
+        """Class of the error, or the code of what is wrong."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The exception that the tool raised, or that stands for what went wrong."""
+
+    @property
+    def advisor(self) -> str | None:
+        """The advisor that decided, if one did."""
+
+    @property
+    def reason_code(self) -> str | None:
+        """Why it was decided so: a code set in code."""
+
+    @property
+    def by(self) -> str | None:
+        """The person or service that decided, if the application named one."""
+
+
+class ConversationInput(Protocol):
+    """What an agent or a model is asked."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The conversation."""
+
+    @property
+    def tools(self) -> ObservedTools:
+        """The tools that may be called."""
+
+
+class ModelInput(ConversationInput, Protocol):
+    """What a chat model is asked in one iteration."""
+
+    @property
+    def options(self) -> ChatOptions:
+        """How the model is asked."""
+
+    @property
+    def iteration(self) -> int:
+        """The iteration of the loop, from 1; 0 outside a loop."""
+
+
+class ModelOutput(Protocol):
+    """What an agent or a model answers."""
+
+    @property
+    def message(self) -> AssistantMessage:
+        """The text, calls and reasoning."""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the model stopped."""
+
+
+class ModelReport(Protocol):
+    """What a model reports of one call."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens, if the provider reports them."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that answered, if the provider reports it."""
+
+
+class ModelAnswer(ModelReport, ModelOutput, Protocol):
+    """The answer to one call of a chat model."""
+
+    @property
+    def tool_calls(self) -> Sequence[ToolCall]:
+        """The calls that the model asks for."""
+
+    @property
+    def id(self) -> str | None:
+        """The provider's id of the answer."""
+
+
+class EmbeddingAnswer(ModelReport, Protocol):
+    """The answer to one call of an embedding model."""
+
+    @property
+    def embeddings(self) -> Sequence[Sequence[float]]:
+        """The vectors."""
+
+
+class ModelChunk(Protocol):
+    """A piece of a streamed answer."""
+
+    @property
+    def visible_text(self) -> str:
+        """The text in it that a reader sees."""
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the provider starts its answer again with this piece."""
+
+    def calls(self) -> Sequence[ToolCall]:
+        """Return the pieces of tool calls in it."""

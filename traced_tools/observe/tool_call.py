@@ -1,0 +1,337 @@
+"""The observation of a requested tool call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from traced_tools.observe import names
+from traced_tools.observe.call_events import ToolCallEventEmitter
+from traced_tools.observe.content import may_capture
+from traced_tools.observe.observation import Observation
+from traced_tools.observe.sanitize import safe_identifier, safe_person_name
+from traced_tools.observe.scope import OFF, error_type, unfinished
+from traced_tools.observe.tool_calls import ToolScope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from traced_tools.core.enums import Decision, ToolOutcome
+    from traced_tools.core.messages import ToolCall
+    from traced_tools.core.tool_definition import ToolDefinition
+    from traced_tools.observe.event_types import ToolIntended
+    from traced_tools.observe.subjects import ObservedResult, ObservedRun, ObservedTool
+
+
+class ObservedCall(Protocol):
+    """What a `ToolCallListener` reads of a requested call, at each event of the call."""
+
+    @property
+    def call(self) -> ToolCall:
+        """What the model asked for."""
+
+    @property
+    def definition(self) -> ToolDefinition | None:
+        """What the model knows of the tool; None if there is no such tool."""
+
+    @property
+    def may_capture(self) -> bool:
+        """Whether arguments, results and reasons of the call may be captured."""
+
+    @property
+    def runs_with(self) -> str | None:
+        """The arguments that the tool runs with, if advisors saw the call; None otherwise."""
+
+    @property
+    def returned_text(self) -> str | None:
+        """What the tool returned, as the model reads it; None before the tool has finished."""
+
+
+class ToolCallListener:
+    """An advisor that is handed each requested call itself, and not only the events of the call."""
+
+    def on_tool_call(self, call: ObservedCall, event: ToolIntended) -> None:
+        """Take a call that the model asks for; called after all `on_event` of `event`, and before any later event.
+
+        Args:
+            call: the call. It changes while the call goes on, always before the event of the change.
+            event: the event that announces the call.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say what it does with a call")
+
+
+class ToolCallObservation(Observation):
+    """One requested tool call, from the model's words to the result.
+
+    Args:
+        run: the run.
+        call: what the model asked for.
+        tool: the tool of that name; None if there is none.
+        iteration: the iteration of the loop, from 1; 0 outside a loop.
+        place: position among the calls of the same answer, from 0, and how many these are.
+        queued: seconds that the call has waited for its turn.
+        may_refuse: whether advisors stand between here and the tool.
+        refused: whether the call is refused already.
+        skipped: whether the call never starts, because the run has ended.
+
+    Attributes:
+        call, tool, iteration, queued, may_refuse, refused, skipped: as above; `queued` grows by the waits for a worker.
+        name: the tool's name; `_unknown` for a name that the model made up.
+        source: where the tool comes from.
+        call_id: the call's id, sanitized.
+        batch_index, batch_size: the two parts of `place`.
+        repairs: what was repaired before the arguments were valid.
+        is_approved: whether the call has an approval.
+        intent: the reason that the model stated.
+        arguments: the arguments after the advisors, canonical JSON; None if no advisor saw the call.
+        attempts: how often the tool was started, all executions together.
+        returned: the result of the last execution of the tool; None while one goes on.
+        result: the result of the call, once it is decided.
+        failure: the exception behind `error_type`.
+    """
+
+    __slots__ = (
+        "_approved_by",
+        "_is_running",
+        "arguments",
+        "attempts",
+        "batch_index",
+        "batch_size",
+        "call",
+        "call_id",
+        "failure",
+        "intent",
+        "is_approved",
+        "iteration",
+        "may_refuse",
+        "name",
+        "queued",
+        "refused",
+        "repairs",
+        "result",
+        "returned",
+        "skipped",
+        "source",
+        "tool",
+    )
+
+    def __init__(
+        self,
+        run: ObservedRun,
+        call: ToolCall,
+        tool: ObservedTool | None,
+        iteration: int,
+        place: tuple[int, int],
+        *,
+        queued: float,
+        may_refuse: bool,
+        refused: bool,
+        skipped: bool = False,
+    ) -> None:
+        self.call = call
+        self.tool = tool
+        if tool is None:
+            self.name, self.source = names.UNKNOWN_TOOL, names.LOCAL
+        else:
+            self.name, self.source = tool.definition.name, tool.metadata.source
+        self.call_id = safe_identifier(call.id or "")
+        self.iteration = iteration
+        self.batch_index, self.batch_size = place
+        self.queued = queued
+        self.may_refuse = may_refuse
+        self.refused = refused
+        self.skipped = skipped
+        self.repairs: tuple[str, ...] = ()
+        self.is_approved = False
+        self._approved_by: str | None = None
+        self.intent: str | None = None
+        self.arguments: str | None = None
+        self.attempts = 0
+        self._is_running = False
+        self.returned: ObservedResult | None = None
+        self.result: ObservedResult | None = None
+        self.failure: BaseException | None = None
+        self._scope: Any = ToolScope(run.telemetry, self) if run.telemetry.enabled else OFF
+        self._events: Any = ToolCallEventEmitter(run.events, self) if run.events.wanted else OFF
+
+    # The facts, in the order in which they become known.
+
+    def repaired(self, repairs: tuple[str, ...]) -> None:
+        """Record what was repaired before the arguments were valid; an advisor or another attempt may add to it."""
+        self.repairs += tuple(each for each in repairs if each not in self.repairs) if self.repairs else repairs
+
+    def approved(self, by: str | None) -> None:
+        """Record the approval of the call, and the person or service that approved, if the application named one."""
+        self.is_approved = True
+        self._approved_by = by
+
+    def advised(self, intent: str | None, arguments: str) -> None:
+        """Record the stated reason and the arguments with which the call passes the advisors."""
+        self._events.advised(arguments)
+        self.intent = intent
+        self.arguments = arguments
+
+    def started(self) -> None:
+        """Record that the tool starts now; called for each attempt."""
+        if not self._is_running:  # the first execution, or one more because an advisor asks for it
+            self.returned = self.result = self.failure = self.error_type = None
+        self._events.started()  # first, because what a listener raises keeps the tool from running
+        self._is_running = True
+        self.attempts += 1
+        self._scope.started()
+
+    def stopped(self) -> None:
+        """Record that the attempt is over."""
+        self._scope.stopped()
+
+    def waited(self, seconds: float) -> None:
+        """Record how long an attempt waited for a free worker."""
+        self.queued += seconds
+
+    def retrying(self, error_type: str) -> None:
+        """Record that an attempt failed with an error of that type and that another one follows."""
+        self._scope.retrying(error_type)
+
+    @property
+    def late(self) -> Callable[[], None]:
+        """Records that an attempt ended after it was given up; may be called when the observation is over."""
+        late: Callable[[], None] = self._scope.late
+        return late
+
+    def finished(self, result: ObservedResult) -> None:
+        """Record what came of the tool's last attempt, whatever the advisors make of it."""
+        self._is_running = False
+        self.returned = result
+        self._fails_with(result)
+        self._scope.finished()
+        self._events.finished()
+
+    def invalid(self, result: ObservedResult) -> None:
+        """Record that the arguments are invalid, before the text for the model is known, which may fail."""
+        self.result = result
+        if not self.attempts:
+            self._fails_with(result)
+            self._scope.decided()
+
+    def decided(self, result: ObservedResult) -> None:
+        """Record what became of the call."""
+        self.result = result
+        if self._is_running:  # the arguments were valid for the first attempt and are not for another one
+            self.finished(result)
+        else:
+            if not self.attempts:
+                self._fails_with(result)
+                self._scope.decided()
+            self._events.decided()
+
+    def fails_run(self, error: BaseException) -> None:
+        """Record that the run ends with `error`, which is raised because of this call."""
+        self._scope.fails_run(error)
+
+    def _fails_with(self, result: ObservedResult) -> None:
+        self.failure = result.error
+        self.error_type = None if result.error_type is None else safe_identifier(str(result.error_type))
+
+    def _failed(self, error: BaseException) -> None:
+        if self.error_type is None:
+            self.error_type = error_type(error)
+            self.failure = error
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self.failure = None  # its traceback holds this object
+
+    # What follows from the facts.
+
+    @property
+    def definition(self) -> ToolDefinition | None:
+        """What the model knows of the tool; None if there is no such tool."""
+        return None if self.tool is None else self.tool.definition
+
+    @property
+    def may_capture(self) -> bool:
+        """Whether arguments, results and reasons of the call may be captured."""
+        return may_capture(self.tool)
+
+    @property
+    def executes(self) -> bool:
+        """Whether the call counts as an execution: the tool has started, or nothing could have kept it from that."""
+        return self.attempts > 0 or not (self.may_refuse or self.refused)
+
+    @property
+    def permission(self) -> Decision:
+        """The decision about a call that runs."""
+        return "approved" if self.is_approved else "allowed"
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided; None for a call that an advisor's error ended before the tool ran."""
+        if self.result is not None:
+            return self.result.decision
+        return self.permission if self.executes else None
+
+    @property
+    def reason_code(self) -> str | None:
+        """Why it was decided so, sanitized: the application or a third-party advisor may have chosen it."""
+        code = None if self.result is None else self.result.reason_code
+        return None if code is None else safe_identifier(str(code))
+
+    @property
+    def by(self) -> str | None:
+        """The person or service that decided, if the application named one."""
+        by = self._approved_by if self.result is None else self.result.by
+        return None if by is None else safe_person_name(by)
+
+    @property
+    def is_raised_by_tool(self) -> bool:
+        """Whether the failure is what the tool raised, or its time-out."""
+        return self.returned is not None and self.returned.outcome is not None
+
+    @property
+    def outcome(self) -> ToolOutcome:
+        """How the tool ended, or how the call ended that nobody waits for any more."""
+        outcome = None if self.returned is None else self.returned.outcome
+        return outcome or unfinished(self.failure)
+
+    @property
+    def runs_with(self) -> str | None:
+        """The arguments that the tool runs with, if advisors saw the call; None otherwise."""
+        return self.arguments if self.result is None else None
+
+    @property
+    def returned_text(self) -> str | None:
+        """What the tool returned, as the model reads it; None before the tool has finished."""
+        return None if self.returned is None else self.returned.content
+
+    def captured_traceback(self) -> str | None:
+        """Return the traceback of the tool's error as content capture allows it; None if it does not."""
+        traceback: str | None = self._scope.captured_traceback()
+        return traceback
+
+
+def observe_tool_call(
+    run: ObservedRun,
+    call: ToolCall,
+    tool: ObservedTool | None,
+    iteration: int,
+    place: tuple[int, int],
+    *,
+    queued: float,
+    may_refuse: bool,
+    refused: bool,
+    skipped: bool = False,
+) -> ToolCallObservation:
+    """Return the observation of one requested call; the arguments are those of `ToolCallObservation`."""
+    if run.telemetry.enabled or run.events.wanted:
+        return ToolCallObservation(
+            run,
+            call,
+            tool,
+            iteration,
+            place,
+            queued=queued,
+            may_refuse=may_refuse,
+            refused=refused,
+            skipped=skipped,
+        )
+    off: ToolCallObservation = OFF
+    return off
