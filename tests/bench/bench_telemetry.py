@@ -57,12 +57,14 @@ from traced_tools.core.enums import Detail
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
-from traced_tools.observe.hook import observe_hook
-from traced_tools.observe.iteration import observe_iteration
-from traced_tools.observe.model_call import observe_model_call
 from traced_tools.observe.model_calls import embeddings_scope
-from traced_tools.observe.run import observe_run
-from traced_tools.observe.tool_call import observe_tool_call
+from traced_tools.observe.observers import (
+    observe_hook,
+    observe_iteration,
+    observe_model_call,
+    observe_run,
+    observe_tool_call,
+)
 from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS
 

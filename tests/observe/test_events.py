@@ -250,7 +250,7 @@ class Broken(SimpleLogRecordProcessor):
 def test_a_logging_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traced_tools.observe.scope._reported", set())
+    monkeypatch.setattr("traced_tools.observe.failures._reported", set())
     telemetry, provider = Telemetry(), LoggerProvider(shutdown_on_exit=False)
     provider.add_log_record_processor(Broken(InMemoryLogRecordExporter()))
     options = TelemetryOptions(

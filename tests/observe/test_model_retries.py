@@ -16,7 +16,7 @@ from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel, RetryPoli
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
 from traced_tools.observe.model_calls import call_here
-from traced_tools.observe.scope import OFF
+from traced_tools.observe.off import OFF
 from traced_tools.testing import Fault, ReplayServer, Reply
 
 BUSY = Reply.json({}, 429, {"Retry-After": "0.01"})

@@ -68,7 +68,7 @@ def conventions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_an_invalid_token_count_is_dropped_and_counted(
     mode: str, tokens: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traced_tools.observe.scope._reported", set())
+    monkeypatch.setattr("traced_tools.observe.failures._reported", set())
     telemetry = Telemetry(prices=GenaiPrices())
     odd = ChatResponse(AssistantMessage("x"), usage=Usage(input_tokens=tokens, output_tokens=4))
     run(mode, ChatClient(ScriptedChatModel([odd]), telemetry=telemetry.options).prompt("?"))

@@ -59,7 +59,7 @@ def raising(name: str, value: Any) -> Any:
 def test_a_redactor_that_fails_drops_the_value_and_is_counted(
     mode: str, redact: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("traced_tools.observe.scope._reported", set())
+    monkeypatch.setattr("traced_tools.observe.failures._reported", set())
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry(capture=ContentCapture("SPAN_AND_EVENT", redact))
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}), ToolCall("fail", {"reason": MARKER}))

@@ -268,7 +268,7 @@ def test_without_an_sdk_a_run_is_the_same_and_has_no_trace(mode: str) -> None:
 def test_a_tracing_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
     mode: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("traced_tools.observe.scope._reported", set())
+    monkeypatch.setattr("traced_tools.observe.failures._reported", set())
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry(sampler=BrokenSampler())
     assert scenario(telemetry, mode).content == "three it is"

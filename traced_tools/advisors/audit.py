@@ -36,7 +36,7 @@ from traced_tools.observe.event_types import (
     ToolIntended,
     ToolStarted,
 )
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
 from traced_tools.tools.schema.fields import field_names

@@ -15,8 +15,9 @@ from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
 from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
-from traced_tools.observe.iteration import observe_iteration
-from traced_tools.observe.scope import Place, stop_reason_of
+from traced_tools.observe.failures import stop_reason_of
+from traced_tools.observe.observers import observe_iteration
+from traced_tools.observe.place import Place
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS
 

@@ -39,7 +39,7 @@ from traced_tools.errors import AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import close_all
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import is_async
-from traced_tools.observe.scope import report_failure
+from traced_tools.observe.failures import report_failure
 
 if TYPE_CHECKING:
     from traced_tools.observe.run_telemetry import TelemetryOptions

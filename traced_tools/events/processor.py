@@ -26,7 +26,7 @@ from traced_tools.flow.background import (
 from traced_tools.flow.deferred import add_waker, remove_waker, run_deferred
 from traced_tools.observe.event_types import Delta, Event
 from traced_tools.observe.export_stats import ExportStats, totals_of_events
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 
 _LOG = logging.getLogger(__name__)
 

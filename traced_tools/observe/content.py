@@ -21,7 +21,7 @@ from traced_tools.observe.truncation import BoundedJson, truncate_json, truncate
 
 if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
-    from traced_tools.observe.scope import Attributes
+    from traced_tools.observe.attributes import Attributes
     from traced_tools.observe.subjects import ObservedTool, ObservedTools
 
 Redactor = Callable[[str, Any], Any]

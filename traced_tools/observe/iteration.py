@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from traced_tools.observe.dispatch import IterationEventEmitter
 from traced_tools.observe.observation import Observation
-from traced_tools.observe.scope import OFF
-from traced_tools.observe.spans import IterationScope
-from traced_tools.observe.subjects import ObservedRun
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import IterationOutcome
@@ -18,7 +14,6 @@ class IterationObservation(Observation):
     """One iteration of the tool loop.
 
     Args:
-        run: the run.
         index: the iteration, from 1; 0 for tool calls that are executed by hand, which have no span of an iteration.
 
     Attributes:
@@ -28,11 +23,9 @@ class IterationObservation(Observation):
 
     __slots__ = ("index", "tool_calls")
 
-    def __init__(self, run: ObservedRun, index: int) -> None:
+    def __init__(self, index: int) -> None:
         self.index = index
         self.tool_calls = 0
-        self._scope = IterationScope(run.telemetry, self) if run.telemetry.enabled and index else OFF
-        self._events = IterationEventEmitter(run.events, self) if run.events.wanted else OFF
 
     def requested(self, tool_calls: int) -> None:
         """Record how many calls the model asked for."""
@@ -44,11 +37,3 @@ class IterationObservation(Observation):
         if self.error_type is not None:
             return "error"
         return "tool_calls" if self.tool_calls else "answer"
-
-
-def observe_iteration(run: ObservedRun, index: int) -> IterationObservation:
-    """Return the observation of the iteration `index` of `run`."""
-    if run.telemetry.enabled or run.events.wanted:
-        return IterationObservation(run, index)
-    off: IterationObservation = OFF
-    return off

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
 
+    from traced_tools.observe.attributes import Attributes
     from traced_tools.observe.names.registry_types import EventType
-    from traced_tools.observe.scope import Attributes
 
 _SEVERITIES = {"DEBUG": SeverityNumber.DEBUG, "INFO": SeverityNumber.INFO, "WARN": SeverityNumber.WARN}
 

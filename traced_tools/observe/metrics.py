@@ -19,16 +19,16 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from traced_tools.core.fork import on_fork
 from traced_tools.flow.deferred import run_deferred_measurements
 from traced_tools.observe import names
+from traced_tools.observe.attributes import put
 from traced_tools.observe.export_stats import ExportMetrics
 from traced_tools.observe.names.registry_types import Metric
-from traced_tools.observe.scope import put
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from traced_tools.core.enums import Conventions
     from traced_tools.core.messages import Usage
-    from traced_tools.observe.scope import Attributes
+    from traced_tools.observe.attributes import Attributes
 
 
 class Instruments:

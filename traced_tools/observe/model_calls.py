@@ -13,8 +13,11 @@ from traced_tools.core.messages import Usage, encodable
 from traced_tools.core.prices import cost_of
 from traced_tools.errors import ModelError, RateLimited
 from traced_tools.observe import names
+from traced_tools.observe.attributes import Attributes, copy_present_fields, put
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
+from traced_tools.observe.off import OFF
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import (
     drop_invalid_counts,
@@ -24,7 +27,7 @@ from traced_tools.observe.sanitize import (
     limit_cardinality,
     safe_identifier,
 )
-from traced_tools.observe.scope import OFF, Attributes, Scope, copy_present_fields, error_type, put
+from traced_tools.observe.scope import Scope
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger

@@ -6,7 +6,8 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
-from traced_tools.observe.scope import OFF, error_type
+from traced_tools.observe.failures import error_type
+from traced_tools.observe.off import OFF
 
 
 class Observation:
@@ -29,6 +30,11 @@ class Observation:
     _scope: Any
     _events: Any
     error_type: str | None
+
+    def report_to(self, scope: Any, events: Any) -> None:
+        """Set the sinks; `OFF` stands in for a sink that nothing listens to."""
+        self._scope = scope
+        self._events = events
 
     def __enter__(self) -> Self:
         self.error_type = None

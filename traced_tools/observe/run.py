@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from traced_tools.observe.dispatch import RunEventEmitter
+from traced_tools.observe.failures import stop_reason_of
 from traced_tools.observe.observation import Observation
-from traced_tools.observe.scope import OFF, stop_reason_of
-from traced_tools.observe.spans import AgentScope
-from traced_tools.observe.subjects import ConversationInput, ModelOutput, ObservedModel, ObservedRun
+from traced_tools.observe.subjects import ConversationInput, ModelOutput, ObservedLimits, ObservedModel
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import StopReason
+    from traced_tools.core.totals import Totals
+    from traced_tools.observe.run_telemetry import RunTelemetry
 
 
 class RunOutput(ModelOutput, Protocol):
@@ -26,7 +26,9 @@ class RunObservation(Observation):
     """A run, from its start to its response.
 
     Args:
-        run: the run.
+        telemetry: the run's telemetry.
+        limits: how far the run may go.
+        totals: what the run has used so far.
         model: the model at the end of the chain.
         asked: the request, before its tools are known.
 
@@ -34,25 +36,29 @@ class RunObservation(Observation):
         model: that model.
         asked: the request.
         knows_tools: whether the request has its tools, so that content capture can respect them.
-        limits: how far the run may go.
-        totals: what the run has used so far.
+        limits, totals: as above.
         stop_reason: why the run ended.
         answer: the response; None if the run failed.
     """
 
     __slots__ = ("_telemetry", "answer", "asked", "knows_tools", "limits", "model", "stop_reason", "totals")
 
-    def __init__(self, run: ObservedRun, model: ObservedModel, asked: ConversationInput) -> None:
+    def __init__(
+        self,
+        telemetry: RunTelemetry,
+        limits: ObservedLimits,
+        totals: Totals,
+        model: ObservedModel,
+        asked: ConversationInput,
+    ) -> None:
         self.model = model
         self.asked = asked
         self.knows_tools = False
-        self.limits = run.limits
-        self.totals = run.totals
+        self.limits = limits
+        self.totals = totals
         self.stop_reason: StopReason = "error"
         self.answer: ModelOutput | None = None
-        self._telemetry = run.telemetry
-        self._scope = AgentScope(run.telemetry, self) if run.telemetry.enabled else OFF
-        self._events = RunEventEmitter(run.events, self) if run.events.has_listeners else OFF
+        self._telemetry = telemetry
 
     @property
     def trace_id(self) -> str | None:
@@ -84,11 +90,3 @@ class RunObservation(Observation):
         if content is None or not content.may_capture_answer(self.stop_reason, self.totals.tool_calls):
             return None
         return self.answer
-
-
-def observe_run(run: ObservedRun, model: ObservedModel, asked: ConversationInput) -> RunObservation:
-    """Return the observation of `run`."""
-    if run.telemetry.enabled or run.events.has_listeners:
-        return RunObservation(run, model, asked)
-    off: RunObservation = OFF
-    return off

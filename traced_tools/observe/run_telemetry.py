@@ -23,20 +23,13 @@ from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe import names
+from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
+from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.metrics import Instruments
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
-from traced_tools.observe.scope import (
-    CANCELLATIONS,
-    SDK,
-    Attributes,
-    Scope,
-    SelfClock,
-    copy_present_fields,
-    put,
-    report_failure,
-)
+from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.settings import read_conventions, read_detail, read_openinference, read_or_warn
 
 if TYPE_CHECKING:
@@ -180,14 +173,20 @@ class RunTelemetry:
         capture = capture_in_force(cast("ContentCapture | None", self.options.capture))
         return None if capture is None else RunContent(capture, self.telemetry_failed)
 
-    def failed_at(self, error: BaseException, scope: Scope) -> None:
-        """Record that an error leaves a step of the run; it arose in the first step that it leaves, the innermost.
+    def failed_at(self, error: BaseException, step: Callable[[], str], error_type: str | None) -> bool:
+        """Record that an error leaves a step of the run, and return whether it arose there, in the innermost step.
 
         A cancellation is no failure of a step.
+
+        Args:
+            error: the error.
+            step: returns the name of the step.
+            error_type: the error's class, as the step records it.
         """
-        if id(error) not in self._failed_steps and not isinstance(error, CANCELLATIONS):
-            scope.is_origin = True
-            self._failed_steps[id(error)] = (error, f"{scope.step()}: {scope.error_type or names.OTHER}")
+        if id(error) in self._failed_steps or isinstance(error, CANCELLATIONS):
+            return False
+        self._failed_steps[id(error)] = (error, f"{step()}: {error_type or names.OTHER}")
+        return True
 
     def failed_step(self, error: BaseException | None) -> str | None:
         """Return the step that an error arose in, with the type of the error; None if it arose in no step."""

@@ -10,7 +10,7 @@ from traced_tools.core.messages import Usage
 from traced_tools.observe import names
 
 if TYPE_CHECKING:
-    from traced_tools.observe.scope import Attributes
+    from traced_tools.observe.attributes import Attributes
 
 _MAX_ID_LENGTH: Final = 256
 _MOST_TOKENS: Final = 2**53

@@ -6,77 +6,35 @@ abandoned stream, or the garbage collector. OpenTelemetry refuses a token there 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from functools import partial
 from time import perf_counter_ns, time_ns
 from traceback import format_exception
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.status import StatusCode
 
-from traced_tools.errors import Abandoned, LoopLimitExceeded
 from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
+from traced_tools.observe.attributes import Attributes
 from traced_tools.observe.content import LazyContent, Makers
+from traced_tools.observe.failures import CANCELLATIONS, error_type
 from traced_tools.observe.log_events import emit
-from traced_tools.observe.sanitize import limit_cardinality, safe_identifier
+from traced_tools.observe.sanitize import limit_cardinality
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
-    from opentelemetry.util.types import AttributeValue
 
-    from traced_tools.core.enums import OpenInferenceKind, StopReason
+    from traced_tools.core.enums import OpenInferenceKind
     from traced_tools.observe.metrics import Instruments
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
+    from traced_tools.observe.self_clock import SelfClock
 
-Attributes = dict[str, "AttributeValue"]
-
-_LOG = logging.getLogger(__name__)
 _FRAMES = -20  # the innermost ones
-CANCELLATIONS: Final = (asyncio.CancelledError, Abandoned, GeneratorExit)
-
-
-def error_type(error: BaseException) -> str:
-    """Return what `error.type` says of an error: the bare name of a built-in, else `module.QualName`."""
-    kind = type(error)
-    if issubclass(kind, CANCELLATIONS):
-        return names.CANCELLED
-    try:
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    except Exception:  # a class may do as it likes with its own name
-        return names.OTHER
-    return safe_identifier(name)
-
-
-def unfinished(error: BaseException | None) -> Literal["cancelled", "error"]:
-    """Return the outcome of a tool whose end the run did not wait for, by the error that ended the call."""
-    return "cancelled" if isinstance(error, (*CANCELLATIONS, KeyboardInterrupt)) else "error"
-
-
-def stop_reason_of(error: BaseException) -> StopReason:
-    """Return why a run ended that raised `error`."""
-    if isinstance(error, LoopLimitExceeded):
-        return error.limit
-    return "cancelled" if error_type(error) == names.CANCELLED else "error"
-
-
-class SelfClock:
-    """Separates an advisor's own time from the time downstream of it; one for each flow of control.
-
-    Attributes:
-        downstream_ns: nanoseconds that the innermost open scope has so far spent downstream.
-    """
-
-    __slots__ = ("downstream_ns",)
-
-    def __init__(self) -> None:
-        self.downstream_ns = 0
 
 
 class Scope:
@@ -174,7 +132,7 @@ class Scope:
         if error is not None:
             if self.error_type is None:
                 self.error_type, self.failure = self._type_of(error), error
-            self.run.guarded(self.run.failed_at, error, self)
+            self.run.guarded(self.record_failure, error)
         try:  # guarded here and not by `guarded`: every span of every run comes this way
             if self._span is None and self.run.tracer is not None and self._is_notable():
                 self._started = time_ns() - elapsed
@@ -188,6 +146,10 @@ class Scope:
         if self.has_events and self.run.logger is not None:
             self.run.guarded(self._emit, self.run.logger)
         self.failure = None  # its traceback holds this scope
+
+    def record_failure(self, error: BaseException) -> None:
+        """Record that `error` leaves this step of the run, and whether it arose here."""
+        self.is_origin = self.run.failed_at(error, self.step, self.error_type) or self.is_origin
 
     def _count(self, instruments: Instruments) -> None:
         """Record the metrics; later, where the garbage collector is at work: this thread may hold the SDK's locks."""
@@ -290,78 +252,3 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} recording={self.recording}>"
-
-
-class Place:
-    """The OpenTelemetry context at creation; a `with` block makes it current again.
-
-    Coroutines that the garbage collector closes run in a context that is not theirs, and in any order.
-    """
-
-    __slots__ = ("_before", "_context")
-
-    def __init__(self) -> None:
-        self._context = otel_context.get_current()
-
-    def __enter__(self) -> Self:
-        self._before = otel_context.get_current()
-        if self._before is not self._context:
-            otel_context.attach(self._context)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not self._context:
-            otel_context.attach(self._before)
-
-
-class NullScope:
-    """No-op observation, scope and emitter, used when nothing listens."""
-
-    __slots__ = ()
-    trace_id = deltas = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def ignore(self, *_: object) -> None:
-        """Do nothing."""
-
-    @property
-    def timer(self) -> Self:
-        """The no-op object itself."""
-        return self
-
-    chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
-    repaired = approved = advised = started = stopped = waited = retrying = late = ignore
-    finished = invalid = decided = fails_run = captured_traceback = ignore
-
-
-OFF: Any = NullScope()
-
-
-SDK: Final = "the OpenTelemetry set-up"
-_reported: set[tuple[str, str]] = set()
-
-
-def report_failure(error: Exception, what: str) -> None:
-    """Log that telemetry was lost, once for each source and error type, and without the error's text."""
-    kind = error_type(error)
-    if (what, kind) not in _reported:
-        _reported.add((what, kind))
-        _LOG.warning("telemetry was lost: %s raised %s; this is said once, and counted", what, kind)
-
-
-def put(attributes: Attributes, name: str, value: AttributeValue | None) -> None:
-    """Add an attribute, unless its value is None, an empty text or an empty sequence; 0 and False are values."""
-    if value is not None and value != "" and value != ():
-        attributes[name] = value
-
-
-def copy_present_fields(source: object, fields: tuple[tuple[str, str], ...], attributes: Attributes) -> None:
-    """Put those of `fields` (attribute of `source`, telemetry name) that are set."""
-    for field, name in fields:
-        if (value := getattr(source, field, None)) is not None:
-            put(attributes, name, value)

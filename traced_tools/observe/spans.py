@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry.trace import SpanKind
 
 from traced_tools.observe import names
+from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason
-from traced_tools.observe.scope import Attributes, Scope, SelfClock, copy_present_fields, put
+from traced_tools.observe.scope import Scope
+from traced_tools.observe.self_clock import SelfClock
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.options import ChatOptions
     from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
-    from traced_tools.core.totals import Totals
-    from traced_tools.observe.dispatch import RunEventDispatcher
-    from traced_tools.observe.run_telemetry import RunTelemetry
 
 
 class ObservedLimits(Protocol):
@@ -37,26 +34,6 @@ class ObservedLimits(Protocol):
     @property
     def max_seconds(self) -> float | None:
         """The longest duration in seconds."""
-
-
-class ObservedRun(Protocol):
-    """A run, as its observations see it."""
-
-    @property
-    def telemetry(self) -> RunTelemetry:
-        """Where spans, metrics and log-based events go."""
-
-    @property
-    def events(self) -> RunEventDispatcher:
-        """Where typed events go."""
-
-    @property
-    def totals(self) -> Totals:
-        """What the run has used so far."""
-
-    @property
-    def limits(self) -> ObservedLimits:
-        """How far the run may go."""
 
 
 class ObservedModel(Protocol):

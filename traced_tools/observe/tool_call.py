@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from traced_tools.observe import names
-from traced_tools.observe.call_events import ToolCallEventEmitter
 from traced_tools.observe.content import may_capture
+from traced_tools.observe.failures import error_type, unfinished
 from traced_tools.observe.observation import Observation
 from traced_tools.observe.sanitize import safe_identifier, safe_person_name
-from traced_tools.observe.scope import OFF, error_type, unfinished
-from traced_tools.observe.tool_calls import ToolScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.event_types import ToolIntended
-    from traced_tools.observe.subjects import ObservedResult, ObservedRun, ObservedTool
+    from traced_tools.observe.subjects import ObservedResult, ObservedTool
 
 
 class ObservedCall(Protocol):
@@ -63,7 +61,6 @@ class ToolCallObservation(Observation):
     """One requested tool call, from the model's words to the result.
 
     Args:
-        run: the run.
         call: what the model asked for.
         tool: the tool of that name; None if there is none.
         iteration: the iteration of the loop, from 1; 0 outside a loop.
@@ -116,7 +113,6 @@ class ToolCallObservation(Observation):
 
     def __init__(
         self,
-        run: ObservedRun,
         call: ToolCall,
         tool: ObservedTool | None,
         iteration: int,
@@ -150,8 +146,6 @@ class ToolCallObservation(Observation):
         self.returned: ObservedResult | None = None
         self.result: ObservedResult | None = None
         self.failure: BaseException | None = None
-        self._scope: Any = ToolScope(run.telemetry, self) if run.telemetry.enabled else OFF
-        self._events: Any = ToolCallEventEmitter(run.events, self) if run.events.wanted else OFF
 
     # The facts, in the order in which they become known.
 
@@ -306,32 +300,3 @@ class ToolCallObservation(Observation):
         """Return the traceback of the tool's error as content capture allows it; None if it does not."""
         traceback: str | None = self._scope.captured_traceback()
         return traceback
-
-
-def observe_tool_call(
-    run: ObservedRun,
-    call: ToolCall,
-    tool: ObservedTool | None,
-    iteration: int,
-    place: tuple[int, int],
-    *,
-    queued: float,
-    may_refuse: bool,
-    refused: bool,
-    skipped: bool = False,
-) -> ToolCallObservation:
-    """Return the observation of one requested call; the arguments are those of `ToolCallObservation`."""
-    if run.telemetry.enabled or run.events.wanted:
-        return ToolCallObservation(
-            run,
-            call,
-            tool,
-            iteration,
-            place,
-            queued=queued,
-            may_refuse=may_refuse,
-            refused=refused,
-            skipped=skipped,
-        )
-    off: ToolCallObservation = OFF
-    return off

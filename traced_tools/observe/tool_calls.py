@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry.trace import Span, SpanKind
 
 from traced_tools.observe import names
+from traced_tools.observe.attributes import Attributes, put
 from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import limit_cardinality, reason_code_label
-from traced_tools.observe.scope import Attributes, Scope, put
+from traced_tools.observe.scope import Scope
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -111,7 +112,7 @@ class ToolScope(Scope):
 
     def fails_run(self, error: BaseException) -> None:
         """Record that the run ends with `error`, which is raised because of this call."""
-        self.run.guarded(self.run.failed_at, error, self)
+        self.run.guarded(self.record_failure, error)
 
     def step(self) -> str:
         """Return the name of the span."""

@@ -28,8 +28,8 @@ from traced_tools.core.checks import expect
 from traced_tools.errors import ConfigurationError
 from traced_tools.observe.content import ContentCapture, as_capture, set_process_capture
 from traced_tools.observe.export_stats import ExportStats
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.run_telemetry import instruments_of, is_stand_in
-from traced_tools.observe.scope import error_type
 from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
 from traced_tools.otel import file_configuration
 from traced_tools.otel.console import ConsoleProcessor

@@ -8,7 +8,7 @@ import sys
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.span_tree import OpenTraces, build_trees, render_text, trace_id_of
 
 _LOG = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from traced_tools.core.fork import on_fork
 from traced_tools.observe.export_stats import ExportStats
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 from traced_tools.otel.exporters import ExporterT, OtlpExporter, make_exporter
 from traced_tools.otel.otlp import LOGS, METRICS, TRACES
 from traced_tools.otel.prometheus import iter_metrics

@@ -15,7 +15,7 @@ from typing import Any, Final
 from opentelemetry import _logs, metrics, trace
 
 from traced_tools.errors import ConfigurationError
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 from traced_tools.otel.handle import Provider
 
 CONFIG_FILE: Final = "OTEL_CONFIG_FILE"

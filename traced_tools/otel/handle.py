@@ -18,7 +18,7 @@ from traced_tools.core.fork import on_fork
 from traced_tools.flow.background import EXIT_TIMEOUT, Task, TaskWorker, deadline_in, seconds_until
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.export_stats import ExportStats
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, make_registry
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.util.types import AnyValue
 
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.metric_point import MetricPoint
-from traced_tools.observe.scope import error_type
 from traced_tools.otel.prometheus import iter_metrics
 
 _LOG = logging.getLogger(__name__)

@@ -47,7 +47,7 @@ from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.deferred import run_deferred
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 
 if TYPE_CHECKING:
     from traced_tools.otel.targets import TargetsFile

@@ -19,9 +19,9 @@ from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import drop_invalid_counts
 
 if TYPE_CHECKING:
-    from traced_tools.advisors.delivery import Delivery
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.subjects import ModelAnswer, ObservedModel
+    from traced_tools.run.delivery import Delivery
 
 
 class AdvisesTools(Protocol):

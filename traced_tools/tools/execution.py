@@ -32,10 +32,11 @@ from traced_tools.flow.attempt import Attempt
 from traced_tools.flow.flow import unwrap_stop_iteration
 from traced_tools.flow.steps import Pause
 from traced_tools.observe.content import may_capture_in_log
-from traced_tools.observe.hook import observe_hook
+from traced_tools.observe.failures import error_type
 from traced_tools.observe.names import TIMEOUT
-from traced_tools.observe.scope import SelfClock, error_type
-from traced_tools.observe.tool_call import ToolCallObservation, observe_tool_call
+from traced_tools.observe.observers import observe_hook, observe_tool_call
+from traced_tools.observe.self_clock import SelfClock
+from traced_tools.observe.tool_call import ToolCallObservation
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only

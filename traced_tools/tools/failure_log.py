@@ -10,7 +10,7 @@ from typing import Final
 
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.tracebacks import DEBUG, is_debugging, traceback_of
-from traced_tools.observe.scope import error_type
+from traced_tools.observe.failures import error_type
 
 _LOG = logging.getLogger("traced_tools.tools")
 _MOST_LOGGED: Final = 1_000

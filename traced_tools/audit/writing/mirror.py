@@ -23,15 +23,15 @@ from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.flow.background import Task, TaskWorker, deadline_in
 from traced_tools.observe import names
+from traced_tools.observe.failures import error_type, report_failure
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import limit_cardinality
-from traced_tools.observe.scope import error_type, report_failure
 
 if TYPE_CHECKING:
     from traced_tools.audit.records import AuditRecord
     from traced_tools.audit.store import Row
+    from traced_tools.observe.attributes import Attributes
     from traced_tools.observe.names.registry_types import EventType
-    from traced_tools.observe.scope import Attributes
 
 _LOG = logging.getLogger(__name__)
 MOST_WAITING: Final = 20_000

@@ -12,9 +12,8 @@ text of the response at the end, as the `on_chunk` methods changed it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from traced_tools.advisors.exchange import ChatClientResponse
 from traced_tools.flow.flow import StreamingStep
 
 C = TypeVar("C")
@@ -45,6 +44,18 @@ class Release(StreamingStep[None, C], Generic[C]):
         self.result = None
 
 
+class DeliveredAnswer(Protocol):
+    """An answer on its way out through the chain."""
+
+    @property
+    def content(self) -> str:
+        """The text of the answer."""
+
+    @property
+    def iteration(self) -> int:
+        """The iteration of the loop that the answer belongs to; 0 outside a loop."""
+
+
 Passed = int | str | tuple[int, str, Sequence[tuple[int, str]]]
 """An item of `Delivery.passed`. Almost every chunk is a plain text, which no `on_chunk` has changed."""
 
@@ -70,7 +81,7 @@ class Delivery:
         self.passed: list[Passed] = []
         self.restart = 0
         self._begun = [0] * (len(stages) + 1)
-        self._answers: list[ChatClientResponse | None] = [None] * (len(stages) + 1)
+        self._answers: list[DeliveredAnswer | None] = [None] * (len(stages) + 1)
         self._starts = [0] * (len(stages) + 1)  # for each answer, the first of the items that hold its text
 
     def entered(self, entry: int) -> None:
@@ -84,7 +95,7 @@ class Delivery:
         """Forget the texts of the model call under way: the model begins its answer again, and the reader clears it."""
         del self.passed[self._begun[-1] + 1 :]  # the first of the call is its pass of the loop
 
-    def answered(self, entry: int, response: ChatClientResponse) -> str:
+    def answered(self, entry: int, response: DeliveredAnswer) -> str:
         """Record what the entry answered, and return the text of it that has not left the entry in chunks.
 
         Only text since the entry's last `call_next` counts: an advisor that asks twice returns one answer.

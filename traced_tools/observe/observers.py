@@ -1,0 +1,146 @@
+"""Where the observation of each stage of a run begins.
+
+Each function returns an observation with its sinks: the scope (spans, metrics, log-based events) and the emitter of
+typed events. If nothing listens, it returns `OFF`, which costs nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from traced_tools.observe.call_events import ToolCallEventEmitter
+from traced_tools.observe.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
+from traced_tools.observe.iteration import IterationObservation
+from traced_tools.observe.model_call import ModelCallObservation
+from traced_tools.observe.model_calls import ChatScope
+from traced_tools.observe.off import OFF
+from traced_tools.observe.run import RunObservation
+from traced_tools.observe.spans import AgentScope, HookScope, IterationScope
+from traced_tools.observe.tool_call import ToolCallObservation
+from traced_tools.observe.tool_calls import ToolScope
+
+if TYPE_CHECKING:
+    from traced_tools.core.enums import Hook
+    from traced_tools.core.messages import ToolCall
+    from traced_tools.core.totals import Totals
+    from traced_tools.observe.dispatch import RunEventDispatcher
+    from traced_tools.observe.run_telemetry import RunTelemetry
+    from traced_tools.observe.self_clock import SelfClock
+    from traced_tools.observe.subjects import (
+        ConversationInput,
+        ModelInput,
+        ObservedLimits,
+        ObservedModel,
+        ObservedTool,
+    )
+
+
+class ObservedRun(Protocol):
+    """A run, as its observations see it."""
+
+    @property
+    def telemetry(self) -> RunTelemetry:
+        """Where spans, metrics and log-based events go."""
+
+    @property
+    def events(self) -> RunEventDispatcher:
+        """Where typed events go."""
+
+    @property
+    def totals(self) -> Totals:
+        """What the run has used so far."""
+
+    @property
+    def limits(self) -> ObservedLimits:
+        """How far the run may go."""
+
+
+def observe_run(run: ObservedRun, model: ObservedModel, asked: ConversationInput) -> RunObservation:
+    """Return the observation of `run`."""
+    telemetry, events = run.telemetry, run.events
+    observed: RunObservation = OFF
+    if telemetry.enabled or events.has_listeners:
+        observed = RunObservation(telemetry, run.limits, run.totals, model, asked)
+        observed.report_to(
+            AgentScope(telemetry, observed) if telemetry.enabled else OFF,
+            RunEventEmitter(events, observed) if events.has_listeners else OFF,
+        )
+    return observed
+
+
+def observe_iteration(run: ObservedRun, index: int) -> IterationObservation:
+    """Return the observation of the iteration `index` of `run`, from 1; 0 for tool calls that are executed by hand."""
+    telemetry, events = run.telemetry, run.events
+    observed: IterationObservation = OFF
+    if telemetry.enabled or events.wanted:
+        observed = IterationObservation(index)
+        observed.report_to(
+            IterationScope(telemetry, observed) if telemetry.enabled and index else OFF,
+            IterationEventEmitter(events, observed) if events.wanted else OFF,
+        )
+    return observed
+
+
+def observe_hook(
+    run: RunTelemetry, hook: Hook, name: str, order: int, iteration: int, *, clock: SelfClock | None = None
+) -> HookScope:
+    """Return the observation of one hook, which is its scope: hooks have no typed events.
+
+    Args:
+        run: the run's telemetry.
+        hook: which hook.
+        name: the advisor's name.
+        order: the advisor's order.
+        iteration: the iteration of the loop, from 1; 0 outside the iterations.
+        clock: measures the advisor's own time, without what is downstream; None for a hook with nothing downstream.
+    """
+    return HookScope(run, hook, name, order, iteration, clock) if run.enabled else OFF
+
+
+def observe_model_call(run: ObservedRun, model: ObservedModel, asked: ModelInput) -> ModelCallObservation:
+    """Return the observation of a call of `model` in `run`."""
+    telemetry, events = run.telemetry, run.events
+    observed: ModelCallObservation = OFF
+    if telemetry.enabled or events.wanted:
+        observed = ModelCallObservation(model, asked)
+        observed.report_to(
+            ChatScope(telemetry, model, asked) if telemetry.enabled else OFF,
+            ModelEventEmitter(events, observed) if events.wanted else OFF,
+        )
+        if events.wants_deltas:
+            observed.deltas = partial(events.deltas, asked.iteration, asked.tools)
+    return observed
+
+
+def observe_tool_call(
+    run: ObservedRun,
+    call: ToolCall,
+    tool: ObservedTool | None,
+    iteration: int,
+    place: tuple[int, int],
+    *,
+    queued: float,
+    may_refuse: bool,
+    refused: bool,
+    skipped: bool = False,
+) -> ToolCallObservation:
+    """Return the observation of one requested call; the arguments are those of `ToolCallObservation`."""
+    telemetry, events = run.telemetry, run.events
+    observed: ToolCallObservation = OFF
+    if telemetry.enabled or events.wanted:
+        observed = ToolCallObservation(
+            call,
+            tool,
+            iteration,
+            place,
+            queued=queued,
+            may_refuse=may_refuse,
+            refused=refused,
+            skipped=skipped,
+        )
+        observed.report_to(
+            ToolScope(telemetry, observed) if telemetry.enabled else OFF,
+            ToolCallEventEmitter(events, observed) if events.wanted else OFF,
+        )
+    return observed

@@ -1,0 +1,33 @@
+"""What stands in for an observation, a scope and an event emitter if nothing listens."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+
+class NullScope:
+    """No-op observation, scope and emitter, used when nothing listens."""
+
+    __slots__ = ()
+    trace_id = deltas = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def ignore(self, *_: object) -> None:
+        """Do nothing."""
+
+    @property
+    def timer(self) -> Self:
+        """The no-op object itself."""
+        return self
+
+    chunk = streaming = answered = failed = sent_again = requested = began = ended = close = ignore
+    repaired = approved = advised = started = stopped = waited = retrying = late = ignore
+    finished = invalid = decided = fails_run = captured_traceback = ignore
+
+
+OFF: Any = NullScope()
