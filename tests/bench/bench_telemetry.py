@@ -57,7 +57,6 @@ from traced_tools.core.enums import Detail
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
-from traced_tools.observe.model_calls import embeddings_scope
 from traced_tools.observe.observers import (
     observe_hook,
     observe_iteration,
@@ -65,6 +64,7 @@ from traced_tools.observe.observers import (
     observe_run,
     observe_tool_call,
 )
+from traced_tools.observe.scopes.model_call import embeddings_scope
 from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS
 

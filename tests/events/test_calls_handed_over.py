@@ -16,7 +16,7 @@ from traced_tools import Advisor, ChatClient, ToolCall, ToolCallingManager, Tool
 from traced_tools.core.messages import AssistantMessage
 from traced_tools.events import Event, ToolDecided, ToolEvent, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.models import ChatResponse
-from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
+from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

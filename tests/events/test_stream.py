@@ -300,7 +300,7 @@ def test_without_event_listeners_no_event_is_built(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("an event is made and nobody watches")
 
-    monkeypatch.setattr("traced_tools.observe.dispatch.RunEventDispatcher._event", refuse)
-    monkeypatch.setattr("traced_tools.observe.dispatch.RunEventDispatcher.captured_texts", refuse)
-    monkeypatch.setattr("traced_tools.observe.tool_call.ToolCallObservation.__init__", refuse)
+    monkeypatch.setattr("traced_tools.observe.typed_events.dispatch.RunEventDispatcher._event", refuse)
+    monkeypatch.setattr("traced_tools.observe.typed_events.dispatch.RunEventDispatcher.captured_texts", refuse)
+    monkeypatch.setattr("traced_tools.observe.stages.tool_call.ToolCallObservation.__init__", refuse)
     run("stream", ChatClient(two_passes(), tools=[add]).prompt("?"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-import traced_tools.observe.event_types as all_types
+import traced_tools.observe.typed_events.types as all_types
 from tests.markers import MARKER
 from traced_tools import Usage
 from traced_tools.core.enums import DECISIONS, ITERATION_OUTCOMES, STOP_REASONS, TOOL_OUTCOMES

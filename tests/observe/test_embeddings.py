@@ -36,7 +36,7 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.models import ChatResponse, EmbeddingModel, EmbeddingResponse, OpenAIEmbeddingModel
 from traced_tools.models.http.model import HttpModel
 from traced_tools.observe import names
-from traced_tools.observe.model_calls import EmbeddingsScope
+from traced_tools.observe.scopes.model_call import EmbeddingsScope
 from traced_tools.observe.span_tree import summarize
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel, capture_telemetry
 
@@ -230,7 +230,7 @@ def test_without_an_sdk_no_scope_is_opened(way: str, monkeypatch: pytest.MonkeyP
     def never(*_: Any) -> Any:
         raise AssertionError("a scope was opened")
 
-    monkeypatch.setattr("traced_tools.observe.model_calls.EmbeddingsScope", never)
+    monkeypatch.setattr("traced_tools.observe.scopes.model_call.EmbeddingsScope", never)
     silent = TelemetryOptions(trace.NoOpTracerProvider(), metrics.NoOpMeterProvider())
     assert embedded(Embedder(), way, silent, "one").embeddings == ((3.0, 1.0),)
 

@@ -16,9 +16,9 @@ from tests.sample_tools import add, fail
 from traced_tools import ChatClient, ExecuteTools, LoopLimits, TelemetryOptions, ToolCall, tool
 from traced_tools.observe import log_events as logs
 from traced_tools.observe import names
-from traced_tools.observe.model_calls import ChatScope
-from traced_tools.observe.spans import AgentScope
-from traced_tools.observe.tool_calls import ToolScope
+from traced_tools.observe.scopes.model_call import ChatScope
+from traced_tools.observe.scopes.run import AgentScope
+from traced_tools.observe.scopes.tool_call import ToolScope
 from traced_tools.otel.memory import FinishedEvent
 from traced_tools.testing import ScriptedChatModel
 

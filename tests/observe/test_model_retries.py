@@ -15,8 +15,8 @@ from traced_tools import ChatClient, ModelError, RateLimited, TelemetryOptions
 from traced_tools.models import OpenAIChatModel, OpenAIEmbeddingModel, RetryPolicy
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
-from traced_tools.observe.model_calls import call_here
 from traced_tools.observe.off import OFF
+from traced_tools.observe.scopes.model_call import call_here
 from traced_tools.testing import Fault, ReplayServer, Reply
 
 BUSY = Reply.json({}, 429, {"Retry-After": "0.01"})

@@ -12,8 +12,8 @@ from tests.events.watching import Watching
 from tests.modes import MODES, run
 from tests.observe.runs import add, adds, fail
 from traced_tools import ChatClient, ToolCall
-from traced_tools.observe.observation import Observation
-from traced_tools.observe.scope import Scope
+from traced_tools.observe.scopes.scope import Scope
+from traced_tools.observe.stages.observation import Observation
 from traced_tools.testing import ScriptedChatModel
 
 

@@ -34,7 +34,7 @@ from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.enums import HOOKS
 from traced_tools.models import ChatRequest, ChatResponse
 from traced_tools.observe import names, settings
-from traced_tools.observe.scope import Scope
+from traced_tools.observe.scopes.scope import Scope
 from traced_tools.observe.settings import DETAIL, OPENINFERENCE
 from traced_tools.testing import ScriptedChatModel
 
@@ -103,7 +103,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_700_000_000_000_000_000
-        monkeypatch.setattr("traced_tools.observe.scope.time_ns", lambda: self.now)
+        monkeypatch.setattr("traced_tools.observe.scopes.scope.time_ns", lambda: self.now)
         for module in ("observe.observation", "telemetry.model_calls", "telemetry.scope"):
             monkeypatch.setattr(f"traced_tools.{module}.perf_counter_ns", lambda: self.now)
 

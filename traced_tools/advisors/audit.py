@@ -24,7 +24,9 @@ from traced_tools.core.checks import expect, expect_whole
 from traced_tools.core.identity_cache import IdentityCache
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError, AuditError, AuditUnavailable
-from traced_tools.observe.event_types import (
+from traced_tools.observe.failures import error_type
+from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
+from traced_tools.observe.typed_events.types import (
     Event,
     IterationFinished,
     IterationStarted,
@@ -36,8 +38,6 @@ from traced_tools.observe.event_types import (
     ToolIntended,
     ToolStarted,
 )
-from traced_tools.observe.failures import error_type
-from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
 from traced_tools.tools.execution import CallNext, ToolInvocation
 from traced_tools.tools.schema.fields import field_names
 

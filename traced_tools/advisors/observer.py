@@ -12,8 +12,8 @@ from traced_tools.core.checks import expect, expect_each, expect_whole
 from traced_tools.events import processor
 from traced_tools.events.exporter import EventExporter
 from traced_tools.events.processor import CAPACITY, PATIENCE, EventProcessor
-from traced_tools.observe.event_types import Event, RunStarted
 from traced_tools.observe.run_telemetry import show_exports_here
+from traced_tools.observe.typed_events.types import Event, RunStarted
 
 
 class ObserverAdvisor(Advisor):

@@ -16,43 +16,43 @@ if TYPE_CHECKING:
     from traced_tools.events.exporters.otlp import OtlpEventExporter as OtlpEventExporter
     from traced_tools.events.exporters.webhook import WebhookExporter as WebhookExporter
     from traced_tools.events.schema import json_schema as json_schema
-    from traced_tools.observe.event_types import Delta as Delta
-    from traced_tools.observe.event_types import Event as Event
-    from traced_tools.observe.event_types import IterationFinished as IterationFinished
-    from traced_tools.observe.event_types import IterationStarted as IterationStarted
-    from traced_tools.observe.event_types import ModelResponded as ModelResponded
-    from traced_tools.observe.event_types import RunFinished as RunFinished
-    from traced_tools.observe.event_types import RunStarted as RunStarted
-    from traced_tools.observe.event_types import TextDelta as TextDelta
-    from traced_tools.observe.event_types import ToolArgumentsDelta as ToolArgumentsDelta
-    from traced_tools.observe.event_types import ToolDecided as ToolDecided
-    from traced_tools.observe.event_types import ToolEvent as ToolEvent
-    from traced_tools.observe.event_types import ToolFinished as ToolFinished
-    from traced_tools.observe.event_types import ToolIntended as ToolIntended
-    from traced_tools.observe.event_types import ToolStarted as ToolStarted
+    from traced_tools.observe.typed_events.types import Delta as Delta
+    from traced_tools.observe.typed_events.types import Event as Event
+    from traced_tools.observe.typed_events.types import IterationFinished as IterationFinished
+    from traced_tools.observe.typed_events.types import IterationStarted as IterationStarted
+    from traced_tools.observe.typed_events.types import ModelResponded as ModelResponded
+    from traced_tools.observe.typed_events.types import RunFinished as RunFinished
+    from traced_tools.observe.typed_events.types import RunStarted as RunStarted
+    from traced_tools.observe.typed_events.types import TextDelta as TextDelta
+    from traced_tools.observe.typed_events.types import ToolArgumentsDelta as ToolArgumentsDelta
+    from traced_tools.observe.typed_events.types import ToolDecided as ToolDecided
+    from traced_tools.observe.typed_events.types import ToolEvent as ToolEvent
+    from traced_tools.observe.typed_events.types import ToolFinished as ToolFinished
+    from traced_tools.observe.typed_events.types import ToolIntended as ToolIntended
+    from traced_tools.observe.typed_events.types import ToolStarted as ToolStarted
 
 _EXPORTS = {
     "ConsoleEventExporter": "traced_tools.events.exporters.console",
-    "Delta": "traced_tools.observe.event_types",
-    "Event": "traced_tools.observe.event_types",
+    "Delta": "traced_tools.observe.typed_events.types",
+    "Event": "traced_tools.observe.typed_events.types",
     "EventExporter": "traced_tools.events.exporter",
     "EventFeed": "traced_tools.events.exporters.feed",
     "ExportFailed": "traced_tools.events.exporter",
-    "IterationFinished": "traced_tools.observe.event_types",
-    "IterationStarted": "traced_tools.observe.event_types",
+    "IterationFinished": "traced_tools.observe.typed_events.types",
+    "IterationStarted": "traced_tools.observe.typed_events.types",
     "JsonLinesExporter": "traced_tools.events.exporters.jsonl",
-    "ModelResponded": "traced_tools.observe.event_types",
+    "ModelResponded": "traced_tools.observe.typed_events.types",
     "OtlpEventExporter": "traced_tools.events.exporters.otlp",
-    "RunFinished": "traced_tools.observe.event_types",
-    "RunStarted": "traced_tools.observe.event_types",
+    "RunFinished": "traced_tools.observe.typed_events.types",
+    "RunStarted": "traced_tools.observe.typed_events.types",
     "Subscription": "traced_tools.events.exporters.feed",
-    "TextDelta": "traced_tools.observe.event_types",
-    "ToolArgumentsDelta": "traced_tools.observe.event_types",
-    "ToolDecided": "traced_tools.observe.event_types",
-    "ToolEvent": "traced_tools.observe.event_types",
-    "ToolFinished": "traced_tools.observe.event_types",
-    "ToolIntended": "traced_tools.observe.event_types",
-    "ToolStarted": "traced_tools.observe.event_types",
+    "TextDelta": "traced_tools.observe.typed_events.types",
+    "ToolArgumentsDelta": "traced_tools.observe.typed_events.types",
+    "ToolDecided": "traced_tools.observe.typed_events.types",
+    "ToolEvent": "traced_tools.observe.typed_events.types",
+    "ToolFinished": "traced_tools.observe.typed_events.types",
+    "ToolIntended": "traced_tools.observe.typed_events.types",
+    "ToolStarted": "traced_tools.observe.typed_events.types",
     "WebhookExporter": "traced_tools.events.exporters.webhook",
     "json_schema": "traced_tools.events.schema",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from traced_tools.errors import TracedToolsError
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.typed_events.types import Event
 
 
 class ExportFailed(TracedToolsError):

@@ -24,9 +24,9 @@ from traced_tools.flow.background import (
     seconds_until,
 )
 from traced_tools.flow.deferred import add_waker, remove_waker, run_deferred
-from traced_tools.observe.event_types import Delta, Event
 from traced_tools.observe.export_stats import ExportStats, totals_of_events
 from traced_tools.observe.failures import error_type
+from traced_tools.observe.typed_events.types import Delta, Event
 
 _LOG = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, TypeAdapter
 
-from traced_tools.observe.event_types import (
+from traced_tools.observe.typed_events.types import (
     IterationFinished,
     IterationStarted,
     ModelResponded,

@@ -15,8 +15,8 @@ from traced_tools.core.messages import Usage, UsageSum, Value, encodable
 from traced_tools.errors import InvalidResponse
 from traced_tools.flow.flow import Step, acall, call
 from traced_tools.flow.workers import in_thread
-from traced_tools.observe.model_calls import embeddings_scope
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions, current_telemetry
+from traced_tools.observe.scopes.model_call import embeddings_scope
 
 _MOST_BYTES = 300_000
 """The maximum bytes of text in one request. OpenAI's limit is this number of tokens, and a token is at least a byte."""

@@ -22,7 +22,7 @@ from traced_tools.observe.truncation import BoundedJson, truncate_json, truncate
 if TYPE_CHECKING:
     from traced_tools.core.messages import ToolResultPart
     from traced_tools.observe.attributes import Attributes
-    from traced_tools.observe.subjects import ObservedTool, ObservedTools
+    from traced_tools.observe.stages.subjects import ObservedTool, ObservedTools
 
 Redactor = Callable[[str, Any], Any]
 """Given an attribute's name and its value as plain JSON, returns what may be captured of it; None for nothing."""

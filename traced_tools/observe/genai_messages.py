@@ -31,7 +31,7 @@ from traced_tools.observe.content import MayCapture, may_capture_after
 if TYPE_CHECKING:
     from traced_tools.core.tool_definition import ToolDefinition
     from traced_tools.observe.content import Makers, RunContent
-    from traced_tools.observe.subjects import ConversationInput, ModelOutput
+    from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput
 
 
 Shape = dict[str, Any]

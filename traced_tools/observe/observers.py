@@ -9,31 +9,31 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from traced_tools.observe.call_events import ToolCallEventEmitter
-from traced_tools.observe.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
-from traced_tools.observe.iteration import IterationObservation
-from traced_tools.observe.model_call import ModelCallObservation
-from traced_tools.observe.model_calls import ChatScope
 from traced_tools.observe.off import OFF
-from traced_tools.observe.run import RunObservation
-from traced_tools.observe.spans import AgentScope, HookScope, IterationScope
-from traced_tools.observe.tool_call import ToolCallObservation
-from traced_tools.observe.tool_calls import ToolScope
+from traced_tools.observe.scopes.model_call import ChatScope
+from traced_tools.observe.scopes.run import AgentScope, HookScope, IterationScope
+from traced_tools.observe.scopes.tool_call import ToolScope
+from traced_tools.observe.stages.iteration import IterationObservation
+from traced_tools.observe.stages.model_call import ModelCallObservation
+from traced_tools.observe.stages.run import RunObservation
+from traced_tools.observe.stages.tool_call import ToolCallObservation
+from traced_tools.observe.typed_events.dispatch import IterationEventEmitter, ModelEventEmitter, RunEventEmitter
+from traced_tools.observe.typed_events.tool_call import ToolCallEventEmitter
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Hook
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.totals import Totals
-    from traced_tools.observe.dispatch import RunEventDispatcher
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.observe.self_clock import SelfClock
-    from traced_tools.observe.subjects import (
+    from traced_tools.observe.stages.subjects import (
         ConversationInput,
         ModelInput,
         ObservedLimits,
         ObservedModel,
         ObservedTool,
     )
+    from traced_tools.observe.typed_events.dispatch import RunEventDispatcher
 
 
 class ObservedRun(Protocol):

@@ -35,7 +35,7 @@ from traced_tools.observe.settings import read_conventions, read_detail, read_op
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
     from traced_tools.observe.export_stats import ExportStats
-    from traced_tools.observe.subjects import ObservedModel
+    from traced_tools.observe.stages.subjects import ObservedModel
 
 P = ParamSpec("P")
 T = TypeVar("T")

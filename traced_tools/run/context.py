@@ -13,14 +13,14 @@ from traced_tools.core.prices import cost_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.core.totals import Totals
-from traced_tools.observe.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes, merge_attributes
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
 from traced_tools.observe.sanitize import drop_invalid_counts
+from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListeners, RunEventDispatcher
 
 if TYPE_CHECKING:
     from traced_tools.core.tool_result import ToolResult
-    from traced_tools.observe.subjects import ModelAnswer, ObservedModel
+    from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
     from traced_tools.run.delivery import Delivery
 
 

@@ -11,8 +11,8 @@ from traced_tools.core.checks import expect
 from traced_tools.core.messages import encodable
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.errors import AdvisorChainError
-from traced_tools.observe.event_types import Event, ToolIntended
-from traced_tools.observe.tool_call import ObservedCall, ToolCallListener
+from traced_tools.observe.stages.tool_call import ObservedCall, ToolCallListener
+from traced_tools.observe.typed_events.types import Event, ToolIntended
 from traced_tools.tools.execution import CallNext, ToolInvocation
 
 

@@ -36,7 +36,7 @@ from traced_tools.observe.failures import error_type
 from traced_tools.observe.names import TIMEOUT
 from traced_tools.observe.observers import observe_hook, observe_tool_call
 from traced_tools.observe.self_clock import SelfClock
-from traced_tools.observe.tool_call import ToolCallObservation
+from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.failure_log import log_failure
 from traced_tools.tools.retries import Retries
 from traced_tools.tools.schema.values import read_only

@@ -32,9 +32,9 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.flow.workers import UsePool, WorkerPool
 from traced_tools.models.base import ChatResponse
-from traced_tools.observe.dispatch import EventListeners
 from traced_tools.observe.observers import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
+from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, advising_tools, check_advisors, listening, listening_to_calls
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result

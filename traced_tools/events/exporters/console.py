@@ -10,8 +10,8 @@ from typing import Any, Final, TextIO
 from traced_tools.core.messages import Usage
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
-from traced_tools.observe.event_types import Event, ToolEvent
 from traced_tools.observe.span_tree import format_seconds
+from traced_tools.observe.typed_events.types import Event, ToolEvent
 
 _WIDEST: Final = 160
 _LONGEST: Final = 60

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from traced_tools.core.disk import sync_folder
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.typed_events.types import Event
 
 try:
     import fcntl

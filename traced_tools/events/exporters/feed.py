@@ -12,7 +12,7 @@ from typing import Self
 from traced_tools.core.checks import expect_whole
 from traced_tools.core.fork import on_fork
 from traced_tools.events.exporter import EventExporter
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.typed_events.types import Event
 
 
 class EventFeed(EventExporter):

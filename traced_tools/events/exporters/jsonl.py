@@ -11,7 +11,7 @@ from traced_tools.core.checks import expect_positive, expect_whole
 from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.events.exporters.event_file import NO_ROTATION, EventFile, Rotation
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.typed_events.types import Event
 
 
 class JsonLinesExporter(EventExporter):

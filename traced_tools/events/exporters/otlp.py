@@ -19,7 +19,7 @@ from traced_tools.observe.sanitize import safe_identifier
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
-    from traced_tools.observe.event_types import Event
+    from traced_tools.observe.typed_events.types import Event
 
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTRIBUTES: Final = {

@@ -31,7 +31,7 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.events.exporter import EventExporter, ExportFailed
 from traced_tools.events.exporters.event_file import event_json
 from traced_tools.events.exporters.jsonl import errno_name, open_event_file
-from traced_tools.observe.event_types import Event
+from traced_tools.observe.typed_events.types import Event
 
 _LOG = logging.getLogger(__name__)
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, ssl.SSLError)

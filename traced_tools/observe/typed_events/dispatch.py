@@ -19,7 +19,9 @@ from traced_tools.core.ids import time_ordered_id
 from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.content import LazyContent, RunContent, may_capture_name
-from traced_tools.observe.event_types import (
+from traced_tools.observe.genai_messages import conversation_makers
+from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
+from traced_tools.observe.typed_events.types import (
     Delta,
     Event,
     IterationFinished,
@@ -30,17 +32,15 @@ from traced_tools.observe.event_types import (
     TextDelta,
     ToolArgumentsDelta,
 )
-from traced_tools.observe.genai_messages import conversation_makers
-from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason, safe_identifier
 
 if TYPE_CHECKING:
     from traced_tools.observe.content import Makers
-    from traced_tools.observe.iteration import IterationObservation
-    from traced_tools.observe.model_call import ModelCallObservation
-    from traced_tools.observe.run import RunObservation
     from traced_tools.observe.run_telemetry import RunTelemetry
-    from traced_tools.observe.subjects import ConversationInput, ModelChunk, ModelOutput, ObservedTools
-    from traced_tools.observe.tool_call import ObservedCall
+    from traced_tools.observe.stages.iteration import IterationObservation
+    from traced_tools.observe.stages.model_call import ModelCallObservation
+    from traced_tools.observe.stages.run import RunObservation
+    from traced_tools.observe.stages.subjects import ConversationInput, ModelChunk, ModelOutput, ObservedTools
+    from traced_tools.observe.stages.tool_call import ObservedCall
 
 E = TypeVar("E", bound=Event)
 EventListener = Callable[[Event], object]

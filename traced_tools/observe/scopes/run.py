@@ -12,7 +12,7 @@ from traced_tools.observe.genai_messages import conversation_makers
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason
-from traced_tools.observe.scope import Scope
+from traced_tools.observe.scopes.scope import Scope
 from traced_tools.observe.self_clock import SelfClock
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from traced_tools.core.enums import Hook
     from traced_tools.observe.content import Makers
-    from traced_tools.observe.iteration import IterationObservation
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.observe.run import RunObservation
+    from traced_tools.observe.stages.iteration import IterationObservation
+    from traced_tools.observe.stages.run import RunObservation
 
 _LIMITS = (
     ("max_iterations", names.LIMIT_MAX_ITERATIONS),

@@ -6,14 +6,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from traced_tools.observe import names
-from traced_tools.observe.dispatch import current_span
-from traced_tools.observe.event_types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 from traced_tools.observe.genai_messages import from_json
+from traced_tools.observe.typed_events.dispatch import current_span
+from traced_tools.observe.typed_events.types import Event, ToolDecided, ToolFinished, ToolIntended, ToolStarted
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import Decision
-    from traced_tools.observe.dispatch import RunEventDispatcher
-    from traced_tools.observe.tool_call import ToolCallObservation
+    from traced_tools.observe.stages.tool_call import ToolCallObservation
+    from traced_tools.observe.typed_events.dispatch import RunEventDispatcher
 
 
 class ToolCallEventEmitter:

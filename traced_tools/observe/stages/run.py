@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from traced_tools.observe.failures import stop_reason_of
-from traced_tools.observe.observation import Observation
-from traced_tools.observe.subjects import ConversationInput, ModelOutput, ObservedLimits, ObservedModel
+from traced_tools.observe.stages.observation import Observation
+from traced_tools.observe.stages.subjects import ConversationInput, ModelOutput, ObservedLimits, ObservedModel
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import StopReason

@@ -12,14 +12,14 @@ from traced_tools.observe.genai_messages import from_json
 from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import limit_cardinality, reason_code_label
-from traced_tools.observe.scope import Scope
+from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.observe.tool_call import ToolCallObservation
+    from traced_tools.observe.stages.tool_call import ToolCallObservation
 
 
 class ToolScope(Scope):

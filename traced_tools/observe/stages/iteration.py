@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from traced_tools.observe.observation import Observation
+from traced_tools.observe.stages.observation import Observation
 
 if TYPE_CHECKING:
     from traced_tools.core.enums import IterationOutcome

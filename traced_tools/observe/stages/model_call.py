@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from traced_tools.observe.observation import Observation
-from traced_tools.observe.subjects import ModelAnswer, ModelChunk, ModelInput, ObservedModel
+from traced_tools.observe.stages.observation import Observation
+from traced_tools.observe.stages.subjects import ModelAnswer, ModelChunk, ModelInput, ObservedModel
 
 
 class ModelCallObservation(Observation):

@@ -27,7 +27,7 @@ from traced_tools.observe.sanitize import (
     limit_cardinality,
     safe_identifier,
 )
-from traced_tools.observe.scope import Scope
+from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Conventions
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
-    from traced_tools.observe.subjects import EmbeddingAnswer, ModelAnswer, ModelInput, ModelReport, ObservedModel
+    from traced_tools.observe.stages.subjects import (
+        EmbeddingAnswer,
+        ModelAnswer,
+        ModelInput,
+        ModelReport,
+        ObservedModel,
+    )
 
 _REQUEST = (
     ("temperature", names.REQUEST_TEMPERATURE),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from traced_tools.observe import names
 from traced_tools.observe.content import may_capture
 from traced_tools.observe.failures import error_type, unfinished
-from traced_tools.observe.observation import Observation
 from traced_tools.observe.sanitize import safe_identifier, safe_person_name
+from traced_tools.observe.stages.observation import Observation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Decision, ToolOutcome
     from traced_tools.core.messages import ToolCall
     from traced_tools.core.tool_definition import ToolDefinition
-    from traced_tools.observe.event_types import ToolIntended
-    from traced_tools.observe.subjects import ObservedResult, ObservedTool
+    from traced_tools.observe.stages.subjects import ObservedResult, ObservedTool
+    from traced_tools.observe.typed_events.types import ToolIntended
 
 
 class ObservedCall(Protocol):

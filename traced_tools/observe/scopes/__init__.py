@@ -1,0 +1,1 @@
+"""What OpenTelemetry gets of each stage: spans, metrics and log-based events."""
