@@ -1,1 +1,1 @@
-"""What a run does, observed once: one object for each run, iteration, hook, model call and tool call."""
+"""Observes each stage of a run once, and records it as spans, metrics, log-based events and typed events."""

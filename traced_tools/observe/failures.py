@@ -1,4 +1,4 @@
-"""What telemetry records of an error, and the log line of telemetry that is lost."""
+"""The error types that telemetry records, and the log line for lost telemetry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CANCELLATIONS: Final = (asyncio.CancelledError, Abandoned, GeneratorExit)
 
 
 def error_type(error: BaseException) -> str:
-    """Return what `error.type` says of an error: the bare name of a built-in, else `module.QualName`."""
+    """Return the `error.type` of an error: the bare name of a built-in, else `module.QualName`."""
     kind = type(error)
     if issubclass(kind, CANCELLATIONS):
         return names.CANCELLED
@@ -50,4 +50,4 @@ def report_failure(error: Exception, what: str) -> None:
     kind = error_type(error)
     if (what, kind) not in _reported:
         _reported.add((what, kind))
-        _LOG.warning("telemetry was lost: %s raised %s; this is said once, and counted", what, kind)
+        _LOG.warning("telemetry lost: %s raised %s; logged once per source and error type, every loss is counted", what, kind)

@@ -1,4 +1,4 @@
-"""Where the observation of each stage of a run begins.
+"""Creates the observation of each stage of a run and connects it with its sinks.
 
 Each function returns an observation with its sinks: the scope (spans, metrics, log-based events) and the emitter of
 typed events. If nothing listens, it returns `OFF`, which costs nothing.

@@ -1,4 +1,4 @@
-"""What stands in for an observation, a scope and an event emitter if nothing listens."""
+"""The no-op object that replaces observations, scopes and event emitters if nothing listens."""
 
 from __future__ import annotations
 

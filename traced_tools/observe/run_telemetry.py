@@ -46,7 +46,7 @@ _IDENTITY = (("run_id", names.RUN_ID), ("agent", names.AGENT_NAME), ("conversati
 
 @dataclass(frozen=True)
 class TelemetryOptions:
-    """What a client emits, and where to.
+    """What a client emits, and where it sends it.
 
     Args:
         tracer_provider: where spans go; None for the global provider, looked up when a run begins.
@@ -194,7 +194,7 @@ class RunTelemetry:
         return None if found is None else found[1]
 
     def forget_failures(self) -> None:
-        """Let go of errors that the run has survived, or that have left it: their tracebacks hold its frames."""
+        """Drop the references to errors that left the run or that it handled: tracebacks hold frames."""
         self._failed_steps.clear()
 
     def chat_labels(self, model: ObservedModel) -> Attributes:
@@ -213,7 +213,7 @@ class RunTelemetry:
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
-        """Return what tells the run apart on events; ids are never metric labels."""
+        """Return the attributes that identify the run on events; ids are never metric labels."""
         if not self._identity:
             identity: Attributes = {}
             copy_present_fields(self, _IDENTITY, identity)
@@ -221,18 +221,18 @@ class RunTelemetry:
         return self._identity.copy()
 
     def make_current(self) -> None:
-        """Have `current_telemetry` return this from now on, in this context: to be called inside the run's own."""
+        """Make this the telemetry that `current_telemetry` returns in this context, which must be the run's own."""
         _OF_RUN.set(self)
 
     def guarded(self, emit: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call what emits telemetry; what it raises is counted and goes no further."""
+        """Call a function that emits telemetry; count an exception from it, and do not raise it."""
         try:
             emit(*args, **kwargs)
         except Exception as error:
             self.telemetry_failed(error)
 
     def telemetry_failed(self, error: Exception, what: str = SDK) -> None:
-        """Count telemetry that was lost because something of the application's raised, and go on.
+        """Count telemetry that was lost because code of the application raised an exception.
 
         Args:
             error: what it raised.
@@ -248,7 +248,7 @@ _OF_RUN: ContextVar[RunTelemetry | None] = ContextVar("traced_tools_telemetry_of
 
 
 def current_telemetry(options: TelemetryOptions | None) -> RunTelemetry:
-    """Return the telemetry of what is called by hand, in a run or outside one.
+    """Return the telemetry for code that runs inside or outside a run.
 
     Args:
         options: what to emit, and where to; None for that of the run this is called in, else the global providers.
@@ -259,7 +259,7 @@ def current_telemetry(options: TelemetryOptions | None) -> RunTelemetry:
 
 
 def show_exports_here(export_stats: Iterable[ExportStats]) -> None:
-    """Have the metrics of the run this is called in tell of exporters, by their export_stats."""
+    """Report exporters in the metrics of the current run, by their stats."""
     of_run = _OF_RUN.get()
     if of_run is not None and of_run.instruments is not None:
         of_run.instruments.exports.show(export_stats)
@@ -267,7 +267,7 @@ def show_exports_here(export_stats: Iterable[ExportStats]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Tracing:
-    """A tracer, and what the environment says about its spans: read once, since each variable costs a run time."""
+    """A tracer, and the environment's settings of its spans, which are read once because each read costs time."""
 
     tracer: trace.Tracer | None
     detail: Detail
@@ -279,7 +279,7 @@ _making = threading.RLock()  # what is made may begin a run itself, as may a sig
 
 
 class _PerProvider(Generic[T]):
-    """What the package uses of each provider, made once.
+    """A cache of the object that the package makes from each provider.
 
     Providers are distinguished by identity: an application's provider may have no hash, or equal another one.
 
@@ -292,7 +292,7 @@ class _PerProvider(Generic[T]):
         self._made: dict[int, tuple[ref[object], T | None]] = {}
 
     def of(self, provider: object) -> T | None:
-        """Return what was made of a provider; None when it records nothing or nothing can be made."""
+        """Return the object made from a provider; None if the provider records nothing or the object cannot be made."""
         if _is_of_the_api(provider):
             return None
         key = id(provider)
@@ -309,7 +309,7 @@ class _PerProvider(Generic[T]):
 
 
 def is_stand_in(provider: object) -> bool:
-    """Whether a provider is what the API gives before one is set; the API has no public names for all of these."""
+    """Whether a provider is the API's placeholder before one is set; the API has no public names for all of them."""
     return _is_of_the_api(provider) and not isinstance(provider, _NO_OPS)
 
 
@@ -327,7 +327,7 @@ def _unless_of_the_api(part: T) -> T | None:
 
 
 def _chosen(provider: T | None, current: Callable[[], T]) -> T:
-    """Return a provider that was given, else the global one, which the API's stand-ins mean as well."""
+    """Return `provider`, or the global provider if it is None or one of the API's placeholders."""
     return current() if provider is None or is_stand_in(provider) else provider
 
 
@@ -350,7 +350,7 @@ _INSTRUMENTS = _PerProvider(_instruments)
 
 
 def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
-    """Return the package's instruments of a meter provider; None when it records nothing."""
+    """Return the package's instruments of a meter provider; None if the provider records nothing."""
     return _INSTRUMENTS.of(provider)
 
 

@@ -447,19 +447,19 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 @dataclass
-class _Command:
+class _ExitStatus:
     status: int = 0
     """The exit status, even if nothing reads the output."""
 
 
 @contextmanager
-def _exit_statuses(*, printing: bool = True) -> Iterator[_Command]:
+def _exit_statuses(*, printing: bool = True) -> Iterator[_ExitStatus]:
     """Turn errors into one line on standard error and an exit status. A closed pipe ends the command quietly.
 
     Args:
         printing: whether the command writes to standard output.
     """
-    command = _Command()
+    command = _ExitStatus()
     try:
         if printing and sys.stdout is None:
             _exit(FAILED, "standard output cannot be written: it is closed")

@@ -171,7 +171,7 @@ class ModelScope(Scope, Generic[R]):
                 self._record_cost(instruments, usage)
 
     def _reported(self) -> Usage | None:
-        """Return the usage the model reported, without counts that cannot be."""
+        """Return the usage that the model reported, without invalid counts."""
         return self._usage_reported
 
     def _record_cost(self, instruments: Instruments, usage: Usage) -> None:
@@ -282,7 +282,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
 
 
 class EmbeddingsScope(ModelScope["EmbeddingAnswer"]):
-    """One call of an embedding model: `embeddings {model}`. Embeddings write no tokens, they only read."""
+    """One call of an embedding model: `embeddings {model}`. An embedding has input tokens only."""
 
     content_names = names.EMBEDDINGS_SPAN.content
     openinference = names.EMBEDDINGS_SPAN.openinference
@@ -309,7 +309,7 @@ class EmbeddingsScope(ModelScope["EmbeddingAnswer"]):
 
 
 def call_here() -> ModelScope[Any]:
-    """Return the scope of the model call in progress in this context; outside a call, a scope that does nothing."""
+    """Return the scope of the model call in progress in this context; outside a call, a no-op scope."""
     return _OF_CALL.get() or OFF
 
 

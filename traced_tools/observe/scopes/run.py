@@ -65,7 +65,7 @@ class AgentScope(Scope):
 
     @property
     def trace_id(self) -> str | None:
-        """The trace's id in hex, when there is a trace."""
+        """The trace's id in hex; None if nothing is traced."""
         context = None if self._span is None else self._span.get_span_context()
         return f"{context.trace_id:032x}" if context is not None and context.is_valid else None
 
@@ -127,7 +127,7 @@ class AgentScope(Scope):
 
 
 class IterationScope(Scope):
-    """One pass of the loop: `iteration`."""
+    """One iteration of the loop: `iteration`."""
 
     content_names = names.ITERATION_SPAN.content
     openinference = names.ITERATION_SPAN.openinference
@@ -175,7 +175,7 @@ class HookScope(Scope):
         return self.duration if self.clock is None else self.self_time
 
     def _is_notable(self) -> bool:
-        """Whether the hook failed itself, or was slow itself: what is downstream of it has spans of its own."""
+        """Whether the hook itself failed or was slow. What it wraps has its own spans."""
         slow = self.run.options.slow_hook
         return not self.traced and (self.is_origin or (slow is not None and self._own_time >= slow))
 

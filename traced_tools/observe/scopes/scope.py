@@ -66,7 +66,7 @@ class Scope:
     run: RunTelemetry
 
     def emit_instant(self) -> None:
-        """Emit a span that begins and ends here: nothing runs in it, so it is never made current."""
+        """Emit a span that starts and ends now. Nothing runs in it, so it is never current."""
         self._began = perf_counter_ns()
         try:
             if self.run.tracer is not None and self.traced:
@@ -152,7 +152,7 @@ class Scope:
         self.is_origin = self.run.failed_at(error, self.step, self.error_type) or self.is_origin
 
     def _count(self, instruments: Instruments) -> None:
-        """Record the metrics; later, where the garbage collector is at work: this thread may hold the SDK's locks."""
+        """Record the metrics; in a finalizer, defer that, because this thread may hold the SDK's locks."""
         if is_in_finalizer():
             defer(partial(self.run.guarded, self._record, instruments), is_measurement=True)
             return
@@ -162,11 +162,11 @@ class Scope:
             self.run.telemetry_failed(problem)
 
     def _type_of(self, error: BaseException) -> str:
-        """Return what `error.type` says of an error that leaves the scope."""
+        """Return the `error.type` of an error that leaves the scope."""
         return error_type(error)
 
     def _is_notable(self) -> bool:
-        """Whether a scope that is not `traced` gets a span after all, made when it ends; it has no children."""
+        """Whether a scope that is not `traced` gets a span when it ends. Such a span has no children."""
         return False
 
     def step(self) -> str:
@@ -174,11 +174,11 @@ class Scope:
         return self._owner()
 
     def error_label(self) -> str:
-        """Return `error_type` as a metric may carry it: one owner shows so many kinds of errors, and no more."""
+        """Return `error_type` as a metric label. The number of error types per owner is limited."""
         return limit_cardinality(names.ERROR_TYPE, self._owner(), self.error_type or names.OTHER)
 
     def _owner(self) -> str:
-        """Return whose errors these are."""
+        """Return the owner of the scope's errors, whose error types are limited together."""
         return self.run.agent_in_metrics
 
     def _end(self, span: Span, elapsed: int) -> None:
@@ -201,7 +201,7 @@ class Scope:
             span.end(self._started + elapsed)
 
     def _final_attributes(self) -> Attributes:
-        """Return what is known only at the end; asked for when the span records, and not otherwise."""
+        """Return the attributes that are known only at the end; called only if the span records."""
         return {}
 
     def _record(self, instruments: Instruments) -> None:
@@ -235,7 +235,7 @@ class Scope:
         return self._contents
 
     def _makers(self) -> Makers:
-        """Return what makes the contents."""
+        """Return the functions that make the contents."""
         return {names.EXCEPTION_MESSAGE: self._message, names.EXCEPTION_STACKTRACE: self._stacktrace}
 
     def _message(self) -> str | None:

@@ -187,7 +187,7 @@ class ToolCallObservation(Observation):
 
     @property
     def late(self) -> Callable[[], None]:
-        """Records that an attempt ended after it was given up; may be called when the observation is over."""
+        """Record that an attempt ended after it was given up; may be called when the observation is over."""
         late: Callable[[], None] = self._scope.late
         return late
 
@@ -282,7 +282,7 @@ class ToolCallObservation(Observation):
 
     @property
     def outcome(self) -> ToolOutcome:
-        """How the tool ended, or how the call ended that nobody waits for any more."""
+        """How the tool ended, or how the call ended that the run no longer waits for."""
         outcome = None if self.returned is None else self.returned.outcome
         return outcome or unfinished(self.failure)
 

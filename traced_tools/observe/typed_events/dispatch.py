@@ -308,7 +308,7 @@ class ModelEventEmitter:
         self._observed = observed
 
     def began(self) -> None:
-        """Emit nothing: the iteration tells that a model is asked."""
+        """Emit nothing: the iteration's event precedes the model call."""
 
     def answered(self) -> None:
         """Emit the answer."""

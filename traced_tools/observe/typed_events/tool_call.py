@@ -50,7 +50,7 @@ class ToolCallEventEmitter:
         )
 
     def advised(self, arguments: str) -> None:
-        """Have the decision emitted again if an advisor reruns the tool with other arguments."""
+        """Emit the decision again if an advisor reruns the tool with other arguments."""
         if arguments != self._observed.arguments:
             self._is_decided = False
 
@@ -64,7 +64,7 @@ class ToolCallEventEmitter:
             self._emit(ToolStarted, {})
 
     def finished(self) -> None:
-        """Emit what came of the tool."""
+        """Emit the tool's outcome."""
         result = self._observed.returned
         assert result is not None
         captured = self._captured(names.TOOL_CALL_RESULT, result.content)
@@ -82,7 +82,7 @@ class ToolCallEventEmitter:
             )
 
     def ended(self) -> None:
-        """Emit the end of a tool that nobody waits for any more."""
+        """Emit the end of a tool that the run no longer waits for."""
         if self._attempts and self._observed.error_type is not None:
             self._emit_finish({}, failing=True, span=self._span)
 

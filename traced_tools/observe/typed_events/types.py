@@ -93,7 +93,7 @@ class RunStarted(Event):
 
 
 class IterationStarted(Event):
-    """A pass of the tool loop begins."""
+    """An iteration of the tool loop begins."""
 
     type: Literal["iteration_started"] = "iteration_started"
 
@@ -176,13 +176,13 @@ class ToolDecided(ToolEvent):
 
 
 class ToolStarted(ToolEvent):
-    """A tool starts, its first attempt. There is one for each call that runs, unless an advisor has it run again."""
+    """The first attempt of a tool starts. A call that runs has one such event, and one more for each rerun."""
 
     type: Literal["tool_started"] = "tool_started"
 
 
 class ToolFinished(ToolEvent):
-    """A tool that ran has ended; there is one for each that has started.
+    """A tool that ran has ended. Each `ToolStarted` is followed by one such event.
 
     A tool that cannot be stopped when its run is interrupted has ended as `cancelled`, although its thread goes on.
 
@@ -205,7 +205,7 @@ class ToolFinished(ToolEvent):
 
 
 class IterationFinished(Event):
-    """A pass of the tool loop has ended.
+    """An iteration of the tool loop has ended.
 
     Args:
         outcome: whether the model asked for tools or answered, or the pass failed.
@@ -222,7 +222,7 @@ class IterationFinished(Event):
 
 
 class RunFinished(Event):
-    """A run has ended, whichever way.
+    """A run has ended: with an answer, at a limit, with an error or by cancellation.
 
     Args:
         stop_reason: why.
