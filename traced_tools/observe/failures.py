@@ -50,4 +50,6 @@ def report_failure(error: Exception, what: str) -> None:
     kind = error_type(error)
     if (what, kind) not in _reported:
         _reported.add((what, kind))
-        _LOG.warning("telemetry lost: %s raised %s; logged once per source and error type, every loss is counted", what, kind)
+        _LOG.warning(
+            "telemetry lost: %s raised %s; logged once per source and error type, every loss is counted", what, kind
+        )
