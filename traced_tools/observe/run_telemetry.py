@@ -49,23 +49,23 @@ class TelemetryOptions:
     """What a client emits, and where it sends it.
 
     Args:
-        tracer_provider: where spans go; None for the global provider, looked up when a run begins.
+        tracer_provider: where spans go; None for the global provider, which is looked up when a run begins.
         meter_provider: where metrics go; None for the global provider.
         logger_provider: where log-based events go; None for the global provider.
-        detail: which spans a run has: `run` for agent, model calls and tools, `steps` for iterations as well, `hooks`
-            for each hook of an advisor as well. None leaves it to the variable `TRACED_TOOLS_DETAIL`, and that to
-            `hooks`. Metrics, events and the spans of refused calls are the same with each.
-        slow_hook: seconds of its own time from which on a hook has a span with every detail; None for no such limit. A
-            hook that fails always has a span.
-        openinference: whether spans carry `openinference.span.kind`, which Phoenix and others draw spans by. None
-            leaves it to the variable `TRACED_TOOLS_OPENINFERENCE`, and that to False.
-        capture: which contents are captured, as a `ContentCapture` or one of its modes; None leaves it to `configure`
-            and the environment. By default none is.
-        prices: what model calls cost, such as `GenaiPrices()`; None counts no cost.
+        detail: which spans a run has: `run` for agent, model calls and tools; `steps` adds iterations; `hooks` adds each
+            hook of an advisor. None uses the environment variable `TRACED_TOOLS_DETAIL`, by default `hooks`. Metrics,
+            events and the spans of refused calls are the same with each setting.
+        slow_hook: a hook whose own time reaches this number of seconds has a span with every `detail`; None for no
+            such limit. A hook that fails always has a span.
+        openinference: whether spans have `openinference.span.kind`, which Phoenix uses to draw spans. None uses the
+            environment variable `TRACED_TOOLS_OPENINFERENCE`, by default False.
+        capture: which contents to capture, as a `ContentCapture` or one of its modes. None uses the setting of
+            `configure`, then the environment; by default nothing is captured.
+        prices: the prices of model calls, such as `GenaiPrices()`; None counts no cost.
 
     Raises:
-        ConfigurationError: for a mode that does not exist.
-        ValueError: for a detail that does not exist, or a time that is not above zero.
+        ConfigurationError: the capture mode doesn't exist.
+        ValueError: `detail` doesn't exist, or `slow_hook` is not above zero.
     """
 
     tracer_provider: trace.TracerProvider | None = None
@@ -236,7 +236,7 @@ class RunTelemetry:
 
         Args:
             error: what it raised.
-            what: what raised, in words for the log.
+            what: the source of the exception, for the log.
         """
         report_failure(error, what)
         if self.instruments is not None:
@@ -251,7 +251,8 @@ def current_telemetry(options: TelemetryOptions | None) -> RunTelemetry:
     """Return the telemetry for code that runs inside or outside a run.
 
     Args:
-        options: what to emit, and where to; None for that of the run this is called in, else the global providers.
+        options: what to emit and where to send it; None for the options of the current run or, outside a run, for the
+            global providers.
     """
     expect("telemetry", options, (TelemetryOptions, type(None)), "a TelemetryOptions or None")
     of_run = _OF_RUN.get() if options is None else None

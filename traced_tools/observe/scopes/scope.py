@@ -40,12 +40,20 @@ _FRAMES = -20  # the innermost ones
 class Scope:
     """One span of a run, current while the block runs and ended exactly once.
 
-    Subclasses say what to start (`_opening`), what to add at the end (`_final_attributes` and, where it is asked for,
-    content), what to count (`_record`) and, if they say they have `has_events`, what to emit (`_emit`).
-    `duration` is the span's own duration, so both signals tell the same number. `failure` is the exception that
-    `error_type` is the type of, if there is one, and `is_origin` tells whether it arose here and not further in. A
-    scope that is not `traced` is counted all the same, and has no span unless it ends in a way that is worth one
-    (`_is_notable`). One that has a `clock` is downstream of the scope around it on that clock.
+    A subclass implements `_opening` (the span's name and first attributes), `_final_attributes`, `_record` (metrics), and
+    `_emit` (log-based events) if it sets `has_events`.
+
+    Attributes:
+        traced: whether the scope has a span. Without a span, metrics are recorded as usual, and a notable end
+            (`_is_notable`) gets a span after all.
+        recording: whether the span records.
+        duration: the duration in seconds that span and metrics share.
+        self_time: the duration without the scopes inside, in seconds; 0 without a clock.
+        error_type: the type of `failure`, as recorded.
+        failure: the exception that ended the stage, if any.
+        is_origin: whether the exception arose here and not in a scope inside.
+        clock: measures what is downstream of the scope; None for a scope that is not on a clock.
+        content_names: the contents that the span can have.
     """
 
     traced = True
