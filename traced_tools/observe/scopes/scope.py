@@ -40,8 +40,8 @@ _FRAMES = -20  # the innermost ones
 class Scope:
     """One span of a run, current while the block runs and ended exactly once.
 
-    A subclass implements `_opening` (the span's name and first attributes), `_final_attributes`, `_record` (metrics), and
-    `_emit` (log-based events) if it sets `has_events`.
+    A subclass implements `_opening` (the span's name and first attributes), `_final_attributes`, `_record` (metrics)
+    and `_emit` (log-based events) if it sets `has_events`.
 
     Attributes:
         traced: whether the scope has a span. Without a span, metrics are recorded as usual, and a notable end
