@@ -231,7 +231,7 @@ def test_without_a_logger_nothing_asks_whether_events_are_wanted(mode: str, monk
         raise AssertionError("an event was about to be emitted")
 
     for module in ("model_calls", "tool_calls", "spans", "scope"):
-        monkeypatch.setattr(f"traced_tools.telemetry.{module}.emit", never)
+        monkeypatch.setattr(f"traced_tools.observe.{module}.emit", never)
     telemetry = Telemetry()
     options = TelemetryOptions(tracer_provider=telemetry.tracer_provider, meter_provider=telemetry.meter_provider)
     client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)
