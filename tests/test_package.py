@@ -203,7 +203,7 @@ def test_only_otel_imports_the_sdk_its_exporters_and_prometheus_client() -> None
 
 
 def test_httpx_is_imported_where_http_is_spoken() -> None:
-    spoken = ("models.http", "events.exporters", "events.webhook", "cli.dashboards")
+    spoken = ("models.http", "events.exporters.webhook")
     assert importing("httpx", "httpx_sse", "httpx2", "aiohttp", outside=spoken) == []
 
 
@@ -212,16 +212,16 @@ def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None
 
 
 def test_the_stages_of_a_run_are_observed_through_observations_alone() -> None:
-    sinks = ("telemetry.spans", "telemetry.tool_calls", "telemetry.model_calls", "telemetry.logs", "events.calls")
+    sinks = ("scopes", "log_events", "typed_events.tool_call")
     stages = ("advisors", "client", "running", "tools")
-    assert importing(*(f"traced_tools.{sink}" for sink in sinks), inside=stages) == []
+    assert importing(*(f"traced_tools.observe.{sink}" for sink in sinks), inside=stages) == []
 
 
 def test_only_the_module_of_contents_reads_whether_a_tool_may_be_captured() -> None:
     asked = re.compile(r"metadata\.capture\b|getattr\([^()]*metadata, ['\"]capture['\"]")
     found = [dotted(path) for path in MODULES if asked.search(ast.unparse(tree_of(path)))]
     setting = "tools.callback"  # which makes a tool of a marked function
-    assert [each for each in found if each != setting] == ["telemetry.content"]
+    assert [each for each in found if each != setting] == ["observe.content"]
 
 
 def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:

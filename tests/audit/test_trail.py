@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+import traced_tools
 from tests.audit.trails import KEY, awrite, bodies, calls, intent, of_kind, write, write_each_way
 from tests.waiting import PATIENCE, in_time
 from traced_tools.audit.trail import AuditTrail
-from traced_tools.audit.writing import writer
 from traced_tools.audit.writing.queue_entries import QueueEntry
 from traced_tools.errors import AuditError, AuditUnavailable, ConfigurationError
 from traced_tools.flow.background import deadline_in
@@ -263,7 +263,7 @@ def test_an_interrupt_while_the_thread_starts_leaves_a_trail_that_works(
     assert trail._writer._worker.join(deadline_in(0))
 
 
-PACKAGE = str(Path(writer.__file__).parents[1])
+PACKAGE = str(Path(traced_tools.__file__).parent)
 
 
 def interrupt_at(line: int) -> Callable[[FrameType, str, Any], Any]:

@@ -230,8 +230,8 @@ def test_without_a_logger_nothing_asks_whether_events_are_wanted(mode: str, monk
     def never(*arguments: Any, **keywords: Any) -> Any:
         raise AssertionError("an event was about to be emitted")
 
-    for module in ("model_calls", "tool_calls", "spans", "scope"):
-        monkeypatch.setattr(f"traced_tools.telemetry.{module}.emit", never)
+    for module in ("model_call", "tool_call", "run", "scope"):
+        monkeypatch.setattr(f"traced_tools.observe.scopes.{module}.emit", never)
     telemetry = Telemetry()
     options = TelemetryOptions(tracer_provider=telemetry.tracer_provider, meter_provider=telemetry.meter_provider)
     client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)

@@ -69,7 +69,7 @@ def test_losses_after_a_summarized_close_are_logged_once(caplog: pytest.LogCaptu
     stats = close_in_an_outage()
     assert not stats.try_enqueue() and not stats.try_enqueue()
     stats.close()
-    assert caplog.messages[2:] == ["mine: 1 event lost, 3 so far: it was closed"]
+    assert caplog.messages[2:] == ["mine: lost 1 event (3 in total): it was closed"]
 
 
 def test_a_close_logs_nothing_if_all_losses_were_logged(caplog: pytest.LogCaptureFixture) -> None:

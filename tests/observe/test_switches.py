@@ -104,8 +104,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_700_000_000_000_000_000
         monkeypatch.setattr("traced_tools.observe.scopes.scope.time_ns", lambda: self.now)
-        for module in ("observe.observation", "telemetry.model_calls", "telemetry.scope"):
-            monkeypatch.setattr(f"traced_tools.{module}.perf_counter_ns", lambda: self.now)
+        for module in ("stages.observation", "scopes.model_call", "scopes.scope"):
+            monkeypatch.setattr(f"traced_tools.observe.{module}.perf_counter_ns", lambda: self.now)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -91,7 +91,7 @@ def test_workers_take_the_free_ports_of_a_range_and_a_dead_one_leaves_the_file(t
 def test_workers_that_start_at_once_are_all_listed_and_prometheus_may_read_the_file(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     script = "file = TargetsFile(pathlib.Path(sys.argv[1]))\nfile.add(sys.argv[2])"
-    prelude = "import pathlib, sys\nfrom traced_tools.telemetry.setup.targets import TargetsFile\n"
+    prelude = "import pathlib, sys\nfrom traced_tools.otel.targets import TargetsFile\n"
     with ExitStack() as opened:
         listeners = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
         addresses = sorted(f"127.0.0.1:{each.getsockname()[1]}" for each in listeners)
@@ -144,7 +144,9 @@ print(listed() == [first])
 def test_a_file_with_other_content_is_not_overwritten(tmp_path: Path, content: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"prometheus_targets: .*settings\.json holds something else"):
+    with pytest.raises(
+        ConfigurationError, match=r"prometheus_targets: .*settings\.json contains something other than a list"
+    ):
         TargetsFile(path).add("127.0.0.1:1")
     assert path.read_text() == content
 

@@ -53,8 +53,8 @@ class TelemetryOptions:
         meter_provider: where metrics go; None for the global provider.
         logger_provider: where log-based events go; None for the global provider.
         detail: which spans a run has: `run` for agent, model calls and tools; `steps` adds iterations; `hooks` adds
-            each hook of an advisor. None uses the environment variable `TRACED_TOOLS_DETAIL`, by default `hooks`. Metrics,
-            events and the spans of refused calls are the same with each setting.
+            each hook of an advisor. None uses the environment variable `TRACED_TOOLS_DETAIL`, by default `hooks`.
+            Metrics, events and the spans of refused calls are the same with each setting.
         slow_hook: a hook whose own time reaches this number of seconds has a span with every `detail`; None for no
             such limit. A hook that fails always has a span.
         openinference: whether spans have `openinference.span.kind`, which Phoenix uses to draw spans. None uses the

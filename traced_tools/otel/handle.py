@@ -127,7 +127,7 @@ class Telemetry:
 
         Args:
             timeout: seconds to wait, for all signals together; what has not been sent by then is lost, which is counted
-                and told in the log.
+                and logged.
         """
         deadline = _deadline(timeout)
         with self._lock:

@@ -352,7 +352,9 @@ def test_a_schema_is_compiled_when_the_first_value_is_validated(log: pytest.LogC
     assert log.messages == []
     assert check.problems({}) == []
     assert len(log.messages) == 1
-    code = "import sys, traced_tools.tools.json_schema as m; m.SchemaCheck({}); print('jsonschema' in sys.modules)"
+    code = (
+        "import sys, traced_tools.tools.schema.json_schema as m; m.SchemaCheck({}); print('jsonschema' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["False"]
 

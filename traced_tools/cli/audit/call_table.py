@@ -46,7 +46,7 @@ _DAY: Final = len("2026-07-01 ")
 def print_calls(console: Console, calls: Sequence[AuditedCall], limit: int) -> None:
     """Print calls in the given order, and a line with counts."""
     if not calls:
-        console.print("no such call")
+        console.print("no matching calls")
     elif console.width >= _WIDE:
         console.print(_table(_HEADINGS, _CUT, [_cells(call) for call in calls], console.width))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from traced_tools.core.enums import Conventions, OpenInferenceKind
@@ -49,6 +49,14 @@ class SpanType:
     attributes: tuple[str, ...]
     content: tuple[str, ...] = ()
     openinference: OpenInferenceKind = "CHAIN"
+    _prefix: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_prefix", self.name.partition("{")[0])
+
+    def named(self, value: str) -> str:
+        """Return the name of a span whose placeholders, which end the pattern, have this value."""
+        return self._prefix + value
 
 
 @dataclass(frozen=True)

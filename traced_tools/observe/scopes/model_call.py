@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from traced_tools.core.enums import Conventions
     from traced_tools.observe.content import Makers
     from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.names.registry_types import SpanType
     from traced_tools.observe.stages.subjects import (
         EmbeddingAnswer,
         ModelAnswer,
@@ -83,6 +84,7 @@ class ModelScope(Scope, Generic[R]):
     has_events = True
     cost: float | None = None
     _operation: str
+    _type: SpanType
     _usage: tuple[tuple[str, str], ...]
     _response: R | None = None
     _usage_reported: Usage | None = None
@@ -138,7 +140,7 @@ class ModelScope(Scope, Generic[R]):
         kind = SpanKind.INTERNAL if self._model.server_address is None else SpanKind.CLIENT
         attributes = self._labels.copy()
         put(attributes, names.AGENT_NAME, self.run.agent)
-        return f"{self._operation} {encodable(self._model.model)}".rstrip(), kind, attributes
+        return self._type.named(encodable(self._model.model)).rstrip(), kind, attributes
 
     def answered(self, response: R, cost: float | None = None) -> None:
         """Record what the model answered, and what the answer cost in US dollars, if that is known."""
@@ -207,7 +209,7 @@ class ChatScope(ModelScope["ModelAnswer"]):
 
     content_names = names.CHAT_SPAN.content
     openinference = names.CHAT_SPAN.openinference
-    _operation = names.CHAT
+    _operation, _type = names.CHAT, names.CHAT_SPAN
     _streamed = False
     _first_chunk: float | None = None
     _last_chunk = 0
@@ -286,7 +288,7 @@ class EmbeddingsScope(ModelScope["EmbeddingAnswer"]):
 
     content_names = names.EMBEDDINGS_SPAN.content
     openinference = names.EMBEDDINGS_SPAN.openinference
-    _operation, _usage = names.EMBEDDINGS, _INPUT_USAGE
+    _operation, _type, _usage = names.EMBEDDINGS, names.EMBEDDINGS_SPAN, _INPUT_USAGE
 
     def __init__(self, run: RunTelemetry, model: ObservedModel) -> None:
         super().__init__(run, model, run.model_labels(self._operation, model))

@@ -61,7 +61,7 @@ class AgentScope(Scope):
 
     def step(self) -> str:
         """Return the name of the run's span."""
-        return f"{names.INVOKE_AGENT} {self.run.agent}"
+        return names.AGENT_SPAN.named(self.run.agent)
 
     @property
     def trace_id(self) -> str | None:
@@ -187,7 +187,7 @@ class HookScope(Scope):
         }
         if self._iteration:
             attributes[names.ITERATION_INDEX] = self._iteration
-        return f"{self._hook} {self._name}", SpanKind.INTERNAL, attributes
+        return names.HOOK_SPAN.named(f"{self._hook} {self._name}"), SpanKind.INTERNAL, attributes
 
     def _owner(self) -> str:
         return f"{self._hook} {self._name}"

@@ -55,8 +55,8 @@ class ToolScope(Scope):
         put(attributes, names.CONVERSATION_ID, run.conversation_id)
         if observed.iteration:
             attributes[names.ITERATION_INDEX] = observed.iteration
-        operation = names.REFUSE_TOOL if observed.refused else names.EXECUTE_TOOL
-        return f"{operation} {self._tool}", SpanKind.INTERNAL, attributes
+        span = names.REFUSE_TOOL_SPAN if observed.refused else names.EXECUTE_TOOL_SPAN
+        return span.named(self._tool), SpanKind.INTERNAL, attributes
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -116,7 +116,8 @@ class ToolScope(Scope):
 
     def step(self) -> str:
         """Return the name of the span."""
-        return f"{names.EXECUTE_TOOL if self._observed.executes else names.REFUSE_TOOL} {self._tool}"
+        span = names.EXECUTE_TOOL_SPAN if self._observed.executes else names.REFUSE_TOOL_SPAN
+        return span.named(self._tool)
 
     def _type_of(self, error: BaseException) -> str:
         return limit_cardinality(names.ERROR_TYPE, self._owner(), super()._type_of(error))
