@@ -35,7 +35,7 @@ BESIDE = {
     "_lazy": "core",
     "_version": "core",
     "errors": "core",
-    "running": "client",
+    "run_handles": "client",
     "audit.erasing": "audit.trail",
     "audit": "audit.trail",  # the package lists what all of its rooms offer
 }
@@ -194,7 +194,7 @@ def importing(*packages: str, outside: tuple[str, ...] = (), inside: tuple[str, 
 
 
 def test_models_and_tools_never_import_advisors() -> None:
-    upper = [f"traced_tools.{each}" for each in ("advisors", "client", "running")]
+    upper = [f"traced_tools.{each}" for each in ("advisors", "client", "run_handles")]
     assert importing(*upper, inside=("models", "tools")) == []
 
 
@@ -213,7 +213,7 @@ def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None
 
 def test_the_stages_of_a_run_are_observed_through_observations_alone() -> None:
     sinks = ("scopes", "log_events", "typed_events.tool_call")
-    stages = ("advisors", "client", "running", "tools")
+    stages = ("advisors", "client", "run_handles", "tools")
     assert importing(*(f"traced_tools.observe.{sink}" for sink in sinks), inside=stages) == []
 
 
@@ -226,7 +226,7 @@ def test_only_the_module_of_contents_reads_whether_a_tool_may_be_captured() -> N
 
 def test_advisors_tools_and_the_client_import_neither_asyncio_nor_threading() -> None:
     forbidden = ("asyncio", "threading", "concurrent", "multiprocessing", "anyio", "trio")
-    assert importing(*forbidden, inside=("advisors", "tools", "client", "running")) == []
+    assert importing(*forbidden, inside=("advisors", "tools", "client", "run_handles")) == []
 
 
 def test_only_configure_sets_the_global_providers() -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
     from traced_tools.client import ChatClientRequestSpec as ChatClientRequestSpec
-    from traced_tools.core.conversion import ToolContent as ToolContent
     from traced_tools.core.limits import LoopLimits as LoopLimits
     from traced_tools.core.messages import AssistantMessage as AssistantMessage
     from traced_tools.core.messages import ImagePart as ImagePart
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from traced_tools.core.options import ChatOptions as ChatOptions
     from traced_tools.core.prices import GenaiPrices as GenaiPrices
     from traced_tools.core.prices import PriceTable as PriceTable
+    from traced_tools.core.result_conversion import ToolContent as ToolContent
     from traced_tools.core.tool_context import ToolContext as ToolContext
     from traced_tools.core.tool_definition import ToolCallback as ToolCallback
     from traced_tools.core.tool_definition import ToolCallbackResolver as ToolCallbackResolver
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from traced_tools.observe.content import ContentCapture as ContentCapture
     from traced_tools.observe.run_telemetry import TelemetryOptions as TelemetryOptions
     from traced_tools.otel.configure import configure as configure
-    from traced_tools.running import AsyncChatStream as AsyncChatStream
-    from traced_tools.running import ChatRun as ChatRun
-    from traced_tools.running import ChatStream as ChatStream
+    from traced_tools.run_handles import AsyncChatStream as AsyncChatStream
+    from traced_tools.run_handles import ChatRun as ChatRun
+    from traced_tools.run_handles import ChatStream as ChatStream
     from traced_tools.tools.callback import FunctionToolCallback as FunctionToolCallback
     from traced_tools.tools.decorator import tool as tool
     from traced_tools.tools.execution import ToolInvocation as ToolInvocation
@@ -99,7 +99,7 @@ _EXPORTS = {
     "AdvisorChain": "traced_tools.advisors.chain",
     "AdvisorChainError": "traced_tools.errors",
     "AssistantMessage": "traced_tools.core.messages",
-    "AsyncChatStream": "traced_tools.running",
+    "AsyncChatStream": "traced_tools.run_handles",
     "AuditAdvisor": "traced_tools.advisors.audit",
     "AuditError": "traced_tools.errors",
     "AuditTrail": "traced_tools.audit.trail",
@@ -112,8 +112,8 @@ _EXPORTS = {
     "ChatClientRequestSpec": "traced_tools.client",
     "ChatClientResponse": "traced_tools.advisors.exchange",
     "ChatOptions": "traced_tools.core.options",
-    "ChatRun": "traced_tools.running",
-    "ChatStream": "traced_tools.running",
+    "ChatRun": "traced_tools.run_handles",
+    "ChatStream": "traced_tools.run_handles",
     "ConfigurationError": "traced_tools.errors",
     "ContentCapture": "traced_tools.observe.content",
     "DelegatingToolCallbackResolver": "traced_tools.tools.resolver",
@@ -150,7 +150,7 @@ _EXPORTS = {
     "ToolCallbackResolver": "traced_tools.core.tool_definition",
     "ToolCallingAdvisor": "traced_tools.advisors.tool_calling",
     "ToolCallingManager": "traced_tools.tools.manager",
-    "ToolContent": "traced_tools.core.conversion",
+    "ToolContent": "traced_tools.core.result_conversion",
     "ToolContext": "traced_tools.core.tool_context",
     "ToolDefinition": "traced_tools.core.tool_definition",
     "ToolDefinitionError": "traced_tools.errors",

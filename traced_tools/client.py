@@ -29,11 +29,11 @@ from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
-from traced_tools.observe.observers import observe_run
+from traced_tools.observe.observations import observe_run
 from traced_tools.observe.run_attributes import check_attributes, merge_attributes
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.run.context import RunContext
-from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
+from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.tools.advice import check_advisors
 from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import NO_TOOLS

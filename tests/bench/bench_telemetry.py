@@ -57,7 +57,7 @@ from traced_tools.core.enums import Detail
 from traced_tools.core.options import NO_OPTIONS
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.models import ChatModel, ChatRequest, ChatResponse, EmbeddingModel, EmbeddingResponse
-from traced_tools.observe.observers import (
+from traced_tools.observe.observations import (
     observe_hook,
     observe_iteration,
     observe_model_call,

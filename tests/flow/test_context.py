@@ -30,7 +30,7 @@ from traced_tools import (
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.core.messages import AssistantMessage
 from traced_tools.models.base import ChatModel, ChatRequest, ChatResponse
-from traced_tools.running import AsyncChatStream, ChatRun, ChatStream
+from traced_tools.run_handles import AsyncChatStream, ChatRun, ChatStream
 from traced_tools.testing import ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

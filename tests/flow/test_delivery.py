@@ -29,7 +29,7 @@ from traced_tools import (
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
-from traced_tools.running import AsyncChatStream, ChatStream
+from traced_tools.run_handles import AsyncChatStream, ChatStream
 from traced_tools.testing import ScriptedChatModel
 
 Read = Callable[[ChatClient], tuple[list[ChatClientResponse], ChatClientResponse]]

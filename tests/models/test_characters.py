@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.models import recorded
 from tests.models.samples import CLOSING, SAMPLES, Answer, Sample
-from traced_tools.models.wire import SurrogateRepair, repair_surrogates
+from traced_tools.models.parsing import SurrogateRepair, repair_surrogates
 from traced_tools.testing import Reply
 
 FIRST, SECOND = "\ud83c", "\udf27"

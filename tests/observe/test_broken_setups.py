@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from tests.modes import MODES, run
 from tests.sample_tools import add
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
-from traced_tools.observe.metrics import Instruments
+from traced_tools.observe.instruments import Instruments
 from traced_tools.observe.run_telemetry import instruments_of
 from traced_tools.testing import ScriptedChatModel
 

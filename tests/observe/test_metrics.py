@@ -127,7 +127,7 @@ def test_active_runs_are_counted_and_their_age_is_reported(monkeypatch: pytest.M
     assert oldest() > 0
     later = time.monotonic() + 100
     with monkeypatch.context() as patched:
-        patched.setattr("traced_tools.observe.metrics.time.monotonic", lambda: later)
+        patched.setattr("traced_tools.observe.instruments.time.monotonic", lambda: later)
         assert oldest() > 99
     stream.close()
     assert (active(), oldest()) == (0, 0)

@@ -119,7 +119,7 @@ def test_the_age_of_a_running_tool_has_its_name_as_a_label(monkeypatch: pytest.M
 
         later = time.monotonic() + 3600
         with monkeypatch.context() as patched:
-            patched.setattr("traced_tools.observe.metrics.time.monotonic", lambda: later)
+            patched.setattr("traced_tools.observe.instruments.time.monotonic", lambda: later)
             (point,) = telemetry.metric(names.TOOL_OLDEST_ACTIVE.name)
         assert dict(point.attributes) == {names.TOOL_NAME: "slow", names.AGENT_NAME: "assistant"}
         ages.append(total(point))

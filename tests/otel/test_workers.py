@@ -23,7 +23,7 @@ from tests.otel.scraped import OPENMETRICS, Exposed, run
 from traced_tools.errors import ConfigurationError
 from traced_tools.otel.handle import Telemetry
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
-from traced_tools.otel.targets import TargetsFile
+from traced_tools.otel.prometheus_targets import TargetsFile
 
 WORKER = """
 handle = configure(prometheus="127.0.0.1:{first}-{last}", prometheus_targets={path!r})
@@ -91,7 +91,7 @@ def test_workers_take_the_free_ports_of_a_range_and_a_dead_one_leaves_the_file(t
 def test_workers_that_start_at_once_are_all_listed_and_prometheus_may_read_the_file(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
     script = "file = TargetsFile(pathlib.Path(sys.argv[1]))\nfile.add(sys.argv[2])"
-    prelude = "import pathlib, sys\nfrom traced_tools.otel.targets import TargetsFile\n"
+    prelude = "import pathlib, sys\nfrom traced_tools.otel.prometheus_targets import TargetsFile\n"
     with ExitStack() as opened:
         listeners = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
         addresses = sorted(f"127.0.0.1:{each.getsockname()[1]}" for each in listeners)

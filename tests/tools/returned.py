@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from tests.markers import MARKER
-from traced_tools.core.conversion import content_of
 from traced_tools.core.messages import ImagePart
+from traced_tools.core.result_conversion import content_of
 
 IMAGE = ImagePart(data=b"12345", media_type="image/png")
 

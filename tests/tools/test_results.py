@@ -17,8 +17,8 @@ from tests.modes import arun, run
 from tests.tools.batches import attributes, client_of, function_tool, recorded
 from tests.waiting import patiently
 from traced_tools import Advisor, ToolCallingManager, ToolInvocation, ToolResult, tool
-from traced_tools.core.conversion import MOST_ITEMS
 from traced_tools.core.messages import ImagePart, ToolMessage
+from traced_tools.core.result_conversion import MOST_ITEMS
 from traced_tools.tools.execution import CallNext
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.enums import Hook
-from traced_tools.observe.observers import observe_hook
+from traced_tools.observe.observations import observe_hook
 from traced_tools.run.context import RunContext
 from traced_tools.tools.advice import ToolAdvice, overrides
 

@@ -13,9 +13,9 @@ from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.errors import AdvisorChainError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatModel, ChatResponse
 from traced_tools.models.step import CallModel
-from traced_tools.observe.observers import observe_hook, observe_model_call
+from traced_tools.observe.observations import observe_hook, observe_model_call
 from traced_tools.observe.typed_events.dispatch import EventListeners
-from traced_tools.run.delivery import Delivery, Release
+from traced_tools.run.streamed_text import Delivery, Release
 from traced_tools.tools.advice import advising_tools, check_advisors, listening, listening_to_calls, overrides
 
 

@@ -16,8 +16,8 @@ from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import stop_reason_of
-from traced_tools.observe.observers import observe_iteration
-from traced_tools.observe.place import Place
+from traced_tools.observe.observations import observe_iteration
+from traced_tools.observe.saved_context import Place
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS
 

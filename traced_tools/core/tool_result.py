@@ -7,11 +7,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from traced_tools.core.conversion import ToolContent, truncate_content
 from traced_tools.core.enums import Decision, ToolOutcome
 from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable
 from traced_tools.core.pickling import picklable
 from traced_tools.core.quick_init import quick_init
+from traced_tools.core.result_conversion import ToolContent, truncate_content
 
 
 @quick_init

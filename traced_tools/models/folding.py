@@ -14,7 +14,7 @@ from typing import TypeVar
 from traced_tools.core.messages import AssistantMessage, AssistantPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.errors import InvalidResponse
 from traced_tools.models.base import CallIdAssigner, ChatChunk, ChatResponse, ToolCallDelta
-from traced_tools.models.wire import MOST_ITEMS
+from traced_tools.models.parsing import MOST_ITEMS
 
 
 @dataclass(slots=True)

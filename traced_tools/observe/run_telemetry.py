@@ -26,7 +26,7 @@ from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
-from traced_tools.observe.metrics import Instruments
+from traced_tools.observe.instruments import Instruments
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
 from traced_tools.observe.self_clock import SelfClock

@@ -37,7 +37,7 @@ from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pip
 from traced_tools.otel.handle import Provider, Telemetry
 from traced_tools.otel.otlp import GRPC, LOGS, METRICS, SIGNALS, TRACES, check_collector
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer, parse_address
-from traced_tools.otel.targets import TargetsFile
+from traced_tools.otel.prometheus_targets import TargetsFile
 from traced_tools.otel.variables import check_batches, check_metrics, check_otlp, check_providers
 
 _LOG = logging.getLogger(__name__)

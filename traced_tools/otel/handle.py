@@ -24,7 +24,7 @@ from traced_tools.otel.prometheus import PrometheusCollector, PrometheusServer, 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-    from traced_tools.otel.targets import TargetsFile
+    from traced_tools.otel.prometheus_targets import TargetsFile
 
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 """What the specification of ASGI calls an application."""

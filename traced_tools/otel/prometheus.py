@@ -50,7 +50,7 @@ from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.failures import error_type
 
 if TYPE_CHECKING:
-    from traced_tools.otel.targets import TargetsFile
+    from traced_tools.otel.prometheus_targets import TargetsFile
 
 _LOG = logging.getLogger(__name__)
 _ACCEPTED = (

@@ -21,7 +21,7 @@ from traced_tools.observe.typed_events.dispatch import NO_LISTENERS, EventListen
 if TYPE_CHECKING:
     from traced_tools.core.tool_result import ToolResult
     from traced_tools.observe.stages.subjects import ModelAnswer, ObservedModel
-    from traced_tools.run.delivery import Delivery
+    from traced_tools.run.streamed_text import Delivery
 
 
 class AdvisesTools(Protocol):

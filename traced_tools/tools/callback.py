@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import ValidationError
 
 from traced_tools.core.checks import expect, expect_callable
-from traced_tools.core.conversion import ResultConverter, ToolContent, content_from_converter, content_of
+from traced_tools.core.result_conversion import ResultConverter, ToolContent, content_from_converter, content_of
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import (
     ArgumentReader,

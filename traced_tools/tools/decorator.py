@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from traced_tools.core.checks import expect, expect_callable
-from traced_tools.core.conversion import ResultConverter
+from traced_tools.core.result_conversion import ResultConverter
 from traced_tools.core.tool_definition import ToolMetadata
 from traced_tools.tools.tool_options import ToolOptions, set_tool_options
 

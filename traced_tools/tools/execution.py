@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from traced_tools.core.canonical import canonical_text
 from traced_tools.core.checks import expect
 from traced_tools.core.conversation import NOT_RUN
-from traced_tools.core.conversion import Collected
 from traced_tools.core.enums import Decision
 from traced_tools.core.messages import ToolCall
 from traced_tools.core.quick_init import quick_init
+from traced_tools.core.result_conversion import Collected
 from traced_tools.core.tool_context import ToolContext
 from traced_tools.core.tool_definition import ToolDefinition, ToolMetadata
 from traced_tools.core.tool_result import ToolResult
@@ -34,7 +34,7 @@ from traced_tools.flow.steps import Pause
 from traced_tools.observe.content import may_capture_in_log
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.names import TIMEOUT
-from traced_tools.observe.observers import observe_hook, observe_tool_call
+from traced_tools.observe.observations import observe_hook, observe_tool_call
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.stages.tool_call import ToolCallObservation
 from traced_tools.tools.failure_log import log_failure

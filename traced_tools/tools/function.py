@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from traced_tools.core.conversion import ToolContent, acollect, collect
+from traced_tools.core.result_conversion import ToolContent, acollect, collect
 from traced_tools.flow.steps import Call
 
 Convert = Callable[[Any], ToolContent]

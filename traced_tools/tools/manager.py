@@ -32,7 +32,7 @@ from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.flow.steps import ParallelFlows, perform
 from traced_tools.flow.workers import UsePool, WorkerPool
 from traced_tools.models.base import ChatResponse
-from traced_tools.observe.observers import observe_iteration
+from traced_tools.observe.observations import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import getattr_static
 from typing import Any
 
-from traced_tools.core.conversion import ResultConverter
+from traced_tools.core.result_conversion import ResultConverter
 from traced_tools.core.tool_definition import ToolMetadata
 
 _ATTRIBUTE = "__traced_tool__"

@@ -16,10 +16,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql import Select
 from sqlalchemy.sql.selectable import CompoundSelect
 
-from traced_tools.audit import structure, structure_postgresql
+from traced_tools.audit import schema_check_postgresql, schema_check_sqlite
 from traced_tools.audit.schema import RECORDS
+from traced_tools.audit.schema_check_sqlite import SqliteObject
 from traced_tools.audit.store import Store, problem_of
-from traced_tools.audit.structure import SqliteObject
 from traced_tools.errors import AuditError
 
 StorePath = str | os.PathLike[str]
@@ -93,15 +93,15 @@ class ReadConnection:
         """Return the first difference between the store's structure and what this version makes."""
         with _errors_of(self.name):
             if self._objects is None:
-                return structure_postgresql.difference(self._connection)
-            return structure.sqlite_difference(_driver(self._connection), self._objects)
+                return schema_check_postgresql.difference(self._connection)
+            return schema_check_sqlite.sqlite_difference(_driver(self._connection), self._objects)
 
     def damage(self) -> str | None:
         """Return the first damaged page or index of the store, or index that disagrees with its records."""
         with _errors_of(self.name):
             if self._objects is None:
-                return structure_postgresql.damage(self._connection)
-            return structure.sqlite_damage(_driver(self._connection))
+                return schema_check_postgresql.damage(self._connection)
+            return schema_check_sqlite.sqlite_damage(_driver(self._connection))
 
     @contextmanager
     def without_indexes(self) -> Iterator[None]:
@@ -110,10 +110,10 @@ class ReadConnection:
             yield
             return
         with _errors_of(self.name):
-            structure_postgresql.without_indexes(self._connection, begin=True)
+            schema_check_postgresql.without_indexes(self._connection, begin=True)
         yield
         with _errors_of(self.name):
-            structure_postgresql.without_indexes(self._connection, begin=False)
+            schema_check_postgresql.without_indexes(self._connection, begin=False)
 
 
 @contextmanager
@@ -234,13 +234,13 @@ def _read_connection(place: Store, connection: Connection) -> ReadConnection:
     objects = None
     with _errors_of(place.name):
         if place.path is None:
-            found = structure_postgresql.pin_schema(connection)
+            found = schema_check_postgresql.pin_schema(connection)
         else:
             driver = _driver(connection)
             driver.text_factory = _decode
-            objects = structure.sqlite_objects(driver)
+            objects = schema_check_sqlite.sqlite_objects(driver)
             driver.text_factory = str
-            found = structure.holds_records(objects)
+            found = schema_check_sqlite.holds_records(objects)
             with suppress(sqlite3.Error):  # a malformed schema, which the first query reports
                 driver.execute(_MUCH_CACHE)
     if not found:

@@ -11,7 +11,7 @@ from traced_tools.cli.demo.report import print_report
 from traced_tools.cli.demo.server import MODEL, trip_server
 from traced_tools.cli.demo.trip import QUESTION, trip_planner
 from traced_tools.models import OpenAIChatModel
-from traced_tools.running import ChatStream
+from traced_tools.run_handles import ChatStream
 from traced_tools.testing import capture_telemetry
 
 

@@ -67,7 +67,7 @@ from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import MOST_ITEMS, parse_body
+from traced_tools.models.parsing import MOST_ITEMS, parse_body
 from traced_tools.tools.schema.dialects import to_object_schema
 
 _DEFAULT_URL = "https://api.anthropic.com"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from traced_tools.errors import ConfigurationError
-from traced_tools.models.wire import to_json
+from traced_tools.models.parsing import to_json
 
 _SUPPORTED = frozenset(
     {"type", "enum", "const", "anyOf", "allOf", "oneOf", "$ref", "$defs", "definitions"}

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Discriminator, PrivateAttr, Tag
 from traced_tools.core.messages import ProviderPart, ReasoningPart, Usage, sum_known
 from traced_tools.models.base import ChatChunk, ToolCallDelta
 from traced_tools.models.encoding import drop_none
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable_json
+from traced_tools.models.parsing import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
 EMPTY_CHUNK = ChatChunk()
 CALL_FIELDS = ("caller", "toolset_name")

@@ -61,7 +61,7 @@ from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import ChunkContent, build_chunks, parse_body, to_json
+from traced_tools.models.parsing import ChunkContent, build_chunks, parse_body, to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema
 from traced_tools.tools.schema.references import without_keywords
 

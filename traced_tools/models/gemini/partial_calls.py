@@ -15,7 +15,7 @@ from typing import Any
 
 from traced_tools.core.messages import ToolCall
 from traced_tools.models.gemini.wire import GeminiFunctionCall, PartialArg
-from traced_tools.models.wire import MOST_ITEMS
+from traced_tools.models.parsing import MOST_ITEMS
 
 _PATH_SEGMENT = re.compile(
     r"""\.(?P<name>[^.*\[\]]+) | \[(?P<index>\d{1,9})\]

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
 from traced_tools.core.messages import Usage, sum_known
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_sendable_json
+from traced_tools.models.parsing import FAIL_FAST, Body, Wire, to_sendable_json
 
 _CAMEL = ConfigDict(alias_generator=to_camel)
 _WHOLE = ConfigDict(alias_generator=to_camel, extra="allow")

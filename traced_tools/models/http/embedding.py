@@ -12,7 +12,7 @@ from traced_tools.core.checks import expect, expect_whole
 from traced_tools.models.embedding import EmbeddingModel, EmbeddingResponse
 from traced_tools.models.http.model import HttpModel
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.wire import FAIL_FAST
+from traced_tools.models.parsing import FAIL_FAST
 
 Numbers = Annotated[tuple[Annotated[float, Field(strict=True, allow_inf_nan=False)], ...], FAIL_FAST]
 """A vector in JSON: finite numbers only, no numeric strings or booleans."""

@@ -25,7 +25,7 @@ from traced_tools.errors import (
 )
 from traced_tools.models.http.options import Timeouts
 from traced_tools.models.http.retries import is_retryable_status, read_retry_after
-from traced_tools.models.wire import error_code
+from traced_tools.models.parsing import error_code
 
 
 def _find_transport_errors() -> Iterator[type[Exception]]:

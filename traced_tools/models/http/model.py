@@ -12,8 +12,8 @@ from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import ChunkDecoder, Codec
 from traced_tools.models.http.transport import HttpTransport
-from traced_tools.models.names import WireNames
-from traced_tools.models.wire import SurrogateRepair, decode_answer, repair_surrogates
+from traced_tools.models.parsing import SurrogateRepair, decode_answer, repair_surrogates
+from traced_tools.models.wire_tool_names import WireNames
 
 
 class HttpModel:

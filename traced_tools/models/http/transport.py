@@ -25,7 +25,7 @@ from traced_tools.models.http.clients import MODEL_REQUEST, Clients, ignore_set_
 from traced_tools.models.http.failures import FAILURES, error_for_status, failure_before_answer, failure_in_answer
 from traced_tools.models.http.framing import MOST_REFUSAL_BYTES, Framing, ResponseBody, check_deadline
 from traced_tools.models.http.options import HttpOptions, resolve_retry_policy, resolve_timeouts
-from traced_tools.models.wire import decode_answer
+from traced_tools.models.parsing import decode_answer
 from traced_tools.observe.scopes.model_call import call_here
 
 T = TypeVar("T")

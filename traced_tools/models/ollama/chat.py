@@ -44,7 +44,7 @@ from traced_tools.models.http.model import HttpChatModel
 from traced_tools.models.http.options import HttpOptions, check_options
 from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.ollama.wire import OllamaAnswer, OllamaMessage
-from traced_tools.models.wire import parse_body, to_json
+from traced_tools.models.parsing import parse_body, to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema
 
 _PROVIDER = "ollama"

@@ -13,7 +13,7 @@ from traced_tools.models.embedding import EmbeddingResponse
 from traced_tools.models.http.embedding import HttpEmbeddingModel, Numbers
 from traced_tools.models.http.options import HttpOptions
 from traced_tools.models.ollama.chat import connect_ollama
-from traced_tools.models.wire import FAIL_FAST, Body, parse_body
+from traced_tools.models.parsing import FAIL_FAST, Body, parse_body
 
 
 class OllamaEmbeddingModel(HttpEmbeddingModel):

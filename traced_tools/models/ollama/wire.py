@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Base64Bytes, Field
 
 from traced_tools.core.messages import Usage
-from traced_tools.models.wire import FAIL_FAST, MOST_ITEMS, Body, Wire
+from traced_tools.models.parsing import FAIL_FAST, MOST_ITEMS, Body, Wire
 
 
 class OllamaFunction(Wire):

@@ -42,7 +42,7 @@ from traced_tools.models.openai.common import (
     resolve_base_url,
 )
 from traced_tools.models.openai.servers import Server, resolve_server
-from traced_tools.models.wire import MOST_ITEMS, build_chunks, to_sendable_json
+from traced_tools.models.parsing import MOST_ITEMS, build_chunks, to_sendable_json
 
 _PATH = "/chat/completions"
 _EMPTY_MESSAGE, _EMPTY_FUNCTION = CompletionMessage(), CompletionFunction()

@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 from traced_tools.core.messages import ImagePart, ProviderPart, Usage
 from traced_tools.errors import InvalidResponse
 from traced_tools.models.openai.common import CUSTOM
-from traced_tools.models.wire import (
+from traced_tools.models.parsing import (
     FAIL_FAST,
     Body,
     ChunkContent,

@@ -15,7 +15,7 @@ from traced_tools.errors import ConfigurationError, ToolDefinitionError
 from traced_tools.models.encoding import convert_output_schema, convert_tool_schema, encode_image, parse_arguments
 from traced_tools.models.http.keys import resolve_key
 from traced_tools.models.openai.servers import find_known_server, resolve_server
-from traced_tools.models.wire import to_json
+from traced_tools.models.parsing import to_json
 from traced_tools.tools.schema.dialects import inline_references, to_object_schema, to_strict_schema
 
 OPENAI = "https://api.openai.com/v1"

@@ -21,7 +21,7 @@ from traced_tools.models.http.transport import HttpTransport
 from traced_tools.models.openai.chat_wire import CompletionUsage
 from traced_tools.models.openai.common import auth_headers, resolve_base_url
 from traced_tools.models.openai.servers import find_known_server, resolve_server
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, parse_body
+from traced_tools.models.parsing import FAIL_FAST, Body, Wire, parse_body
 
 
 class OpenAIEmbeddingModel(HttpEmbeddingModel):

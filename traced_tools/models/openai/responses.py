@@ -49,7 +49,7 @@ from traced_tools.models.openai.responses_wire import (
     ResponsesTextDelta,
 )
 from traced_tools.models.openai.servers import resolve_server
-from traced_tools.models.wire import error_code, parse_body
+from traced_tools.models.parsing import error_code, parse_body
 
 _PATH = "/responses"
 _DONE = "[DONE]"  # not sent by OpenAI in this API, but by compatible servers

@@ -14,7 +14,7 @@ from pydantic import Base64Bytes, Discriminator, Tag, model_validator
 from traced_tools.core.messages import AssistantPart, ImagePart, ProviderPart, ReasoningPart, TextPart, ToolCall, Usage
 from traced_tools.models.base import ToolCallDelta
 from traced_tools.models.openai.common import CUSTOM, input_to_arguments
-from traced_tools.models.wire import FAIL_FAST, Body, Wire, to_json, to_sendable_json
+from traced_tools.models.parsing import FAIL_FAST, Body, Wire, to_json, to_sendable_json
 
 
 class ResponsesItem(Wire):

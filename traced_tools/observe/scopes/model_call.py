@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from traced_tools.core.enums import Conventions
     from traced_tools.observe.content import Makers
-    from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.names.registry_types import SpanType
     from traced_tools.observe.stages.subjects import (
         EmbeddingAnswer,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from traced_tools.core.enums import Hook
     from traced_tools.observe.content import Makers
-    from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.stages.iteration import IterationObservation
     from traced_tools.observe.stages.run import RunObservation
 

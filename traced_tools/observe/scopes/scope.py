@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from traced_tools.core.enums import OpenInferenceKind
-    from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.observe.self_clock import SelfClock

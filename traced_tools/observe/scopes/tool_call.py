@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from traced_tools.observe.content import Makers
-    from traced_tools.observe.metrics import Instruments
+    from traced_tools.observe.instruments import Instruments
     from traced_tools.observe.stages.tool_call import ToolCallObservation
 
 

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
 from tests.markers import MARKER
 from tests.tools.returned import Modern, Stranger, text_of
-from traced_tools.core.conversion import Collected, ToolContent, content_of
+from traced_tools.core.result_conversion import Collected, ToolContent, content_of
 
 
 class Colour(Enum):

@@ -15,7 +15,7 @@ from tests.audit.postgresql import READER, Database, Server
 from tests.audit.tampered import filled
 from tests.audit.test_postgresql_schema import INSERT, ns
 from traced_tools.audit import UnverifiedError, read_verified
-from traced_tools.audit import structure_postgresql as structure
+from traced_tools.audit import schema_check_postgresql as structure
 from traced_tools.audit.verifying.walk import verify
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tools.returned import IMAGE, text_of
-from traced_tools.core.conversion import (
+from traced_tools.core.messages import TextPart
+from traced_tools.core.result_conversion import (
     MOST_ITEMS,
     Collected,
     ToolContent,
@@ -21,7 +22,6 @@ from traced_tools.core.conversion import (
     content_of,
     truncate_content,
 )
-from traced_tools.core.messages import TextPart
 
 # Iterators.
 

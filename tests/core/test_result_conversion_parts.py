@@ -13,8 +13,8 @@ import pytest
 
 from tests.markers import MARKER
 from tests.tools.returned import IMAGE, Modern, Stranger, text_of
-from traced_tools.core.conversion import Collected, ToolContent, content_from_converter, content_of
 from traced_tools.core.messages import ImagePart, TextPart
+from traced_tools.core.result_conversion import Collected, ToolContent, content_from_converter, content_of
 
 OTHER = ImagePart(url="https://example.org/a.png")
 SIGNED = {
