@@ -82,13 +82,14 @@ class ChatClientRequest:
         return ChatRequest(self.messages, self.tools.definitions, self.options)
 
     def __repr__(self) -> str:
-        return f"<ChatClientRequest: {len(self.messages)} messages, {len(self.tools)} tools, iteration {self.iteration}>"
+        sizes = f"{len(self.messages)} messages, {len(self.tools)} tools"
+        return f"<ChatClientRequest: {sizes}, iteration {self.iteration}>"
 
 
 @quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientResponse:
-    """The response of one iteration (for advisors) or of a run (for the caller), or one chunk of a stream.
+    """The response of one iteration (for advisors) or a run (for the caller), or one chunk.
 
     Attributes:
         run: the run that produced the response.
