@@ -64,7 +64,7 @@ class ObserverAdvisor(Advisor):
         finalizer.atexit = False  # open processors are closed at exit in any case
 
     def on_event(self, event: Event) -> None:
-        """Queue the exported form of an event for each exporter. Never waits; errors of exporters are not raised here."""
+        """Queue the exported form of an event for each exporter. Never waits; exporter errors are not raised here."""
         if isinstance(event, RunStarted):
             show_exports_here([each.stats for each in self._processors])
         exported = event.for_export()
@@ -83,7 +83,7 @@ class ObserverAdvisor(Advisor):
         """Send all queued events and close the exporters. A second call does nothing; later events are dropped.
 
         Args:
-            timeout: seconds to wait, for all exporters together. Events that are not sent by then are dropped and counted.
+            timeout: seconds to wait, for all exporters together. Events not sent by then are dropped and counted.
         """
         processor.close(self._processors, timeout)
 
