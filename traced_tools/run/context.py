@@ -132,10 +132,10 @@ class RunContext:
         self.trace_id: str | None = None
 
     def __enter__(self) -> None:
-        """Make this run the enclosing run of runs that begin in the current context, which must belong to this run."""
+        """Make this run the parent of runs that begin in the current context; it must belong to the run."""
         self.telemetry.make_current()
         _CURRENT.set(self)
-        if self._outer is not None and not self._outer.ended:  # else runs of a tool left running would add to it forever
+        if self._outer is not None and not self._outer.ended:  # otherwise, leftover tools would add to it forever
             self._outer.nested.append(self.totals)
 
     def __exit__(self, *_: object) -> None:
