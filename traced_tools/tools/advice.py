@@ -86,9 +86,7 @@ def _check_named(advisor: object) -> None:
     if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
         raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")
     if name != encodable(name):
-        raise AdvisorChainError(
-            f"{type(advisor).__name__} has a `name` that UTF-8 cannot encode: change the name"
-        )
+        raise AdvisorChainError(f"{type(advisor).__name__} has a `name` that UTF-8 cannot encode: change the name")
 
 
 def _check_plain(advisor: Any) -> None:
