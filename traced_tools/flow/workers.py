@@ -298,7 +298,8 @@ def workers() -> WorkerPool:
 class UsePool:
     """A context manager that makes `pool` the current pool in its block.
 
-    It is a class because `contextlib.contextmanager` sets the traceback of an error that leaves the block, which a frozen dataclass forbids.
+    It is a class because `contextlib.contextmanager` sets the traceback of an error that leaves the block, which a
+    frozen dataclass forbids.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
