@@ -51,13 +51,13 @@ class RecordMaker:
         if draft.subject is not None:
             draft.subject.add_to(fields)
         for name, content in draft.contents.items():
-            told = self.key.content(content.text, content.is_json)
-            if name == REQUESTED_ARGUMENTS and told["digest"] == fields["arguments"]["digest"]:
+            digested = self.key.content(content.text, content.is_json)
+            if name == REQUESTED_ARGUMENTS and digested["digest"] == fields["arguments"]["digest"]:
                 continue  # the model's text differs only in spaces or the order of keys
-            fields[name] = told
+            fields[name] = digested
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
             if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
-                told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
+                digested |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields
 
