@@ -1,4 +1,4 @@
-"""The client: assemble a request, choose how to run it."""
+"""The client: it assembles requests to a model and runs them."""
 
 from __future__ import annotations
 
@@ -45,31 +45,31 @@ UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
 
 
 class ChatClient:
-    """Asks a model, with tools, through a chain of advisors.
+    """Sends prompts to a model and runs the tools that the model calls, through a chain of advisors.
 
     A client is immutable and safe to share between threads and tasks. `copy.deepcopy` returns the client itself.
 
     Args:
-        model: the model to ask.
-        name: the agent's name in telemetry; set in code and bounded, since it is a metric label.
-        system: instructions for every request.
-        tools: tools for requests that bring none of their own.
-        advisors: advisors for every request.
-        options: how the model is asked; what a request sets wins.
-        tool_context: what tools may know of the caller; never sent to the model. A request's own is merged into it.
-        tool_calling_advisor: the loop to use instead of a plain `ToolCallingAdvisor`.
-        limits: how far a run may go.
-        tool_errors: what happens when a tool fails.
-        resolver: finds the tools that `tools` names.
-        resolver_fallback: whether it is also asked for a tool that the model names and the request does not carry.
-        telemetry: what to emit, and where to.
-        attributes: attributes of every run, such as a team; those of a request are merged into them.
+        model: the model that answers the requests.
+        name: the agent's name in telemetry. It is a metric label, so use a fixed name, not one made from user input.
+        system: the instructions of every request.
+        tools: the tools of requests that set no tools themselves.
+        advisors: the advisors of every request.
+        options: the model's options, such as the temperature. Options of a request override them.
+        tool_context: data about the caller for tools; never sent to the model. Data of a request is merged into it.
+        tool_calling_advisor: the tool loop to use instead of a default `ToolCallingAdvisor`.
+        limits: the limits of each run, such as iterations, tool calls and time.
+        tool_errors: the error policy: what happens when a tool fails.
+        resolver: finds tools by the names in `tools`.
+        resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
+        telemetry: which telemetry to emit, and to which providers.
+        attributes: attributes of every run, such as a team. Attributes of a request are merged into them.
 
     Raises:
-        TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
-        AdvisorChainError: for advisors that do not fit together.
-        ToolDefinitionError: for something in `tools` that is no tool, or two tools of one name.
-        ToolNotFoundError: for a name in `tools` that the resolver does not know.
+        TypeError, ValueError: for an invalid argument. The message names the argument and what it accepts.
+        AdvisorChainError: if the advisors cannot form a chain.
+        ToolDefinitionError: if an item of `tools` is not a tool, or two tools have the same name.
+        ToolNotFoundError: if the resolver does not know a name in `tools`.
 
     """
 
@@ -132,7 +132,7 @@ class ChatClient:
         return name
 
     def replace(self, **changes: Any) -> ChatClient:
-        """Return a client with `changes` to the arguments this one was made with."""
+        """Return a new client with this client's arguments, except for those in `changes`."""
         return ChatClient(**{**self._settings, **changes})
 
     def prompt(
@@ -152,32 +152,34 @@ class ChatClient:
         params: Mapping[str, Any] | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
     ) -> ChatClientRequestSpec:
-        """Assemble a request; nothing is sent before one of its `call`, `acall`, `stream`, `astream`, `start`.
+        """Assemble a request. To send it, call its `call`, `acall`, `stream`, `astream` or `start`.
 
         Args:
-            user: what the user says: a text, parts, or a message; not blank.
-            messages: the conversation so far; sent after `system`, unless it begins with that, and before `user`. A
-                call without a result gets one that says it was not run.
-            system: instructions, instead of the client's; not blank.
-            tools: functions, objects with `@tool` methods, `ToolCallback`s, `ToolCallbackProvider`s (asked when a run
-                begins), and names that the client's resolver knows, nested at will; instead of the client's.
-            advisors: further advisors.
-            options: how the model is asked, on top of the client's.
-            tool_context: what tools may know of the caller, merged into the client's.
-            conversation_id: names the conversation in telemetry and for memories.
-            tool_calling: False leaves the loop out: a response may then ask for tools that the caller runs.
-            limits: how far the run may go, instead of the client's.
-            tool_errors: what happens when a tool fails, instead of the client's.
-            params: what advisors read as `request.context`. Each run gets a copy, and a copy of each `dict`, `list`,
-                `set` and `tuple` in it; other objects are shared between runs.
-            attributes: attributes of the run, such as its user and tenant, merged into the client's: on its span,
-                its typed events and its audit records, whatever `capture` says, and never a metric label. Up to 32 keys
-                of up to 64 letters, digits, `.`, `_` and `-`; values are str (up to 256 characters), bool, int, float,
-                or sequences of up to 32 of one of these. Runs that begin inside of it have them as well.
+            user: the user's message, as text, parts or a `UserMessage`; not blank.
+            messages: the conversation so far. It is sent after `system` and before `user`. If it already begins with
+                `system`, that message is not sent twice. A tool call without a result gets one that says it did not
+                run.
+            system: the instructions, instead of the client's; not blank.
+            tools: the tools, instead of the client's: functions, objects with `@tool` methods, `ToolCallback`s,
+                `ToolCallbackProvider`s (asked when a run begins), names that the client's resolver knows, and nested
+                sequences of these.
+            advisors: advisors in addition to the client's.
+            options: the model's options; they override the client's.
+            tool_context: data about the caller for tools, merged into the client's.
+            conversation_id: identifies the conversation in telemetry and for memories.
+            tool_calling: False runs no tool loop. The response may then contain tool calls for the caller to run.
+            limits: the limits of the run, instead of the client's.
+            tool_errors: the error policy, instead of the client's.
+            params: values that advisors read as `request.context`. Each run gets a copy, including each `dict`, `list`,
+                `set` and `tuple` in it. Runs share all other objects.
+            attributes: attributes of the run, such as its user and tenant, merged into the client's. They are recorded
+                on the run's span, events and audit records whether or not content is captured, and are never metric
+                labels. Nested runs inherit them. Up to 32 keys of up to 64 letters, digits, `.`, `_` and `-`. A value
+                is a str (up to 256 characters), bool, int, float, or a sequence of up to 32 values of one such type.
 
         Raises:
-            TypeError, ValueError: for an argument that cannot be used; the text names it and what is accepted.
-            ToolNotFoundError: for a name in `tools` that the resolver does not know.
+            TypeError, ValueError: for an invalid argument. The message names the argument and what it accepts.
+            ToolNotFoundError: if the resolver does not know a name in `tools`.
         """
         _check_settings(system, options, limits, tool_errors)
         expect("conversation_id", conversation_id, (str, type(None)), "a str or None")
@@ -207,7 +209,10 @@ class ChatClient:
         )
 
     def _chain_with(self, added: Sequence[Advisor], *, tool_calling: bool) -> AdvisorChain:
-        """Return the chain of this client's advisors and `added` ones; a tool loop joins unless there or unwanted."""
+        """Return the chain of this client's advisors and the `added` ones.
+
+        With `tool_calling`, a tool loop is added if the advisors contain none. Without it, tool loops are removed.
+        """
         advisors = [*self._settings["advisors"], *added]
         if tool_calling and not any(isinstance(advisor, ToolLoopAdvisor) for advisor in advisors):
             advisors.append(_loop_for(self._settings["tool_calling_advisor"] or ToolCallingAdvisor(), advisors))
@@ -224,7 +229,7 @@ class ChatClient:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientRequestSpec:
-    """A request ready to run, any number of times; each run is complete and independent."""
+    """A request that is ready to run. It can run any number of times; the runs are independent."""
 
     chain: AdvisorChain
     messages: tuple[Message, ...]
@@ -234,28 +239,28 @@ class ChatClientRequestSpec:
     new_run: Callable[[], RunContext]
 
     def call(self) -> ChatClientResponse:
-        """Run, blocking, and return the answer."""
+        """Run the request, blocking, and return the answer."""
         return call(self._begin())
 
     async def acall(self) -> ChatClientResponse:
-        """Run on asyncio and return the answer."""
+        """Run the request on asyncio and return the answer."""
         return await acall(self._begin())
 
     def stream(self) -> ChatStream:
-        """Run, blocking, and give the answer in chunks as they arrive.
+        """Return a stream that runs the request, blocking, and yields chunks as they arrive.
 
-        The run begins when the first chunk is asked for, in the context of the code that asks.
+        The run begins when the first chunk is requested, in the context of the code that requests it.
         """
         return ChatStream(partial(self._begin, streaming=True))
 
     def astream(self) -> AsyncChatStream:
-        """Run on asyncio and give the answer in chunks as they arrive; begins as `stream` does."""
+        """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
         return AsyncChatStream(partial(self._begin, streaming=True))
 
     def start(self) -> ChatRun:
-        """Return the run with the caller as its driver: nothing happens but what the caller performs.
+        """Return a run that the caller drives: it goes forward only when the caller performs a step.
 
-        The run begins when the first step is asked for, in the context of the code that asks.
+        The run begins when the first step is requested, in the context of the code that requests it.
         """
         return ChatRun(self._begin)
 
@@ -265,7 +270,7 @@ class ChatClientRequestSpec:
         run.complete = self.messages
         if streaming:
             run.delivery = self.chain.new_delivery()
-        context = _copied(self.context) if self.context else {}  # its own, because advisors may write to it
+        context = _copied(self.context) if self.context else {}  # a copy, because advisors may write to it
         return self._run(ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, run))
 
     async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
@@ -276,10 +281,10 @@ class ChatClientRequestSpec:
             observed.began(request)
             response = await self.chain.run(request)
             if response.stop_reason == "answered" and not run.totals.inference_calls:
-                response = replace(response, stop_reason="advisor")  # no model was asked
+                response = replace(response, stop_reason="advisor")  # no model was called
             observed.answered(response)
         results = response.tool_results
-        if not results or any(results is each for each in run.reached):  # none that an advisor put in their place
+        if not results or any(results is each for each in run.reached):  # unless an advisor replaced the results
             results = run.all_results()
         return replace(response, usage=run.totals.usage.total, tool_results=results)
 
@@ -291,7 +296,7 @@ class ChatClientRequestSpec:
 
 
 def _loop_for(loop: ToolCallingAdvisor, advisors: Iterable[Advisor]) -> ToolCallingAdvisor:
-    """Return `loop`, or a copy without history of its own when an advisor inside it keeps the transcript."""
+    """Return `loop`, or a copy that keeps no history if an advisor inside the loop keeps the transcript."""
     if any(isinstance(each, TranscriptAdvisor) and each.order > loop.order for each in advisors):
         loop = copy.copy(loop)
         loop.keep_history = False
@@ -302,13 +307,13 @@ def _conversation(system: str | None, messages: Iterable[Message], user: UserCon
     expect("messages", messages, Iterable, "a sequence of messages")
     middle = tuple(messages)
     expect_each("messages", middle, MESSAGE_TYPES, ANY_MESSAGE)
-    # a conversation that is gone on with begins with the words it was sent with
+    # a continued conversation already begins with the system message it was sent with
     for index, message in enumerate(middle):
         _check_says_something(f"messages[{index}]", message)
     before = () if system is None or middle[:1] == (SystemMessage(system),) else (SystemMessage(system),)
     conversation = (*before, *middle, *(() if user is None else (_user_message(user),)))
     if not conversation:
-        raise ValueError("prompt needs something to send: give user=, messages= or system=")
+        raise ValueError("prompt needs something to send: pass user=, messages= or system=")
     return with_results(conversation)
 
 
@@ -323,12 +328,12 @@ def _user_message(user: UserContent) -> UserMessage:
 
 
 def _check_says_something(argument: str, message: Message) -> None:
-    """Raise `ValueError` for a blank message of the user or the system, which providers refuse."""
+    """Raise `ValueError` if a user or system message is blank, because providers refuse it."""
     if isinstance(message, UserMessage):
         if not any(isinstance(part, ImagePart) or part.text.strip() for part in message.parts):
             raise ValueError(f"{argument} must not be blank: it needs a text or an image")
     elif isinstance(message, SystemMessage) and not message.text.strip():
-        raise ValueError(f"{argument} must not be blank: it needs a text; leave it out for no instructions")
+        raise ValueError(f"{argument} must not be blank: it needs a text; omit it for no instructions")
 
 
 def _advisors(advisors: Iterable[Advisor]) -> tuple[Advisor, ...]:
@@ -348,7 +353,7 @@ def _check_settings(system: object, options: object, limits: object, tool_errors
 
 
 def _copied(value: Any, copies: dict[int, Any] | None = None) -> Any:
-    """Return `value` with a copy of each plain container in it; `copies`, by id, ends the recursion of a cycle."""
+    """Return `value` with each built-in container copied; `copies` maps ids to copies, so that cycles end."""
     copies = {} if copies is None else copies
     if id(value) in copies:
         return copies[id(value)]

@@ -1,4 +1,4 @@
-"""Runs under way: a stream of chunks, or a run whose driver is the caller."""
+"""Runs in progress: streams of chunks, and runs that the caller drives step by step."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _response(stream: Stream[ChatClientResponse] | AsyncStream[ChatClientRespons
 
 
 class ChatStream:
-    """The chunks of a run, as they arrive; iterate over it, best in a `with` block.
+    """Iterates over the chunks of a blocking run as they arrive; use it in a `with` block.
 
-    Leaving the block early closes the model's stream and ends every span. `.text` of a chunk is what arrived.
-    `.response` is the aggregate, after the last chunk.
+    Leaving the block early closes the model's stream and ends every span. A chunk's `.text` is the text that arrived.
+    After the last chunk, `.response` is the aggregated response.
     """
 
     def __init__(self, flow: RunFlow) -> None:
@@ -48,7 +48,7 @@ class ChatStream:
         return next(self._stream)
 
     def close(self) -> None:
-        """Leave the stream."""
+        """Close the stream. If the run has not finished, it ends as cancelled."""
         self._stream.close()
 
     def __enter__(self) -> Self:
@@ -61,9 +61,9 @@ class ChatStream:
 
 
 class AsyncChatStream:
-    """The chunks of a run on asyncio, as they arrive; iterate over it, best in an `async with` block.
+    """Iterates over the chunks of a run on asyncio as they arrive; use it in an `async with` block.
 
-    Leaving the block early closes the model's stream and ends every span. Chunks may be pulled from different tasks.
+    Leaving the block early closes the model's stream and ends every span. Different tasks may request chunks.
     """
 
     def __init__(self, flow: RunFlow) -> None:
@@ -81,7 +81,7 @@ class AsyncChatStream:
         return await anext(self._stream)
 
     async def aclose(self) -> None:
-        """Leave the stream."""
+        """Close the stream. If the run has not finished, it ends as cancelled."""
         await self._stream.aclose()
 
     async def __aenter__(self) -> Self:
@@ -94,14 +94,14 @@ class AsyncChatStream:
 
 
 class ChatRun:
-    """A run whose driver is the caller: nothing happens but the steps the caller performs.
+    """A run that the caller drives: it goes forward only when the caller performs a step.
 
         run = client.prompt("...", tools=[...]).start()
         while step := run.next():
             run.perform(step)
         print(run.response.content)
 
-    A `CallModel` step asks the model, an `ExecuteTools` step runs tools; advisors may add steps of their own.
+    A `CallModel` step calls the model, an `ExecuteTools` step runs tools. Advisors may add other steps.
     """
 
     def __init__(self, flow: RunFlow) -> None:
@@ -110,22 +110,22 @@ class ChatRun:
         self._cancelled = self._ending = False
 
     def next(self) -> Step[Any] | None:
-        """Return the step the run waits for, the same one until it is performed; None when the run has ended.
+        """Return the step that the run waits for; None when the run has ended.
 
-        The steps of a run that was cancelled are those of its clean-up.
+        Until that step is performed, each call returns the same step. After `cancel`, only clean-up steps follow.
         """
         if not self._end():
             self._execution.start()
         return self._execution.step
 
     def perform(self, step: Step[Any]) -> None:
-        """Perform `step`, blocking, and let the run go on to its next one."""
+        """Perform `step`, blocking, and advance the run to its next step."""
         self._check(step)
         if not self._end():
             self._go_on(perform_step(self._execution, partial(self._execution.context.run, step.run)))
 
     async def aperform(self, step: Step[Any]) -> None:
-        """Perform `step` on asyncio and let the run go on to its next one."""
+        """Perform `step` on asyncio and advance the run to its next step."""
         self._check(step)
         await self._aperform_next()
         while isinstance(self._execution.step, ForeignAwaitable):
@@ -134,9 +134,9 @@ class ChatRun:
     async def _aperform_next(self) -> None:
         resume: Callable[[], object] = bool
         with self._canceller:
-            if not self._is_to_end:  # asked in the block: who cancels from here on cancels what is awaited
+            if not self._is_to_end:  # checked in the block: from here on, `cancel` cancels what is awaited
                 resume = await aperform_step(self._execution)
-        # a task that is cancelled itself must not end as if only the run were
+        # if the task itself is cancelled, that cancellation must reach its caller
         self._go_on(resume, task_is_cancelled=self._canceller.task_is_cancelled)
 
     def _go_on(self, resume: Callable[[], object], *, task_is_cancelled: bool = False) -> None:
@@ -145,12 +145,11 @@ class ChatRun:
                 resume()
 
     def cancel(self) -> None:
-        """Cancel the run, from any thread or task; it ends as `cancelled` where it is driven, and at once if it waits.
+        """Cancel the run, from any thread or task. It ends as `cancelled` in the code that drives it.
 
-        No further step is performed but those of its clean-up, which `next` gives. On asyncio the step in flight is
-        cancelled. In a blocking run it cannot be stopped: a model's answer is dropped when it comes, and tools are told
-        (`ToolContext.cancelled`) and waited for. A run that has not begun leaves nothing behind; one that has ended
-        stays as it is.
+        Only clean-up steps follow; `next` returns them. On asyncio the step in progress is cancelled. A blocking step
+        cannot be stopped: the run waits for it and drops a model's answer; tools can check `ToolContext.cancelled`.
+        A run that has not begun emits nothing. `cancel` does not change a run that has ended.
         """
         if self._cancelled:
             return
@@ -161,11 +160,11 @@ class ChatRun:
 
     @property
     def _is_to_end(self) -> bool:
-        """Whether the run was cancelled, and its flow does not know yet."""
+        """Whether the run was cancelled and the cancellation has not reached its flow yet."""
         return self._cancelled and not self._ending
 
     def _end(self) -> bool:
-        """Throw a cancellation into the flow, the first time it is seen, and return whether that was now."""
+        """If the run was cancelled, throw that into its flow once; return whether this call did so."""
         if not self._is_to_end:
             return False
         self._ending = True
@@ -178,9 +177,15 @@ class ChatRun:
         return True
 
     def answer(self, step: Step[Any], result: object) -> None:
-        """Go on as if `step` had given `result`: a `ChatResponse`, a list of `ToolResult`s, or what the call returns.
+        """Resume the run with `result` as the result of `step`, without a model call or a tool call.
 
-        Tool results given so count as `answered`: each leaves a span and a record, and no tool runs.
+        Tool results from the caller have the decision `answered`: each call has a span and an audit record, and no tool
+        runs.
+
+        Args:
+            step: the step that the run waits for.
+            result: a `ChatResponse` for `CallModel`, a list of `ToolResult`s in call order for `ExecuteTools`, or the
+                return value of the call that the step stands for.
         """
         self._check(step)
         if isinstance(step, ExecuteTools):
@@ -200,19 +205,19 @@ class ChatRun:
 
     def _check(self, step: Step[Any]) -> None:
         if step is not self._execution.step:
-            raise ValueError("that is not the step the run waits for: take it from run.next()")
+            raise ValueError("the run does not wait for this step: pass the step that run.next() returns")
 
     @property
     def response(self) -> ChatClientResponse:
         """The run's response; raises `RuntimeError` before the run has ended."""
         if not self._execution.finished:
-            raise RuntimeError("the run has not ended: perform what run.next() gives until it gives None")
+            raise RuntimeError("the run has not ended: perform the steps that run.next() returns until it returns None")
         if not self._execution.returned:
             raise RuntimeError("the run ended without a response: it failed, was cancelled or was closed")
         return self._execution.result
 
     def close(self) -> None:
-        """Give the run up: its spans end as cancelled."""
+        """Abandon the run: its spans end as cancelled."""
         self._execution.discard()
 
     def __enter__(self) -> Self:

@@ -329,7 +329,7 @@ def test_b061_b062_two_loops_are_an_error_that_names_both(mode: str) -> None:
     first, second = ToolCallingAdvisor(), ToolCallingAdvisor(order=350)
     with pytest.raises(AdvisorChainError) as caught:
         ChatClient(ScriptedChatModel([]), advisors=[first, second])
-    for words in ("one place", "2", "tool_calling (order 300)", "tool_calling (order 350)"):
+    for words in ("one tool loop", "2", "tool_calling (order 300)", "tool_calling (order 350)"):
         assert words in str(caught.value)
     with pytest.raises(AdvisorChainError):
         ChatClient(ScriptedChatModel([]), advisors=[first]).prompt("?", advisors=[second])

@@ -259,7 +259,7 @@ ONE = Exporter()
     [
         ({"exporters": ONE}, TypeError, "exporters must be a sequence of EventExporter objects"),
         ({"exporters": [print]}, TypeError, r"exporters\[0\] must be an EventExporter"),
-        ({"exporters": [ONE, ONE]}, ValueError, r"exporters\[1\] is there twice"),
+        ({"exporters": [ONE, ONE]}, ValueError, r"exporters\[1\] is a duplicate"),
         ({"exporters": [Unnamed()]}, TypeError, r"exporters\[0\].name must be a str"),
         ({"exporters": [exporter_with(name=" ")]}, ValueError, r"exporters\[0\].name must not be blank"),
         ({"exporters": [exporter_with(max_batch=0)]}, ValueError, r"exporters\[0\].max_batch must be at least 1"),

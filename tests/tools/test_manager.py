@@ -71,7 +71,7 @@ def test_b090_a_call_gives_one_result_with_its_id_and_name(how: str) -> None:
 
 @pytest.mark.parametrize("how", HANDS)
 def test_b087_an_answer_without_tool_calls_is_refused(how: str) -> None:
-    with pytest.raises(ValueError, match="asks for no tool"):
+    with pytest.raises(ValueError, match="has no tool call"):
         by_hand(how, ChatResponse(AssistantMessage("hi")), [add])
 
 

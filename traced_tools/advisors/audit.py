@@ -51,46 +51,46 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _INVALID: Final = "invalid_arguments"
 _DECISIONS: Final[Mapping[str, str]] = {REPEATED_DECISION: "limited"}
-"""The decisions that the trail has another word for."""
+"""The decisions that have another name in the trail."""
 
 
 class AuditAdvisor(Advisor, ToolCallListener):
-    """Records every call the model asks for: the intent, durable before the tool starts, the decision, the outcome.
+    """Records every tool call of the model in an audit trail: its intent, its decision and its outcome.
 
-    Its place is inside the loop and around all other advice there, so that what the model wants is on record before
-    anybody decides about it. An advisor that knows the model's reason stands further out and sets
-    `call.replace(intent=...)`. The arguments on record are those that arrive here: validated, as the tool would be
-    called with them. If the model's own words mean something else (a repair, a coercion, a default, other advice), the
-    intent also has the model's text, as `requested_arguments`. If inner advisors change the arguments, each decision
-    with new arguments has the arguments that the tool runs with.
+    The intent is durable before the tool starts. Place this advisor inside the loop and around all other advisors
+    there, so that the intent is recorded before any decision. An advisor that knows the model's reason wraps this one
+    and sets `call.replace(intent=...)`. The recorded arguments are those that this advisor receives, validated for the
+    tool. If they differ in value from the model's text (through a repair, a coercion, a default or an outer advisor),
+    the intent also has the model's text, as `requested_arguments`. If inner advisors change the arguments, each
+    decision with new arguments has the arguments that the tool runs with.
 
-    What is on record of a call, in this order:
+    The records of a call after its intent are:
 
-        what became of it                                     decision                    outcome
+        what happens to the call                              decision                    outcome
         the tool ran                                          allowed, approved           ok, error, timeout, cancelled
-        the arguments do not fit                              invalid_arguments           invalid_arguments
+        the arguments are invalid                             invalid_arguments           invalid_arguments
         refused by an advisor, a person, the driver           denied, rejected            none
-        answered in the tool's place                          answered                    none
+        answered without a run of the tool                    answered                    none
         a limit is reached                                    limited                     none
         the same call was made too often                      limited (repeated_call)     none
         there is no such tool                                 unknown_tool                none
         the run ended before anything was decided             none                        none
 
-    A call that is refused before it gets to advice does not wait for its intent: nothing runs that it must precede. A
-    tool that an advisor runs again has an outcome each time it ended.
+    A call that is refused before it reaches the advisors does not wait for its intent, because no tool runs. If an
+    advisor reruns a tool, each run has an outcome.
 
     Args:
-        trail: where the records go, an `AuditTrail`; several advisors and clients may share one.
+        trail: the `AuditTrail` that stores the records; advisors and clients may share it.
         on_failure: what happens to a call whose intent cannot be recorded in time. `deny` refuses it with the reason
             code `audit_unavailable`; `warn` lets the tool run, logs once per outage, and writes the record when the
             store recovers. With `warn`, calls don't wait while `trail.problem` is set.
-        name: set in code and bounded: it is a metric label.
-        order: its place in the chain; it must be inside the loop.
+        name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
+        order: the position in the chain; it must be inside the loop.
 
     Raises:
-        TypeError: for what is no trail.
-        AdvisorChainError: for an order that is not inside the loop, where it would see nothing.
-        ValueError: for another `on_failure`.
+        TypeError: if `trail` is not an audit trail.
+        AdvisorChainError: if `order` is not inside the loop, where no tool call is seen.
+        ValueError: if `on_failure` is invalid.
     """
 
     watches_deltas = False
@@ -119,24 +119,24 @@ class AuditAdvisor(Advisor, ToolCallListener):
         self._is_out = False
 
     async def advise_tool(self, call: ToolInvocation, call_next: CallNext) -> ToolResult:
-        """Record the intent, then let the call go on; refuse it when that fails and must not."""
+        """Record the intent, then pass the call on; with `on_failure="deny"`, refuse the call if recording fails."""
         asked = self._asked(call)
         if not asked.intended:
             asked.write = self._trail.write(asked.intent(call.arguments, call.intent), self._patience())
-        if not asked.durable and asked.write is not None:  # again, when advice tries again after an outage
+        if not asked.durable and asked.write is not None:  # again, if an outer advisor retries after an outage
             asked.durable = await self._is_durable(asked.write)
         if not asked.durable and self._on_failure == "deny":
             return call.denied("the audit trail cannot be written", code="audit_unavailable")
         return await call_next(call)
 
     def _patience(self) -> float | None:
-        """Return how many seconds to wait for an intent: none in an outage that is known and stops no call."""
+        """Return how many seconds to wait for an intent: 0 with `warn` in a known outage, None for the default."""
         return 0.0 if self._on_failure == "warn" and self._trail.problem is not None else None
 
     def _asked(self, call: ToolInvocation) -> _Asked:
         run = self._runs.get(call.context.run_id or "")
         found = None if run is None else run.calls.get((call.iteration, call.batch_index))
-        if found is None:  # this advisor was not handed the call: nothing would be on record
+        if found is None:  # this advisor did not receive the call, so nothing would be recorded
             raise _outside(self.name, self.order)
         return found
 
@@ -144,31 +144,31 @@ class AuditAdvisor(Advisor, ToolCallListener):
         try:
             await write
         except AuditError as error:
-            self._tell_outage(error)
+            self._log_outage(error)
             return False
         self._is_out = False
         return True
 
-    def _tell_outage(self, error: AuditError) -> None:
+    def _log_outage(self, error: AuditError) -> None:
         if not self._is_out:
             self._is_out = True
             consequence = "calls of tools are denied" if self._on_failure == "deny" else "tools run before their record"
-            ours = isinstance(error, AuditUnavailable)  # of others the text is not
+            ours = isinstance(error, AuditUnavailable)  # the text of other errors may quote content
             why = str(error) if ours else f"the audit trail cannot be written: {error_type(error)}"
             _LOG.warning("%s: %s; %s", self.name, why, consequence)
 
     def on_event(self, event: Event) -> None:
-        """Hand what becomes of calls to the trail, without waiting."""
+        """Queue the decisions and outcomes of calls for the trail, without waiting."""
         run = self._runs.get(event.run_id)
         if run is None and isinstance(event, RunStarted | IterationStarted):
             run = self._runs[event.run_id] = _Run()
             run.by_hand = isinstance(event, IterationStarted)
-        if run is not None and event.sequence > run.sequence:  # the same advisor may stand in a chain twice
+        if run is not None and event.sequence > run.sequence:  # a chain may contain the same advisor twice
             run.sequence = event.sequence
             self._take(run, event)
 
     def on_tool_call(self, call: ObservedCall, event: ToolIntended) -> None:
-        """Take a call that the model asks for."""
+        """Register a tool call of the model."""
         if (run := self._runs.get(event.run_id)) is not None:
             run.calls[event.iteration, event.batch_index] = _Asked(call, event, run)
 
@@ -203,10 +203,10 @@ class AuditAdvisor(Advisor, ToolCallListener):
             return
         self._trail.submit(asked.decision(event))
         if event.decision == _INVALID:
-            self._trail.submit(asked.misfit(event))
+            self._trail.submit(asked.invalid_outcome(event))
 
     def _sweep(self, run: _Run, iteration: int | None = None) -> None:
-        """Record the intents that nobody decided about, and forget the calls of a pass, or all; not those that run."""
+        """Record intents without a decision, and forget the calls of an iteration, or all, unless their tools run."""
         for key, asked in [*run.calls.items()]:
             if iteration in (None, key[0]):
                 if not asked.intended:
@@ -222,7 +222,7 @@ class AuditAdvisor(Advisor, ToolCallListener):
             raise _outside(self.name, self.order)
 
     def _forget(self, run: _Run, run_id: str) -> None:
-        """Let go of a run that has ended, once the last of its tools has, which an interrupted run leaves behind."""
+        """Forget a run that has ended, once its last tool has; an interrupted run may leave tools running."""
         if run.ended and not any(asked.running for asked in run.calls.values()):
             self._runs.pop(run_id, None)
 
@@ -246,19 +246,19 @@ class _Run:
         self.by_hand = False
 
     def answered(self, event: ModelResponded) -> None:
-        """Record the model whose answer asks for the next calls."""
+        """Register the model whose answer contains the next calls."""
         self.model, self.provider = event.model or self.model, event.provider
         self.response_id = event.response_id
 
 
 class _Asked:
-    """A call that the model asks for, and how far it has come.
+    """State of a tool call of the model.
 
     Attributes:
-        intended: whether the intent has gone to the trail.
+        intended: whether the intent was sent to the trail.
         durable: whether the intent is known to be durable.
         running: whether the tool runs.
-        write: waits until the intent is durable; None before anybody did.
+        write: the step that waits until the intent is durable; None before the intent is written.
     """
 
     __slots__ = (
@@ -289,12 +289,12 @@ class _Asked:
         self.write: Step[None] | None = None
 
     def intent(self, arguments: str | None = None, reason: str | None = None) -> Draft:
-        """Return the record of the intent.
+        """Return the draft of the intent record.
 
         Args:
-            arguments: what the tool would be called with, as canonical JSON; None for a call that is refused before
-                its arguments are known to fit, of which the model's own words are recorded.
-            reason: the stated reason, where one is known.
+            arguments: the arguments for the tool, as canonical JSON; None for a call that is refused before its
+                arguments are validated, so that the model's text is recorded.
+            reason: the model's reason, if known.
         """
         self.intended = True
         written = self._observed.call.arguments
@@ -308,13 +308,13 @@ class _Asked:
         ):  # its name may be stored, but not its arguments: they may be meant for a tool with capture disabled
             contents["requested_name"] = Content(self._observed.call.name, may_be_stored=True)
         else:
-            fields |= _told_of(definition, text)
+            fields |= _tool_fields(definition, text)
         if reason is not None:
             contents["reason"] = self._content(reason)
         return self._draft("intent", self._time, fields, contents)
 
     def decision(self, event: ToolDecided) -> Draft:
-        """Return the record of what was decided."""
+        """Return the draft of the decision record."""
         fields: dict[str, Any] = {"decision": _DECISIONS.get(event.decision, event.decision), "advisor": event.advisor}
         fields |= {"reason_code": event.reason_code, "by": event.by, "error_type": event.error_type}
         if event.decision in RAN and not self.durable:
@@ -326,15 +326,15 @@ class _Asked:
         return self._draft("decision", unix_nanoseconds(event.time), fields, contents)
 
     def outcome(self, event: ToolFinished) -> Draft:
-        """Return the record of how the tool ended; what it said is not known of one that nobody waited for."""
+        """Return the draft of the outcome record; a tool that was abandoned has no result in it."""
         text = self._observed.returned_text
         contents = {} if text is None else {"result": self._content(text, is_json=True)}
         fields: dict[str, Any] = {"outcome": event.outcome, "error_type": event.error_type}
         fields |= {"attempts": event.attempts, "duration": event.duration}
         return self._draft("outcome", unix_nanoseconds(event.time), fields, contents)
 
-    def misfit(self, event: ToolDecided) -> Draft:
-        """Return the record of the end of a call whose arguments do not fit."""
+    def invalid_outcome(self, event: ToolDecided) -> Draft:
+        """Return the draft of the outcome record of a call with invalid arguments."""
         return self._draft(
             "outcome", unix_nanoseconds(event.time), {"outcome": _INVALID, "error_type": event.error_type}
         )
@@ -372,21 +372,21 @@ def _digest_and_names(definition: ToolDefinition) -> tuple[str, frozenset[str]]:
 _known = IdentityCache(_digest_and_names)
 
 
-def _told_of(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
-    """Return which tool is meant, and which of its arguments are given.
+def _tool_fields(definition: ToolDefinition, arguments: str) -> dict[str, Any]:
+    """Return the digest of the tool's definition and the names of the arguments in the call.
 
-    Arguments that the definition does not name are only counted: the model made up their names.
+    Arguments that the definition does not contain are only counted, because the model invented their names.
     """
     digest, known = _known(definition)
-    told: dict[str, Any] = {"definition_digest": digest}
+    fields: dict[str, Any] = {"definition_digest": digest}
     try:
         given = from_json(arguments)
     except ValueError:
-        return told
+        return fields
     if isinstance(given, dict):
-        told["argument_names"] = sorted(known & given.keys())
-        told["unknown_arguments"] = len(given.keys() - known) or None
-    return told
+        fields["argument_names"] = sorted(known & given.keys())
+        fields["unknown_arguments"] = len(given.keys() - known) or None
+    return fields
 
 
 def _outside(name: str, order: int) -> AdvisorChainError:

@@ -1,4 +1,4 @@
-"""What an advisor is."""
+"""The base classes of advisors, which wrap model calls and tool calls."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ TOOL_LOOP_ORDER = 300
 
 
 class Advisor(ToolAdvice):
-    """Wraps the rest of the chain, each tool call, or both. Written once, it works in all four modes.
+    """Middleware that wraps model calls, tool calls, or both, in all four modes (`call`, `acall`, `stream`, `astream`).
 
-    Lower orders are further out. Below `TOOL_LOOP_ORDER` an advisor sees one request and one final response; above it,
-    every iteration of the loop. Equal orders keep the order of registration. Only methods that a subclass overrides are
-    used.
+    An advisor with a lower order wraps the advisors with higher orders. Below `TOOL_LOOP_ORDER`, an advisor sees one
+    request and one final response of a run. Above it, an advisor sees every iteration of the tool loop. Advisors with
+    equal orders keep the order in which they are registered. The chain calls only methods that a subclass overrides.
 
-    What waits (a store, a network) is awaited as `await perform(function, ...)`; under asyncio any awaitable will do.
+    Call blocking functions, such as a store or a network client, as `await perform(function, ...)`. In runs on asyncio,
+    an advisor may also await anything else.
 
     Attributes:
-        name: set in code and bounded: it is a metric label.
-        order: its place in the chain.
+        name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
+        order: its position in the chain.
     """
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-        """Wrap the rest of the chain. Each await of `call_next` runs the rest of the chain once more."""
+        """Wrap the rest of the chain. Each `await call_next(request)` runs the rest of the chain once."""
         return await call_next(request)
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
-        """Take each chunk of a stream on its way out; return it, another one, or None to hold it back.
+        """Process one chunk of a stream; return it, a changed chunk, or None to hold it back.
 
-        Text of the answer that was held back leaves the advisor when its `advise` returns, as one chunk.
+        When `advise` returns, text of the answer that was held back is delivered as one chunk.
         """
         return chunk
 
 
 class BaseAdvisor(Advisor):
-    """An advisor that only changes the request or the response, in `before` and `after`, each plain or async."""
+    """An advisor that changes requests in `before` and responses in `after`; each may be plain or async."""
 
     def before(self, request: ChatClientRequest) -> Any:
-        """Return the request to send on."""
+        """Return the request to pass to the rest of the chain."""
         return request
 
     def after(self, response: ChatClientResponse) -> Any:
-        """Return the response to hand back."""
+        """Return the response to pass back to the caller."""
         return response
 
     async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-        """Run `before`, the rest of the chain, `after`."""
+        """Run `before`, then the rest of the chain, then `after`."""
         if overrides(self, BaseAdvisor, "before"):
             request = await run_hook(self, "before", request.run, request, request.iteration)
         response = await call_next(request)
@@ -66,19 +67,19 @@ class BaseAdvisor(Advisor):
 
 
 class ToolLoopAdvisor(Advisor):
-    """An advisor that runs tools. A chain holds at most one; its presence keeps the client from adding its own."""
+    """An advisor that runs tools. A chain has at most one; if it has one, the client adds no default loop."""
 
 
 class TranscriptAdvisor(Advisor):
-    """The base of advisors that keep the conversation themselves, such as a memory.
+    """The base class of advisors that keep the conversation, such as a memory.
 
-    Outside the loop (`MEMORY_ORDER`) it sees a run's question and answer; inside (above `TOOL_LOOP_ORDER`) it keeps
-    every message, and the loop's own history is switched off.
+    Outside the tool loop (`MEMORY_ORDER`), the advisor sees a run's question and its final answer. Inside the loop
+    (above `TOOL_LOOP_ORDER`), it keeps every message, and the default loop keeps no history.
     """
 
 
 def hook_is_implemented(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
-    """Whether the advisor implements the hook. The one of `base` returns what it gets, so its span is emitted here."""
+    """Return whether the advisor overrides the hook of `base`; if it does not, emit the hook's span here."""
     if overrides(advisor, base, hook):
         return True
     if run.telemetry.enabled:
@@ -87,10 +88,10 @@ def hook_is_implemented(advisor: Advisor, base: type[Advisor], hook: Hook, run: 
 
 
 async def run_hook(advisor: Advisor, hook: Hook, run: RunContext, value: T, iteration: int) -> T:
-    """Run a plain or async hook of `advisor` on `value`, in its span, and return what it returns.
+    """Run a plain or async hook of `advisor` on `value` in a span, and return the hook's result.
 
     Raises:
-        TypeError: when the hook returns something of another type than it was given.
+        TypeError: if the result is not of the type of `value`.
     """
     with observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration):
         result = getattr(advisor, hook)(value)

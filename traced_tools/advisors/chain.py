@@ -1,4 +1,4 @@
-"""The ordered chain of advisors, with the model at its end."""
+"""The ordered chain of advisors that ends with the model."""
 
 from __future__ import annotations
 
@@ -16,24 +16,31 @@ from traced_tools.models.step import CallModel
 from traced_tools.observe.observations import observe_hook, observe_model_call
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.streamed_text import Delivery, Release
-from traced_tools.tools.advice import advising_tools, check_advisors, listening, listening_to_calls, overrides
+from traced_tools.tools.advice import (
+    advising_tools,
+    check_advisors,
+    listening,
+    listening_to_calls,
+    overrides,
+    sort_advisors,
+)
 
 
 class AdvisorChain:
-    """Advisors in order around a model. Holds no state of a run: it may be entered anywhere, any number of times.
+    """A chain of advisors, sorted by `order`, that ends with a model. It keeps no state of runs.
 
     Args:
-        advisors: in any order; sorted by `order`, equal ones as given.
-        model: what stands at the end.
+        advisors: the advisors in any order; advisors with equal orders keep the order given.
+        model: the model at the end of the chain.
 
     Raises:
-        AdvisorChainError: for two tool loops, or an advisor without name or order.
+        AdvisorChainError: if there are two tool loops, or an advisor has no name or no order.
     """
 
     def __init__(self, advisors: Sequence[Advisor], model: ChatModel) -> None:
         check_advisors(advisors)
         self.model = model
-        self.advisors = tuple(sorted(advisors, key=lambda advisor: advisor.order))
+        self.advisors = sort_advisors(advisors)
         self.tool_advisors = advising_tools(self.advisors)
         self._around = tuple(each for each in self.advisors if overrides(each, Advisor, "advise"))
         self._on_chunk = tuple(
@@ -56,14 +63,14 @@ class AdvisorChain:
         )
         if len(loops) > 1:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
-            raise AdvisorChainError(f"a chain runs tools in one place; it has {len(loops)}: {named}. Keep one of them")
+            raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")
 
     async def run(self, request: ChatClientRequest) -> ChatClientResponse:
         """Pass `request` through the whole chain."""
         return await self._entries[0](request)
 
     def _stages_of_entries(self) -> tuple[tuple[int, int], ...]:
-        """Return, for each entry, the stages where text reaches and leaves it: how many `on_chunk`s it has passed."""
+        """Return the stages where text reaches and leaves each entry, as numbers of `on_chunk` methods passed."""
         stages, passed = [(0, 0)], 0
         for advisor in reversed(self.advisors):
             reached = passed
@@ -73,7 +80,7 @@ class AdvisorChain:
         return tuple(stages)
 
     def new_delivery(self) -> Delivery:
-        """Return the record of what a streamed run delivers."""
+        """Return a new record of the text that a streamed run delivers."""
         return Delivery(self._stages)
 
     async def _advise(self, index: int, request: ChatClientRequest) -> ChatClientResponse:
@@ -89,9 +96,9 @@ class AdvisorChain:
         if not isinstance(response, ChatClientResponse):
             raise TypeError(
                 f"advise of {advisor.name} must return a ChatClientResponse, not {type(response).__name__}; "
-                "return what `await call_next(request)` gave"
+                "return the result of `await call_next(request)`"
             )
-        if request.iteration and response.iteration != request.iteration:  # such as one that was kept from another run
+        if request.iteration and response.iteration != request.iteration:  # such as a response cached from another run
             response = response.replace(iteration=request.iteration)
         answer: ChatClientResponse = response
         if delivery is not None:
@@ -101,14 +108,14 @@ class AdvisorChain:
     async def _complete(
         self, delivery: Delivery, index: int, request: ChatClientRequest, response: ChatClientResponse
     ) -> None:
-        """Deliver the part of an entry's answer that no chunk contained to the outer advisors and the reader."""
+        """Deliver the text of an entry's answer that no chunk contained to the outer advisors and the consumer."""
         if text := delivery.answered(index, response):
             delivery.passed.append(response.iteration)
             last = request.replace(iteration=response.iteration, context=response.context)
             began, clock = perf_counter_ns(), request.run.telemetry.clock
             try:
                 await Release(partial(self.deliver, last, ChatChunk(text=text), self._stages[index][1]))
-            finally:  # the time the reader takes isn't the advisors' own time
+            finally:  # the consumer's time doesn't count as the advisors' own time
                 clock.downstream_ns += perf_counter_ns() - began
 
     def _no_request(self, index: int, given: object) -> TypeError:
@@ -148,12 +155,14 @@ class AdvisorChain:
         return answer
 
     def deliver(self, request: ChatClientRequest, delta: ChatChunk, stage: int = 0) -> ChatClientResponse | None:
-        """Return what the consumer of a stream sees of `delta`, after each advisor's `on_chunk`, innermost first.
+        """Return the chunk that the consumer of a stream receives for `delta`, or None if an advisor drops it.
+
+        The chunk passes each advisor's `on_chunk`, the innermost first.
 
         Args:
-            request: the request it answers.
-            delta: what arrived.
-            stage: how many of the innermost `on_chunk`s it does not pass, since it comes from an advisor outside them.
+            request: the request that the chunk answers.
+            delta: the piece of the answer that arrived.
+            stage: how many of the innermost `on_chunk` methods to skip, because the chunk comes from an outer advisor.
         """
         chunk = ChatClientResponse(request.run, context=request.context, iteration=request.iteration, delta=delta)
         delivery, text = request.run.delivery, delta.visible_text
@@ -194,12 +203,12 @@ def _restarts(chunk: ChatClientResponse) -> bool:
 
 
 def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
-    """Return `chunk` with the sign that the answer begins again, which `on_chunk` dropped."""
+    """Return `chunk` marked as a restart of the answer, because an `on_chunk` dropped the marked chunk."""
     delta = chunk.delta or ChatChunk(text=chunk.text)
     return chunk if delta.restarts else chunk.replace(delta=replace(delta, restarts=True))
 
 
 def _check_answer(model: ChatModel, response: ChatResponse) -> None:
-    """Calls count more than the finish reason, but a promise of calls without any is no answer."""
+    """Raise `InvalidResponse` if the finish reason is `tool_call` and the answer contains no tool call."""
     if response.finish_reason == "tool_call" and not response.tool_calls:
-        raise InvalidResponse("the answer says that it calls tools and calls none", provider=model.provider)
+        raise InvalidResponse("the finish reason is tool_call, but there is no tool call", provider=model.provider)

@@ -1,4 +1,4 @@
-"""What travels through the advisor chain: a request inward, a response outward. Both immutable."""
+"""The immutable request and response that pass through the advisor chain."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from traced_tools.tools.toolset import NO_TOOLS, ToolSet
 @quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientRequest:
-    """One request through the chain.
+    """One request that passes through the advisor chain to the model.
 
     Attributes:
-        messages: the conversation to send. A call in it without a result gets one that says it was not run.
+        messages: the conversation to send. A tool call without a result gets one that says it did not run.
         tools: the tools the model may call; any sequence of `ToolCallback`s is accepted.
-        options: how the model is asked.
-        context: what advisors pass to each other, the caller's `params` to begin with; it comes back on the response.
-        iteration: the pass of the tool loop, from 1; 0 outside it.
-        run: identity, limits and tallies of the run.
+        options: the model's options.
+        context: data that advisors share, initially the caller's `params`. The response has it as well.
+        iteration: the iteration of the tool loop, from 1; 0 outside the loop.
+        run: the identity, limits and totals of the run.
     """
 
     messages: tuple[Message, ...]
@@ -60,7 +60,7 @@ class ChatClientRequest:
 
     @property
     def conversation_id(self) -> str | None:
-        """The caller's conversation, when it gave one."""
+        """The id of the conversation, if the caller passed one; else None."""
         return self.run.conversation_id
 
     def replace(self, **changes: Any) -> ChatClientRequest:
@@ -78,30 +78,31 @@ class ChatClientRequest:
         )
 
     def chat_request(self) -> ChatRequest:
-        """Return what the model is asked."""
+        """Return the request in the form that models accept."""
         return ChatRequest(self.messages, self.tools.definitions, self.options)
 
     def __repr__(self) -> str:
-        return f"<ChatClientRequest: {len(self.messages)} messages, {len(self.tools)} tools, pass {self.iteration}>"
+        sizes = f"{len(self.messages)} messages, {len(self.tools)} tools"
+        return f"<ChatClientRequest: {sizes}, iteration {self.iteration}>"
 
 
 @quick_init
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatClientResponse:
-    """What comes back: of a pass to an advisor, of the run to the caller, and each chunk of a stream.
+    """The response of one iteration (for advisors) or a run (for the caller), or one chunk.
 
     Attributes:
-        run: the run it belongs to.
-        chat_response: the model's answer; None when there is none, as in a chunk.
-        messages: the whole conversation, tool exchanges and this answer included.
-        usage: tokens; of this pass inside the loop, of the run for the caller.
-        stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (one ended the run with `call.end`, or
-            answered and no model was asked), or the limit it broke (see `LoopLimits`).
-        tool_results: what became of each call of the run, in order.
-        context: what advisors pass to each other.
-        iteration: the pass of the tool loop it belongs to.
-        offered: the tools the model was offered.
-        delta: in a chunk, what arrived.
+        run: the run that produced the response.
+        chat_response: the model's answer; None if there is none, as in a chunk.
+        messages: the whole conversation, including tool calls, their results and this answer.
+        usage: the tokens used: of this iteration for advisors inside the loop, of the whole run for the caller.
+        stop_reason: why the run ended: `answered`, `return_direct`, `advisor` (an advisor ended the run with
+            `call.end`, or answered without a model call), or the limit that the run reached (see `LoopLimits`).
+        tool_results: the results of all tool calls of the run, in order.
+        context: data that advisors share.
+        iteration: the iteration of the tool loop that produced the response.
+        offered: the tools that were sent to the model.
+        delta: the piece of the answer that arrived, in a chunk; else None.
     """
 
     run: RunContext
@@ -124,7 +125,7 @@ class ChatClientResponse:
 
     @property
     def text(self) -> str:
-        """In a chunk, the text that arrived; else the text of the answer."""
+        """The text that arrived in a chunk, or the text of the answer."""
         if self.delta is None:
             return self.content
         return self.delta.visible_text
@@ -136,7 +137,7 @@ class ChatClientResponse:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls the last answer asks for; in a chunk, those it holds a piece of."""
+        """The tool calls of the last answer, or the tool calls that a chunk contains a piece of."""
         if self.delta is not None:
             return self.delta.calls() if self.delta.has_calls else ()
         return () if self.chat_response is None else self.chat_response.tool_calls
@@ -150,24 +151,24 @@ class ChatClientResponse:
 
     @property
     def run_id(self) -> str:
-        """The run's id: the join key of trace, events and audit."""
+        """The run's id, which its trace, events and audit records have as well."""
         return self.run.id
 
     @property
     def trace_id(self) -> str | None:
-        """The run's trace in hex; None when nothing is traced."""
+        """The trace id of the run in hex; None if the run is not traced."""
         return self.run.trace_id
 
     @property
     def conversation_id(self) -> str | None:
-        """The caller's conversation, when it gave one."""
+        """The id of the conversation, if the caller passed one; else None."""
         return self.run.conversation_id
 
     @property
     def nested_usage(self) -> NestedUsage | None:
-        """What the runs nested in this one used, at any depth; None when there are none.
+        """The tokens and costs of runs nested in this one, at any depth; None if there are none.
 
-        `usage` does not include it. A nested run that goes on after this one has ended still adds to it.
+        `usage` does not include them. A nested run that continues after this run has ended still adds to them.
         """
         return self.run.totals.nested_usage()
 
@@ -176,4 +177,4 @@ class ChatClientResponse:
         return replace(self, **changes)
 
     def __repr__(self) -> str:
-        return f"<ChatClientResponse of run {self.run.id}: {self.stop_reason}, pass {self.iteration}>"
+        return f"<ChatClientResponse of run {self.run.id}: {self.stop_reason}, iteration {self.iteration}>"

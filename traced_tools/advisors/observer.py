@@ -1,4 +1,4 @@
-"""Sends the events of runs on."""
+"""The advisor that sends the events of runs to exporters."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from traced_tools.observe.typed_events.types import Event, RunStarted
 
 
 class ObserverAdvisor(Advisor):
-    """Hands the events of runs to exporters, and keeps no run waiting for them.
+    """Sends the events of runs to exporters in the background; runs do not wait for exporters.
 
-    Each exporter has a queue and a thread of its own: it is given batches of `max_batch` events, or what has waited for
-    its `interval`. A batch that fails is tried again, after pauses that grow from half a second to thirty with chance
-    in them, or as the receiver asks, for a minute; then it is given up. What is lost so, does not fit into a full
-    queue, or is left when the time to close in is over, is counted in `traced_tools.export.dropped`, by exporter and
-    reason, and logged once per outage. Exporters of one name are one there: their counts are added up. The metrics
-    appear wherever those of the observed runs go.
+    Each exporter has its own queue and thread. The thread exports a batch when `max_batch` events are queued, or when
+    events have waited for the exporter's `interval`. It retries a failed batch for a minute, after randomized pauses
+    that grow from 0.5 to 30 seconds or after the pause that the receiver requests. Then it drops the batch. Events are
+    also dropped if the queue is full or if `close` times out. Dropped events are counted in the metric
+    `traced_tools.export.dropped`, by exporter name and reason, and logged once per outage. The metric goes to the same
+    meter provider as the metrics of the observed runs.
 
-    It may be shared by clients, threads and event loops. Close it, or use it in a `with` block; what is open when the
-    process ends is closed then. A forked child goes on with an empty queue.
+    Clients, threads and event loops may share an observer. Close it, or use it in a `with` block. Open observers are
+    closed when the process ends. A forked child continues with empty queues.
 
     Args:
-        exporters: where events go; each is this observer's alone, and closed with it.
-        deltas: whether pieces of streamed answers go there, too; a piece is lost first when a queue fills.
-        name: names it in telemetry.
-        order: inside the loop by default; outside it, it receives only the start and the end of runs.
-        queue_size: how many events may wait for each exporter; the newest are lost when more do.
+        exporters: the exporters to send events to. No other observer may use them; `close` closes them.
+        deltas: whether to send pieces of streamed answers as well; a filling queue drops these first.
+        name: the advisor's name in telemetry.
+        order: the position in the chain, by default inside the tool loop. Outside the loop, the observer receives only
+            the start and the end of runs.
+        queue_size: how many events may wait for each exporter. If a queue is full, new events are dropped.
 
     Raises:
-        TypeError, ValueError: for an argument that cannot be used; the text names it.
+        TypeError, ValueError: for an invalid argument. The message names the argument.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ObserverAdvisor(Advisor):
         finalizer.atexit = False  # open processors are closed at exit in any case
 
     def on_event(self, event: Event) -> None:
-        """Queue an event for each exporter, in its exported form. Never waits; a failing exporter never raises here."""
+        """Queue the exported form of an event for each exporter. Never waits; exporter errors are not raised here."""
         if isinstance(event, RunStarted):
             show_exports_here([each.stats for each in self._processors])
         exported = event.for_export()
@@ -71,18 +72,18 @@ class ObserverAdvisor(Advisor):
             each.submit(exported)
 
     def flush(self, timeout: float = PATIENCE) -> bool:
-        """Send what waits, and return whether it was all sent and nothing was lost over it.
+        """Send all queued events, and return whether all were sent and none was dropped.
 
         Args:
-            timeout: seconds to wait, for all exporters together; what has not been sent by then goes on waiting.
+            timeout: seconds to wait, for all exporters together. Events that are not sent by then stay queued.
         """
         return processor.flush(self._processors, timeout)
 
     def close(self, timeout: float = PATIENCE) -> None:
-        """Send what waits and close the exporters; a second call does nothing, and events that come later are lost.
+        """Send all queued events and close the exporters. A second call does nothing; later events are dropped.
 
         Args:
-            timeout: seconds to wait, for all exporters together; what has not been sent by then is lost and counted.
+            timeout: seconds to wait, for all exporters together. Events not sent by then are dropped and counted.
         """
         processor.close(self._processors, timeout)
 
@@ -103,7 +104,7 @@ def _check(exporters: list[EventExporter]) -> None:
     for index, each in enumerate(exporters):
         what = f"exporters[{index}]"
         if any(each is other for other in exporters[:index]):
-            raise ValueError(f"{what} is there twice; an exporter has one queue")
+            raise ValueError(f"{what} is a duplicate: pass each exporter once")
         name = getattr(each, "name", None)
         expect(f"{what}.name", name, str, "a str: set it on your EventExporter")
         if not str(name).strip():

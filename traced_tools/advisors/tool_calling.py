@@ -1,4 +1,4 @@
-"""The tool-calling loop: an advisor that asks the rest of the chain again until the model needs no more tools."""
+"""The tool-calling loop: an advisor that calls the model and runs tools until the model requests no more tools."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 
 class ToolCallingAdvisor(ToolLoopAdvisor):
-    """Runs the tools the model asks for and asks again, until it answers or a limit ends the run.
+    """Runs the tools that the model calls and sends it the results, until the model answers or a limit ends the run.
 
-    Subclass it to change a step: `initialize`, `before`, `after`, `next_instructions` and `finalize`, each a plain or
-    an async method. The order of events is
+    To change a step, override `initialize`, `before`, `after`, `next_instructions` or `finalize`, each as a plain or an
+    async method. They run in this order:
 
-        initialize, then per pass: before, the rest of the chain, after, the tools, next_instructions; at last finalize
+        initialize; in each iteration: before, the rest of the chain, after, the tools, next_instructions; then finalize
 
     Args:
-        manager: what runs the tools.
-        order: its place in the chain: what is further in runs in every pass.
-        keep_history: whether each pass is sent the whole conversation; without, only the system message and the last
-            message are, for a chain with a memory further in.
-        is_tool_call: tells whether a response asks for tools; by default whether it has calls.
+        manager: runs the tools.
+        order: the position in the chain. Advisors with higher orders run in every iteration.
+        keep_history: whether each iteration sends the whole conversation. If False, it sends only the system message
+            and the last message, for a chain with a memory inside the loop.
+        is_tool_call: returns whether a response requests tools. By default, a response with tool calls does.
     """
 
     name = "tool_calling"
@@ -55,49 +55,49 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
         expect("keep_history", keep_history, bool, "True or False")
         expect_callable("is_tool_call", is_tool_call)
         if is_tool_call is not None and is_async(is_tool_call):
-            raise TypeError("is_tool_call must be a plain function: nothing awaits it; drop `async`")
+            raise TypeError("is_tool_call must be a plain function, because it is not awaited: drop `async`")
         self.manager = ToolCallingManager() if manager is None else manager
         self.order = order
         self.keep_history = keep_history
         self.is_tool_call = is_tool_call or _has_tool_calls
 
     def initialize(self, request: ChatClientRequest) -> Any:
-        """Return the request to begin with; called once, before the first pass."""
+        """Return the first request; called once, before the first iteration."""
         return request
 
     def before(self, request: ChatClientRequest) -> Any:
-        """Return the request to send; called before each model call. What it changes stays changed in later passes."""
+        """Return the request to send; called before each model call. Changes carry over to later iterations."""
         return request
 
     def after(self, response: ChatClientResponse) -> Any:
-        """Return the response to go on with; called after each model call, before tools run."""
+        """Return the response to continue with; called after each model call, before tools run."""
         return response
 
     def next_instructions(
         self, request: ChatClientRequest, response: ChatClientResponse, result: ToolExecutionResult
     ) -> Any:
-        """Return the messages of the next pass."""
+        """Return the messages of the next iteration."""
         history = result.conversation_history
         if self.keep_history:
             return history
         return (*[each for each in request.messages if isinstance(each, SystemMessage)][:1], history[-1])
 
     def finalize(self, response: ChatClientResponse) -> Any:
-        """Return the response to hand back; called once in every ending.
+        """Return the final response; called once, however the run ends.
 
-        When the run fails or is cancelled, it gets the partial state and what it returns goes nowhere.
+        If the run fails or is cancelled, `response` is the partial state and the return value is ignored.
         """
         return response
 
     def on_chunk(self, chunk: ChatClientResponse) -> ChatClientResponse | None:
-        """Keep tool calls from the consumer; text beside them passes."""
+        """Remove tool calls from the chunk; return None if neither text nor reasoning is left."""
         delta = chunk.delta
         if delta is None or not self._ends_or_holds_calls(chunk, delta):
             return chunk
         return chunk.replace(delta=delta.without_calls()) if chunk.text or delta.reasoning else None
 
     def _ends_or_holds_calls(self, chunk: ChatClientResponse, delta: ChatChunk) -> bool:
-        """Whether a chunk belongs to calls the loop will run; one's own checker is asked as of a whole response."""
+        """Return whether a chunk belongs to calls the loop will run; a custom `is_tool_call` gets it as a response."""
         if self.is_tool_call is _has_tool_calls:
             return delta.has_calls or delta.finish_reason == "tool_call"
         calls = delta.calls()
@@ -117,7 +117,7 @@ class ToolCallingAdvisor(ToolLoopAdvisor):
 
 
 class _Loop:
-    """One run of the loop: the request of the current pass, and what the passes so far amount to."""
+    """State of one run of the loop: the current request, and the history and usage of the iterations so far."""
 
     def __init__(self, advisor: ToolCallingAdvisor, request: ChatClientRequest) -> None:
         self._advisor = advisor
@@ -129,7 +129,7 @@ class _Loop:
         self._usage = UsageSum()
 
     async def hook(self, name: Hook, value: T) -> T:
-        """Run one of the advisor's hooks outside the passes."""
+        """Run one of the advisor's hooks outside an iteration."""
         if self._has(name):
             return await run_hook(self._advisor, name, self._run, value, 0)
         return value
@@ -144,7 +144,7 @@ class _Loop:
             iteration = self._run.totals.iterations + 1
             if limit := self._run.tally.limit_before(iteration, self._run.totals.spent):
                 return await self._limited(limit, iteration, call_next)
-            result = await self._pass(iteration, call_next)
+            result = await self._iterate(iteration, call_next)
             if result is None:
                 return self.reached("answered")
             if result.ended_by is not None:
@@ -152,12 +152,12 @@ class _Loop:
             if result.return_direct:
                 return self._direct(result.results, "return_direct")
 
-    async def _pass(
+    async def _iterate(
         self, iteration: int, call_next: AdviseNext, broken: StopReason | None = None
     ) -> ToolExecutionResult | None:
-        """Ask once and run the tools asked for; None when the model answered.
+        """Call the model once and run the tools that it calls; return None if the model answered.
 
-        With a limit `broken`, the tools are withheld, and calls the model asks for all the same are refused.
+        If `broken` is a limit, the request offers no tools, and any calls of the model are refused.
         """
         run, advisor, tools = self._run, self._advisor, self._request.tools
         run.totals.iterations += 1
@@ -190,7 +190,7 @@ class _Loop:
         return ChatClientRequest(self._messages, tools, options, last.context, iteration, last.run)
 
     async def _ask(self, call_next: AdviseNext) -> ChatClientResponse:
-        """Ask the rest of the chain, with the hooks before and after."""
+        """Call the rest of the chain, with the hooks `before` and `after`."""
         iteration = self._request.iteration
         if self._has("before", iteration):
             self._request = await run_hook(self._advisor, "before", self._run, self._request, iteration)
@@ -204,15 +204,15 @@ class _Loop:
         return response
 
     async def _limited(self, limit: StopReason, iteration: int, call_next: AdviseNext) -> ChatClientResponse:
-        """End a run that broke `limit`, as its limits say."""
+        """End a run that reached `limit`, as `on_limit` of its limits specifies."""
         if self._run.limits.on_limit == "raise":
             raise LoopLimitExceeded(limit, self.reached(limit), self._run.tally.broken_by)
         if self._run.limits.on_limit == "conclude":
-            await self._pass(iteration, call_next, limit)
+            await self._iterate(iteration, call_next, limit)
         return self.reached(limit)
 
     def _direct(self, results: Sequence[ToolResult], reason: StopReason) -> ChatClientResponse:
-        """Return results as the answer; it counts as the pass after, since no chunk of a pass holds it."""
+        """Return results as the answer, with the number of the next iteration, because no chunk contains it yet."""
         text = "\n".join(each.content for each in results)
         images = [image for each in results for image in each.images]
         message = AssistantMessage([TextPart(text), *images] if images else text)
@@ -226,7 +226,7 @@ class _Loop:
         )
 
     def reached(self, stop_reason: StopReason) -> ChatClientResponse:
-        """Return what the run has reached so far, ended for `stop_reason`."""
+        """Return the response so far, with `stop_reason` as the reason for the end."""
         base = self._response or ChatClientResponse(self._run, context=self._request.context)
         return base.replace(
             messages=self._conversation(),
@@ -236,7 +236,7 @@ class _Loop:
         )
 
     def _conversation(self) -> tuple[Message, ...]:
-        """The history, with the last answer at its end unless its tools have been run."""
+        """Return the history, with the last answer at its end unless its tools have run."""
         response = self._response
         if response is None or response.chat_response is None:
             return self._history
@@ -245,7 +245,7 @@ class _Loop:
 
 
 def _checked_messages(messages: Any, advisor: str) -> tuple[Message, ...]:
-    """Return what `next_instructions` returned as messages; raises `TypeError` for something else."""
+    """Return the result of `next_instructions` as messages; raise `TypeError` for anything else."""
     must = f"next_instructions of {advisor} must return a sequence of messages"
     if not isinstance(messages, Iterable) or isinstance(messages, (str, *MESSAGE_TYPES)):
         raise TypeError(f"{must}, not {type(messages).__name__}")

@@ -1,4 +1,4 @@
-"""The store of records: an SQLite file beside the application, or a PostgreSQL database.
+"""The store of audit records: an SQLite file beside the application, or a PostgreSQL database.
 
 One connection writes, in the writer's thread. It appends in whole transactions: if `append` returns, its rows are
 durable; if it raises, the store has all of them or none.
@@ -31,7 +31,7 @@ _BUSY: Final = 1.0
 """Seconds that SQLite waits for another writer before the whole attempt is repeated."""
 _MOST_HEADS: Final = 32
 _LEFT_BEHIND: Final = ("-wal", "-journal")
-"""Files beside an embedded store that hold a part of it, if they hold anything."""
+"""Files beside an embedded store that contain a part of it unless they are empty."""
 _COLUMNS: Final = [column.name for column in RECORDS.columns]
 _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
 """Connection options that keep an unresponsive server from blocking the writer for minutes."""
@@ -58,7 +58,7 @@ _SIGNS: Final = {"password authentication failed": "the server refuses the passw
 
 
 class Store:
-    """A store by its path or URL; nothing is opened or created before the first connection.
+    """The store at a path or URL; it opens and creates nothing before the first connection.
 
     Args:
         store: a path, or an SQLAlchemy URL: `sqlite:///audit.db`, `postgresql+psycopg://host/database`.
@@ -81,7 +81,7 @@ class Store:
         self.name: Final = str(self.path) if embedded else url.set(query={}).render_as_string(hide_password=True)
 
     def writing(self) -> WriteConnection:
-        """Return a connection for writing, for one thread; creates an embedded store that is missing."""
+        """Return a connection for writing, for one thread; create a missing embedded store."""
         return _Sqlite(self._engine(), self.path) if self.path is not None else _Postgresql(self._engine())
 
     def connect_changing(self) -> Connection:
@@ -100,7 +100,7 @@ class Store:
         return not (os.access(self.path.parent, os.W_OK) and os.access(self.path, os.W_OK))
 
     def connect_reading(self) -> Connection:
-        """Return a connection that only reads; raises what the driver raises when there is no such store.
+        """Return a connection that only reads; raise the driver's error if there is no such store.
 
         The last connection to an embedded store removes the files that SQLite makes beside it, if it may write. It
         also moves what they hold into the store. So what a process left there when it was killed is opened without
@@ -116,7 +116,7 @@ class Store:
 
     @staticmethod
     def _has_rest(path: Path) -> bool:
-        """Whether files beside an embedded store hold a part of it."""
+        """Return whether files beside an embedded store contain a part of it."""
         return any(_size(f"{path}{end}") for end in _LEFT_BEHIND)
 
     def _engine(self) -> Engine:
@@ -145,10 +145,10 @@ class WriteConnection(ABC):
 
     @abstractmethod
     def append(self, rows: Sequence[Row]) -> None:
-        """Append rows in one transaction; they are durable when this returns."""
+        """Append rows in one transaction. The rows are durable when this method returns."""
 
     def head(self, chain_id: str) -> tuple[int, str, int] | None:
-        """Return the last sequence number, hash and time of a chain; None when the store has none of it."""
+        """Return the last sequence number, hash and time of a chain; None if the store has no record of it."""
         columns = RECORDS.c.sequence, RECORDS.c.hash, RECORDS.c.time
         query = select(*columns).where(RECORDS.c.chain_id == chain_id).order_by(RECORDS.c.sequence.desc()).limit(1)
         found = self._connection.execute(query).first()
@@ -175,11 +175,11 @@ WITH RECURSIVE newest(chain_id, place) AS (
 )
 SELECT chain_id FROM newest
 """
-"""Hops from chain to chain on the primary key, so that it costs the same however many records there are."""
+"""Jumps from chain to chain on the primary key, so that its cost does not grow with the number of records."""
 
 
 class StoreReplaced(Exception):
-    """The file of an embedded store is no longer the one that is open."""
+    """Another file has replaced the open file of an embedded store."""
 
 
 class _Sqlite(WriteConnection):
@@ -243,20 +243,20 @@ _COPY: Final = f"COPY audit_records ({', '.join(_COLUMNS)}) FROM STDIN"
 def _insert(rows: int) -> str:
     """Return a statement that inserts many rows in one step.
 
-    Each step gives the interpreter's lock away. With a step for each row, a busy event loop keeps it for 5 ms each.
+    Each step releases the interpreter's lock. With one step per row, a busy event loop delays each row by 5 ms.
     """
     row = f"({','.join('?' * len(_COLUMNS))})"
     return f"INSERT INTO audit_records ({','.join(_COLUMNS)}) VALUES {','.join([row] * rows)}"
 
 
 def _most_rows(connection: sqlite3.Connection) -> int:
-    """Return how many rows a statement may insert: some builds of SQLite take few values at once."""
+    """Return how many rows a statement may insert, because SQLite builds limit the values of a statement."""
     values = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
     return min(1024, 1 << ((values // len(_COLUMNS)).bit_length() - 1))
 
 
 def _powers_of_two(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Split so many rows into few groups of few sizes, so that the statements stay prepared."""
+    """Split `count` rows into few groups of few sizes, so that the statements stay prepared."""
     start = 0
     while start < count:
         size = min(most, 1 << ((count - start).bit_length() - 1))
@@ -271,9 +271,9 @@ def _durably(connection: Any, _: object) -> None:
 
 
 def _made_private(path: Path) -> None:
-    """Make the file when it is missing, for its owner alone; SQLite gives its other files the same mode.
+    """Create a missing file that only its owner can access; SQLite gives its other files the same mode.
 
-    An existing file is not opened: to close it again would give up the locks that other connections of this process
+    An existing file is not opened, because closing it would release the locks that other connections of this process
     have on it.
     """
     with suppress(FileExistsError):
@@ -288,7 +288,7 @@ def _size(path: str) -> int:
 
 
 def _identities(path: Path) -> list[tuple[int, int] | None]:
-    """Return what tells a store's files from others of the same names."""
+    """Return the identities of a store's files, which differ from those of other files with the same names."""
     return [_identity(path), _identity(f"{path}-wal")]
 
 
@@ -330,7 +330,7 @@ def _in_memory(url: URL) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a store refuses rows for what is in them, so that none of them is there, or ever will be."""
+    """Return whether a store refuses rows because of their values, so that none is stored and a retry cannot help."""
     if isinstance(error, sqlite3.IntegrityError):
         return getattr(error, "sqlite_errorcode", None) not in _SAME_KEY
     if isinstance(error, sqlite3.Error):  # of which DatabaseError itself is about the file
@@ -342,7 +342,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def problem_of(error: BaseException) -> str:
-    """Return what a failure of the store is called, and what to do where that is known; never the error's own text."""
+    """Return the class of a store error and, if known, what to do about it; never the text of the error."""
     original = getattr(error, "orig", None) or error
     name = type(original).__name__
     if isinstance(original, sqlite3.Error):

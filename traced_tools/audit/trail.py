@@ -1,4 +1,4 @@
-"""The audit trail: takes drafts from runs and makes durable records of them."""
+"""The audit trail: it stores drafts from runs as durable, tamper-evident records."""
 
 from __future__ import annotations
 
@@ -45,41 +45,40 @@ if TYPE_CHECKING:
     from traced_tools.observe.run_telemetry import TelemetryOptions
 
 _LEFT_ALONE: Final = 30.0
-"""Seconds in which a trail without references writes its pending records."""
+"""Seconds that a trail without references has to write its pending records."""
 _log = logging.getLogger("traced_tools.audit")
 
 
 class AuditTrail:
-    """Records what tools were asked to do, who allowed it and what happened, where nobody can change it unseen.
+    """Stores tamper-evident records of tool calls: what the model requested, who allowed it and what happened.
 
-    A record that `write` waited for is durable: committed and synced. Records are written by one thread of the trail's
-    own, all that wait in one transaction. While the store cannot be written, up to 65,536 records are kept and written
-    later, and no more than about 256 million characters of contents wait for the thread; a `gap` record then tells how
-    many were late and how many were lost. Nothing is opened or made before the first record. One trail may serve many
-    clients, threads and event loops, and many processes may share a store: each trail has a chain of its own. Open
-    trails are closed when the process ends.
+    A record that `write` has waited for is durable: committed and synced. A background thread writes all pending
+    records in one transaction. If the store fails, up to 65,536 records, with about 256 million characters of contents,
+    wait until it recovers. A `gap` record then reports how many intents were late and how many records were lost. The
+    trail opens and creates nothing before the first record. Clients, threads and event loops may share a trail.
+    Processes may share a store, because each trail has its own chain. Open trails are closed when the process ends.
 
     Args:
-        store: the path of an SQLite file, made when it is missing, or an SQLAlchemy URL such as
-            `postgresql+psycopg://host/database`, whose table the SQL makes that `traced-tools audit sql` prints.
-        key: at least 16 bytes for the digests of contents; None for `TRACED_TOOLS_AUDIT_KEY`, else for the file
-            `<store>.key`, which is made when it is missing. A server store has no such file.
-        content: what is stored of arguments, results and reasons: their `digest` alone, what the redactor leaves of
-            them (`redacted`), or their text (`full`). Of tools with `capture=False` never more than the digest.
-        redactor: is given a content's name and its value, which is what JSON stands for and otherwise the text, in the
-            trail's thread; returns what may be stored of it, None for nothing. One that raises leaves the digest.
-        service: what the application is called; None leaves it out.
-        tags: texts that every record carries, such as a version or a region.
-        checkpoints: where checkpoints go besides the chain, so that a cut tail shows: a path, or a function that takes
-            each as a mapping and is not async. A separate thread delivers them in order. If the file or the function
-            fails, the thread tries again until it succeeds, so a function may get a checkpoint twice. None for the file
-            `<store>.checkpoints`, and for nowhere with a server store.
-        checkpoint_every: records after which one is made.
-        checkpoint_interval: seconds after the first record that none covers.
+        store: the path of an SQLite file, which is created if missing, or an SQLAlchemy URL such as
+            `postgresql+psycopg://host/database`. The SQL that `traced-tools audit sql` prints creates the table there.
+        key: at least 16 bytes for the digests of contents. None for the value of `TRACED_TOOLS_AUDIT_KEY` or, without
+            it, the file `<store>.key`, which is created if missing. A server store has no such file.
+        content: how to store arguments, results and reasons: only their `digest`, the output of the redactor
+            (`redacted`), or the text (`full`). Contents of tools with `capture=False` are only stored as digests.
+        redactor: a function of a content's name and value (the JSON value, or else the text) that returns what to
+            store, None for nothing. It runs in the trail's thread. If it raises, only the digest is stored.
+        service: the name of the application; None to omit it.
+        tags: texts that every record has, such as a version or a region.
+        checkpoints: where to copy checkpoints outside the chain, so that a cut tail is detected: a path, or a function
+            of one mapping that is not async. A separate thread delivers them in order and retries until it succeeds,
+            so a function may receive a checkpoint twice. None for the file `<store>.checkpoints`, or for no copies if
+            the store is on a server.
+        checkpoint_every: how many records a checkpoint covers before the next one is due.
+        checkpoint_interval: seconds from the first record without a checkpoint until one is due.
         signing_key: an Ed25519 key that signs checkpoints: 32 raw bytes, PEM, or the path of a file with either, which
             other users must not be able to read, change or replace. Needs the extra `signing`.
         timeout: seconds that `write` waits for a record to become durable.
-        telemetry: where records are mirrored to; None for the global providers.
+        telemetry: the providers that receive copies of the records; None for the global providers.
 
     Raises:
         ConfigurationError: for a setting that cannot work, such as a server store without a key, or a key beside the
@@ -107,14 +106,14 @@ class AuditTrail:
         expect_positive("checkpoint_interval", checkpoint_interval)
         expect_positive("timeout", timeout)
         self.store: Final = Store(store)
-        self._given = self.store.path or store  # as it is now, whatever folder is the current one later
-        self._secret: Callable[[], bytes | str | None] = lambda: key  # which no repr shows
+        self._given = self.store.path or store  # resolved now, because the current folder may change
+        self._secret: Callable[[], bytes | str | None] = lambda: key  # hidden from every repr
         self._lines = checkpoints if checkpoints is None or callable(checkpoints) else Path(checkpoints).absolute()
         found = given_key(key)
         if found is None:
             if self.store.path is None:
                 raise no_key()
-            check_key_beside(self.store.path)  # at once, because later it would deny each call
+            check_key_beside(self.store.path)  # now, because a later failure would deny each call
         common = _common(service, tags)
         signer = None if signing_key is None else Signer(signing_key)
         publish = _publish(self._lines, self.store)
@@ -130,7 +129,7 @@ class AuditTrail:
         on_fork(self._begin)
 
     def _begin(self) -> None:
-        """Begin a new chain, as a forked child must: it has neither its parent's thread nor its connection."""
+        """Begin a new chain, also in a forked child, because it has neither its parent's thread nor its connection."""
         if self._finalizer is not None:
             self._finalizer.detach()
         appender = Appender(self.store, self._make_maker, self._checkpoints)
@@ -147,14 +146,14 @@ class AuditTrail:
         self._writer.put(QueueEntry(draft))
 
     def write(self, draft: Draft, timeout: float | None = None) -> Step[None]:
-        """Return a step that has a record written and waits until it is durable.
+        """Return a step that writes a record and waits until it is durable.
 
         Args:
             draft: the record.
             timeout: seconds to wait; None for the trail's own.
 
         Raises:
-            AuditUnavailable: by the step, when it is not durable in time. It is written later, if that can be.
+            AuditUnavailable: by the step, if the record is not durable in time. It is written later if possible.
         """
         return Write(self, draft, self._timeout if timeout is None else timeout)
 
@@ -169,8 +168,8 @@ class AuditTrail:
     def checkpoint(self, timeout: float | None = None) -> None:
         """Write pending records, then a checkpoint unless one already covers every record. Blocks.
 
-        When it returns, the checkpoint and all before it are durable in the store, and their lines are where
-        `checkpoints=` keeps them: on disk, or accepted by the function.
+        When it returns, this checkpoint and earlier ones are durable in the store, and their copies are delivered to
+        `checkpoints=`: on disk, or accepted by the function.
 
         Args:
             timeout: seconds to wait for both; None for the trail's own.
@@ -273,8 +272,9 @@ class AuditTrail:
 
         Args:
             run_id: the run.
-            requested_by: who asked for it; stored for good, so a reference is better than a person's name.
-            reason: why, or on what grounds; stored for good as well.
+            requested_by: the person or service that requested it. It is stored permanently, so prefer a reference to a
+                person's name.
+            reason: the reason or legal ground. It is stored permanently as well.
             call_id: one call of the run; None for all calls.
             contents: which contents; None for all that are stored. `arguments` includes `requested_arguments`.
             timeout: seconds to wait for each of the steps; None for the trail's own.
@@ -317,7 +317,7 @@ class AuditTrail:
         close_all([self._writer], timeout)
 
     def unavailable(self, timeout: float | None = None) -> AuditUnavailable:
-        """Return the error that says why a record is not durable."""
+        """Return the error that explains why a record is not durable."""
         seconds, problem = self._timeout if timeout is None else timeout, self._writer.problem
         why = "the trail is closed" if self._writer.closed else problem or "it takes too long"
         return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({why})")

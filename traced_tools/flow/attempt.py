@@ -1,7 +1,7 @@
-"""One attempt at a tool, within its time-out.
+"""Runs a tool once, with a time-out.
 
-A blocking function cannot be stopped. When its time is over its call is answered, its thread leaves the pool and ends
-with it, and its result is dropped and counted. An async function is cancelled, and gets a moment to clean up.
+A blocking function cannot be stopped. When it times out, the run goes on, its thread leaves the pool and ends with the
+function, and its late result is dropped and counted. An async function is cancelled and has `GRACE` s to clean up.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Attemptable(Protocol):
     """A step that runs a tool and can be abandoned."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        """Hand the step to the driver."""
+        """Pass the step to the driver."""
 
     @property
     def is_async(self) -> bool:
-        """Whether `arun` waits on the event loop and not for a thread."""
+        """Whether `arun` runs the tool on the event loop instead of in a thread."""
 
     @property
     def began(self) -> float:
-        """When the function was called, on the clock of `time.perf_counter()`."""
+        """The time when the function was called, on the clock of `time.perf_counter()`."""
 
     def run(self) -> Any:
         """Run the tool, blocking."""
@@ -52,23 +52,23 @@ class Attemptable(Protocol):
 
 
 class AttemptContext(Protocol):
-    """The part of `ToolContext` that concerns the attempt."""
+    """The fields of `ToolContext` that an attempt sets."""
 
     deadline: float | None
     cancelled: bool
 
 
 class Attempt(Step[Any]):
-    """Run a tool's step for at most `seconds` from when the tool begins.
+    """Runs a tool's step for at most `seconds` from when the tool begins.
 
     Args:
         step: runs the tool.
-        context: gets the deadline when the tool begins, and `cancelled` when it is abandoned.
+        context: its `deadline` is set when the tool begins, its `cancelled` when the tool is abandoned.
         seconds: the time-out.
-        late: called, in any thread, if a tool that timed out finishes later.
+        late: called, in any thread, if the tool finishes after it timed out.
 
     Raises:
-        ToolTimeout: when the time is over.
+        ToolTimeout: if the tool does not finish in time.
     """
 
     __slots__ = ("_context", "_ends", "_late", "_seconds", "_step")
@@ -97,7 +97,7 @@ class Attempt(Step[Any]):
         if self._step.is_async:
             return await self._begin(partial(self._awaited, self._step.arun))
         pool, begun = workers(), Future[None]()
-        # a function may leave something to be awaited although it is not `async`: that belongs on the caller's loop
+        # a function that is not `async` may return an awaitable, which must run on the caller's loop
         function = self._step.begin if isinstance(self._step, Call) else self._step.run
         future = pool.submit(partial(self._begin, function, begun), beyond=is_in_worker())
         try:

@@ -1,4 +1,4 @@
-"""Deferred work for finalizers.
+"""Defers work of finalizers that needs locks until it can run safely.
 
 The garbage collector can run at any point, even in a thread that holds a lock. A finalizer that takes the same lock
 deadlocks. Work that takes locks is therefore queued with `defer` and done outside a finalizer, by whatever comes
@@ -21,7 +21,7 @@ Actions = SimpleQueue[Callable[[], object]]
 
 
 class _Here(threading.local):
-    """What happens in this thread."""
+    """State of this thread."""
 
     depth = 0
     collecting = False
@@ -35,7 +35,7 @@ _wakers: set[Callable[[], object]] = set()
 
 @contextmanager
 def in_finalizer() -> Iterator[None]:
-    """Mark what runs in the block, in this thread, as called by a finalizer."""
+    """Mark the code of the block, in this thread, as run by a finalizer."""
     _here.depth += 1
     try:
         yield
@@ -44,25 +44,24 @@ def in_finalizer() -> Iterator[None]:
 
 
 def is_in_finalizer() -> bool:
-    """Whether a finalizer or the garbage collector is at work in this thread."""
+    """Return whether a finalizer or the garbage collector runs in this thread."""
     return _here.depth > 0 or _here.collecting
 
 
 def _follow_collector(phase: str, _: Mapping[str, Any]) -> None:
-    """Mark what the collector runs: it also closes coroutines by itself, which calls no finalizer of this package."""
-    _here.collecting = phase == "start"  # no count, which one missed call would spoil for good
+    """Record whether the collector runs: it also closes coroutines, which calls no finalizer of this package."""
+    _here.collecting = phase == "start"  # a flag, because one missed call would falsify a count forever
 
 
 gc.callbacks.append(_follow_collector)
 
 
 def defer(action: Callable[[], object], *, is_measurement: bool = False) -> None:
-    """Queue `action` to be done outside the finalizer.
+    """Queue `action` to run outside the finalizer.
 
     Args:
-        action: what to do.
-        is_measurement: whether it records a metric and does nothing else, so that it may be done while the metrics of
-            its provider are collected.
+        action: the function to call.
+        is_measurement: whether it only records a metric, so that it may run while its provider collects metrics.
     """
     (_measurements if is_measurement else _others).put(action)
     for wake in [*_wakers]:
@@ -86,7 +85,7 @@ def run_deferred() -> None:
 
 
 def run_deferred_measurements() -> None:
-    """Record the metrics that were put off."""
+    """Record the deferred measurements."""
     _do_all(_measurements)
 
 

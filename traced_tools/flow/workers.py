@@ -1,4 +1,4 @@
-"""A pool of threads for blocking calls that run side by side, and an event loop for coroutines of blocking runs.
+"""A pool of threads for parallel blocking calls, and an event loop for coroutines of blocking runs.
 
 The threads are daemons. `concurrent.futures` joins its threads when the interpreter exits, so one stuck tool would keep
 Ctrl-C from ending the program.
@@ -28,15 +28,15 @@ Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class _Thread(threading.Thread):
-    """A worker's or a portal's thread."""
+    """A thread of a worker pool or a portal."""
 
 
 class WorkerPool:
-    """Daemon threads for blocking work; started as needed, kept when idle.
+    """A pool of daemon threads for blocking work. Threads start when needed and stay when idle.
 
     Args:
-        size: the maximum of threads. A job that a busy worker waits for may have one more, and the thread of a job that
-            was given up does not count.
+        size: the maximum number of threads. Jobs that a busy worker may wait for can start threads beyond it. Threads
+            of abandoned jobs do not count.
     """
 
     def __init__(self, size: int = 64) -> None:
@@ -46,7 +46,7 @@ class WorkerPool:
         on_fork(self._reset)
 
     def _reset(self) -> None:
-        """Start without threads and jobs, as a forked child must: it has none of its parent's threads."""
+        """Reset threads and jobs, also in a forked child, because it has none of its parent's threads."""
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -57,7 +57,7 @@ class WorkerPool:
         """Run `function` in a thread, in the caller's context, and return its future.
 
         Args:
-            function: the function.
+            function: the blocking function.
             beyond: whether to start a thread beyond the pool's size if all are busy.
         """
         future: Future[T] = Future()
@@ -103,7 +103,7 @@ class WorkerPool:
             future, job = self._jobs.get()
 
     def _leaves(self, future: Future[Any]) -> bool:
-        """Whether the thread that ran `future` leaves the pool, given up or one too many; else it is idle now."""
+        """Return whether the thread of `future` leaves the pool, as abandoned or surplus; otherwise it is now idle."""
         with self._lock:
             if future in self._given_up:
                 self._given_up.remove(future)
@@ -118,7 +118,7 @@ class WorkerPool:
 def _settle(future: Future[Any], job: Callable[[], Any]) -> None:
     try:
         result = job()
-    except asyncio.CancelledError:  # not of the task that waits, which asyncio would take it for
+    except asyncio.CancelledError:  # asyncio would take it for a cancellation of the waiting task
         future.set_exception(cancelled_from_inside())
     except BaseException as error:
         future.set_exception(error)
@@ -143,11 +143,11 @@ async def wait_until_done(future: Future[Any], seconds: float | None = None) -> 
         if not done.done():
             done.set_result(None)
 
-    def tell(_: Future[Any]) -> None:
+    def wake_loop(_: Future[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(wake)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(wake_loop)
     await asyncio.wait([done], timeout=seconds)
 
 
@@ -168,7 +168,7 @@ async def finished_future(begin: Callable[[], Awaitable[T]]) -> Future[T]:
 
 
 class _Together:
-    """The portal futures of a group of threads that work side by side."""
+    """The portal futures of a group of threads that run in parallel."""
 
     def __init__(self) -> None:
         self._futures: set[Future[Any]] = set()
@@ -204,7 +204,7 @@ def cancel_group_on_error(cancel: Callable[[], None]) -> Iterator[None]:
 
 
 class Canceller:
-    """Cancels from any thread what a task awaits in a `with` block; the task itself goes on after the block.
+    """Cancels, from any thread, what a task awaits in a `with` block; the task continues after the block.
 
     Attributes:
         task_is_cancelled: whether the task itself was cancelled during the last block.
@@ -220,7 +220,7 @@ class Canceller:
         task = asyncio.current_task()
         assert task is not None
         self._cancelled = False
-        self._cancelled_before = task.cancelling()  # a task may go on after it was cancelled, and count that for good
+        self._cancelled_before = task.cancelling()  # a task may continue after a cancellation, which still counts
         self._inside = task.get_loop(), task
 
     def __exit__(self, *_: object) -> None:
@@ -256,7 +256,7 @@ class Portal:
     def run(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Await `begin()` on the portal's loop, in the caller's context, and block until it is done."""
         end = finished_future(begin)
-        if _ON_PORTAL.get():  # a coroutine of ours calls blocking code, which blocks the portal meanwhile
+        if _ON_PORTAL.get():  # blocking code called by a coroutine on the portal, so the portal is blocked
             return workers().submit(lambda: asyncio.run(end), beyond=True).result().result()
         context = copy_context()
         context.run(_ON_PORTAL.set, True)
@@ -275,13 +275,13 @@ class Portal:
                 loop = asyncio.new_event_loop()
                 self._thread = _Thread(target=_serve, args=[loop], name="traced_tools-portal", daemon=True)
                 self._thread.start()
-                self._loop = loop  # now, for an interrupt may have kept the thread from starting
+                self._loop = loop  # only now, because an interrupt may prevent the start of the thread
             return self._loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     while True:
-        with suppress(SystemExit, KeyboardInterrupt):  # asyncio stops at these; they belong to who waits for the task
+        with suppress(SystemExit, KeyboardInterrupt):  # asyncio stops at these; the waiting caller gets them
             loop.run_forever()
 
 
@@ -291,14 +291,15 @@ _CHOSEN: ContextVar[WorkerPool | None] = ContextVar("traced_tools_workers", defa
 
 
 def workers() -> WorkerPool:
-    """Return the pool in use here: the one that `UsePool` chose, else the shared one."""
+    """Return the current pool: the pool set by `UsePool`, or the shared pool."""
     return _CHOSEN.get() or _pool
 
 
 class UsePool:
-    """Use `pool` for what begins in the block.
+    """A context manager that makes `pool` the current pool in its block.
 
-    `contextlib.contextmanager` sets the traceback of an error that leaves the block, which a frozen dataclass forbids.
+    It is a class because `contextlib.contextmanager` sets the traceback of an error that leaves the block, which a
+    frozen dataclass forbids.
     """
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -329,19 +330,19 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 def is_in_worker() -> bool:
-    """Whether a worker may be waiting for this code, which must then not wait for a free worker."""
+    """Return whether a worker may be waiting for this code, so that it must not wait for a free worker."""
     return _IN_WORKER.get() or isinstance(threading.current_thread(), _Thread)
 
 
 def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T | BaseException]:
-    """Run blocking jobs side by side and return, in order, what each returned or raised.
+    """Run blocking jobs in parallel and return, in order, the result or exception of each.
 
-    The calling thread takes part until no job is left to begin. So a job that runs jobs of its own never waits for a
-    worker that waits for it, and a full pool slows down but cannot lock up.
+    The calling thread runs jobs as well until none is left to start. So a job that runs nested jobs never waits for a
+    worker that waits for it, and a full pool is slower but cannot deadlock.
 
     Args:
-        jobs: what to run.
-        limit: how many may run at once.
+        jobs: the functions to run.
+        limit: how many jobs may run at once.
     """
     pool = workers()
     futures: list[Future[T]] = [Future() for _ in jobs]
@@ -363,11 +364,11 @@ def run_all(jobs: Sequence[Callable[[], T]], limit: int = sys.maxsize) -> list[T
 
 
 def run_within(jobs: Sequence[Callable[[], object]], seconds: float) -> None:
-    """Run blocking jobs side by side in threads, and wait for all of them together.
+    """Run blocking jobs in parallel threads, and wait at most `seconds` for all of them together.
 
     Args:
-        jobs: what to run. Their results and errors are dropped.
-        seconds: how long to wait. A job that takes longer goes on in its thread, which leaves the pool.
+        jobs: the functions to run. Their results and exceptions are dropped.
+        seconds: how long to wait. A job that takes longer continues in its thread, which leaves the pool.
     """
     pool = workers()
     futures: list[Future[object]] = []
@@ -390,7 +391,7 @@ def _run_waiting(waiting: deque[Any], settle: Callable[[Any, Any], None]) -> Non
 
 
 def _settle_here(future: Future[Any], job: Callable[[], Any]) -> None:
-    """Run `job` in this thread; an interrupt of this thread is nobody's result and leaves at once."""
+    """Run `job` in this thread; raise an interrupt of this thread at once instead of storing it as a result."""
     _settle(future, job)
     error = future.exception()
     if error is not None and not isinstance(error, Exception):

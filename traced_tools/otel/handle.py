@@ -1,4 +1,4 @@
-"""The handle of what `configure` set up: it flushes and stops, within a time, whatever a collector does."""
+"""The handle of configured telemetry: it flushes and stops the providers within a time-out."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
     from traced_tools.otel.prometheus_targets import TargetsFile
 
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
-"""What the specification of ASGI calls an application."""
+"""An application as the ASGI specification defines it."""
 
 _LOG = logging.getLogger(__name__)
 
 PATIENCE = EXIT_TIMEOUT
-"""Default of the seconds that a flush and a shutdown wait for collectors, for all signals together."""
+"""Default seconds that a flush or a shutdown waits for collectors, for all signals together."""
 
 
 class Provider(Protocol):
-    """What the SDK's providers of all signals can do."""
+    """The methods that the SDK's providers of all signals have."""
 
     def force_flush(self, timeout_millis: int = ...) -> bool:
-        """Send what waits."""
+        """Send pending telemetry."""
 
     def shutdown(self) -> None:
-        """Send what waits and stop."""
+        """Send pending telemetry and stop."""
 
 
 class Telemetry:
-    """What `configure` set up. The end of its `with` block, `shutdown` and the exit of the process flush and stop it.
+    """The telemetry that `configure` set up. `shutdown`, the end of a `with` block and process exit flush and stop it.
 
     Args:
         providers: the providers to flush and stop; empty if the application owns them.
         server: the Prometheus server, if there is one.
-        collector: the metrics for Prometheus, when they are collected.
-        export_stats: know what was not sent.
+        collector: the metrics for Prometheus, if they are collected.
+        export_stats: the counts of items that each exporter sent and lost.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Telemetry:
         self._stopper = 0
         self._stopped = False
         self._done = threading.Event()
-        self._lock = threading.RLock()  # a signal handler may stop what its thread is stopping
+        self._lock = threading.RLock()  # a signal handler may call `shutdown` while its thread is in it
         self._inherited = False
         on_fork(self._leave_to_parent)
         if providers:
@@ -79,18 +79,18 @@ class Telemetry:
 
     @property
     def prometheus_address(self) -> str | None:
-        """Where scrapers find the metrics, as `host:port`; None when they are not served, as in a forked child."""
+        """The address of the metrics endpoint, as `host:port`; None if there is none, as in a forked child."""
         return self._address
 
     def asgi_app(self) -> ASGIApp:
-        """Return an ASGI application that serves the metrics of this process, to be mounted in one of your own.
+        """Return an ASGI application that serves the metrics of this process, for mounting in your application.
 
         It serves nothing unless `configure` was given `prometheus=`.
         """
         return make_asgi_app(self._registry("asgi_app"))
 
     def wsgi_app(self) -> WSGIApplication:
-        """Return a WSGI application that serves the metrics of this process; as `asgi_app`."""
+        """Return a WSGI application that serves the metrics of this process; see `asgi_app`."""
         return make_wsgi_app(self._registry("wsgi_app"))
 
     def _registry(self, name: str) -> CollectorRegistry:
@@ -104,14 +104,14 @@ class Telemetry:
 
     @property
     def stopped(self) -> bool:
-        """Whether providers of this handle were shut down; never true of a handle that has none."""
+        """Whether this handle has shut down its providers; False if it has none."""
         return self._stopped and bool(self._providers)
 
     def force_flush(self, timeout: float = PATIENCE) -> bool:
-        """Send what is queued, and return whether nothing was lost.
+        """Send queued telemetry, and return whether all of it was sent.
 
         Args:
-            timeout: seconds to wait, for all signals together; what has not been sent by then goes on waiting.
+            timeout: seconds to wait, for all signals together. Telemetry that is not sent by then stays queued.
         """
         deadline = _deadline(timeout)
         run_deferred()
@@ -123,22 +123,22 @@ class Telemetry:
         return all(flushed) and lost == sum(stats.lost_in_all for stats in self._export_stats)
 
     def shutdown(self, timeout: float = PATIENCE) -> None:
-        """Send what is waiting and stop; a second call does nothing.
+        """Send queued telemetry and stop; a second call does nothing.
 
         Args:
-            timeout: seconds to wait, for all signals together; what has not been sent by then is lost, which is counted
-                and logged.
+            timeout: seconds to wait, for all signals together. Telemetry that is not sent by then is lost, counted and
+                logged.
         """
         deadline = _deadline(timeout)
         with self._lock:
             is_first, self._stopped = not self._stopped, True
-        if not is_first:  # wait for who came first, but not in a signal handler that interrupted it
+        if not is_first:  # wait for the first call, but not in a signal handler that interrupted it
             self._done.wait(0 if self._stopper == threading.get_ident() else seconds_until(deadline))
             return
         self._stopper = threading.get_ident()
         try:
             self._stop(deadline)
-        finally:  # also when an interrupt ends the waiting
+        finally:  # even if an interrupt ends the wait
             for stats in self._export_stats:
                 stats.close()
             self._done.set()
@@ -152,11 +152,11 @@ class Telemetry:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a forked child of the process that was set up."""
+        """Whether this process is a forked child of the process that called `configure`."""
         return self._inherited
 
     def serve(self, host: str, ports: Sequence[int], targets: TargetsFile | None) -> bool:
-        """Serve the metrics in a forked child, which cannot share its parent's socket; False if none are set up."""
+        """Serve the metrics in a forked child on its own socket; return False if there is nothing to start."""
         if self._collector is None or self._server is not None:
             return False
         self._server = PrometheusServer(self._collector, host, ports, targets)
@@ -180,7 +180,7 @@ class Telemetry:
             worker.start()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: close the socket, on which the parent goes on serving."""
+        """In a forked child, close the socket; the parent continues to serve on it."""
         self._start_threads()
         self._lock = threading.RLock()
         self._inherited = True
@@ -196,14 +196,14 @@ def _deadline(timeout: float) -> float:
 
 
 def _do(tasks: Sequence[tuple[TaskWorker, Task]], deadline: float) -> list[bool]:
-    """Do tasks side by side, and return which of them succeeded by the deadline."""
+    """Run tasks in parallel, and return for each whether it succeeded by the deadline."""
     for worker, task in tasks:
         worker.submit(task)
     return [task.wait(deadline) for _, task in tasks]
 
 
 def _flush(provider: Provider, deadline: float) -> bool:
-    """Flush a provider, return whether that succeeded, and log what it raises unless the time is over."""
+    """Flush a provider, return whether that succeeded, and log an exception before the deadline."""
     try:
         return provider.force_flush(int(seconds_until(deadline) * 1000)) is not False
     except Exception as error:
@@ -213,7 +213,7 @@ def _flush(provider: Provider, deadline: float) -> bool:
 
 
 def _quietly(action: Callable[[], object]) -> bool:
-    """Call a function, return whether it succeeded, and log the type of what it raises."""
+    """Call a function, return whether it succeeded, and log the type of an exception."""
     try:
         return action() is not False
     except Exception as error:
@@ -222,5 +222,5 @@ def _quietly(action: Callable[[], object]) -> bool:
 
 
 def _log_type(action: Callable[..., object], error: Exception) -> None:
-    """Log the type of an error; its text may quote content."""
+    """Log only the type of an error, because its text may quote content."""
     _LOG.warning("telemetry: %s raised %s", getattr(action, "__qualname__", "a call"), error_type(error))

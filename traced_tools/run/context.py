@@ -1,4 +1,4 @@
-"""What the chain, the loop and the tools of one run share."""
+"""The context of one run, which the advisor chain, the tool loop and the tools share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AdvisesTools(Protocol):
-    """What wraps each tool call of a run: an advisor, as `ToolAdvice` describes it."""
+    """An advisor that wraps each tool call of a run; see `ToolAdvice`."""
 
     name: str
     order: int
@@ -35,34 +35,34 @@ class AdvisesTools(Protocol):
 
 
 class FindsTools(Protocol):
-    """What finds tools by name: a `ToolCallbackResolver`."""
+    """Finds tools by name; see `ToolCallbackResolver`."""
 
     def resolve(self, name: str) -> Any:
-        """Return the tool of that name, and None if it is not known."""
+        """Return the tool with this name, or None if there is none."""
 
 
 class RunContext:
-    """Identity, settings and tallies of one run.
+    """The identity, settings and totals of one run.
 
-    A copy is the run itself. A pickled one keeps its ids, attributes and totals, and the client's name.
+    `copy.deepcopy` returns the context itself. Pickling keeps the ids, attributes and totals, and the client's name.
 
     Args:
         agent: the client's name.
-        conversation_id: the caller's conversation, if the caller named one.
-        tool_context: what tools may know of the caller; never sent to the model.
-        limits: how far the run may go.
-        tool_errors: what happens when a tool fails.
-        telemetry: what to emit, and where to.
-        tool_advisors: the advisors around each tool call, outermost first.
+        conversation_id: the id of the conversation, if the caller passed one.
+        tool_context: data about the caller for tools; never sent to the model.
+        limits: the limits of the run, such as iterations, tool calls and time.
+        tool_errors: the error policy: what happens when a tool fails.
+        telemetry: which telemetry to emit, and to which providers.
+        tool_advisors: the advisors that wrap each tool call, the outermost first.
         listeners: the callbacks that receive the events of the run.
-        resolver_fallback: where a tool is looked up that the model names and the request does not carry.
-        attributes: what the application says of the run, on top of what it says of the run that this one begins in.
+        resolver_fallback: finds tools that the model calls and the request does not contain.
+        attributes: the application's attributes of the run, merged into the attributes of the enclosing run.
 
     Attributes:
-        parent_id: the id of the run that this one begins in, if it begins in one.
-        complete: the last conversation that was found to have a result for each call.
-        results: what became of each call that a loop has run so far.
-        reached: each tuple of these that a response of a loop has held.
+        parent_id: the id of the enclosing run; None if there is none.
+        complete: the last conversation that was found to have a result for each tool call.
+        results: the results of the tool calls that loops have run so far.
+        reached: each tuple of results that `all_results` has returned.
     """
 
     __slots__ = (
@@ -132,17 +132,17 @@ class RunContext:
         self.trace_id: str | None = None
 
     def __enter__(self) -> None:
-        """Have runs that begin in this context, which must be the run's own, be nested in this one."""
+        """Make this run the parent of runs that begin in the current context; it must belong to the run."""
         self.telemetry.make_current()
         _CURRENT.set(self)
-        if self._outer is not None and not self._outer.ended:  # else what a tool left behind would add to it for good
+        if self._outer is not None and not self._outer.ended:  # otherwise, leftover tools would add to it forever
             self._outer.nested.append(self.totals)
 
     def __exit__(self, *_: object) -> None:
         self.totals.ended = True
 
     def tool_context_for(self, call_id: str, tool: str, iteration: int) -> ToolContext:
-        """Return what the tool of one call may know."""
+        """Return the context that the tool receives for one call."""
         return ToolContext(
             self.tool_context,
             call_id=call_id,
@@ -154,14 +154,14 @@ class RunContext:
         )
 
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
-        """Return what the answer of `model` cost, in US dollars; None if the run's price table does not know."""
+        """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""
         prices, usage = self.telemetry.options.prices, drop_invalid_counts(response.usage)
         if prices is None or usage is None:
             return None
         return cost_of(prices, model.provider, (response.model, model.model), usage, self.telemetry.telemetry_failed)
 
     def all_results(self) -> tuple[ToolResult, ...]:
-        """Return what became of each call of the run so far."""
+        """Return the results of all tool calls of the run so far."""
         found = tuple(self.results)
         self.reached.append(found)
         return found
@@ -184,7 +184,7 @@ _PICKLED: Final = ("id", "trace_id", "parent_id", "attributes", "totals")
 
 
 def _unpickled(agent: str, conversation_id: str | None, kept: Mapping[str, Any]) -> RunContext:
-    """Return a run of the past."""
+    """Return the context of a past run from its pickled values."""
     run = RunContext(agent=agent, conversation_id=conversation_id)
     for name, value in kept.items():
         setattr(run, name, value)

@@ -1,4 +1,4 @@
-"""The part of an advisor that tool calls need: advice around each call, and the events of the run."""
+"""The methods of advisors that need no model: wrapping tool calls and receiving the events of runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from traced_tools.tools.execution import CallNext, ToolInvocation
 
 
 class ToolAdvice:
-    """The part of an `Advisor` that needs no model: advice around tool calls, and the events of a run.
+    """The base class of `Advisor`: it wraps tool calls and receives the events of runs.
 
     Attributes:
-        name: set in code and bounded: it is a metric label.
-        order: its place in the chain; lower orders are further out.
+        name: the advisor's name in telemetry. It is a metric label, so use a fixed name.
+        order: its position in the chain. An advisor with a lower order wraps those with higher orders.
     """
 
     name: str
@@ -32,15 +32,16 @@ class ToolAdvice:
         return await call_next(call)
 
     def on_event(self, event: Event) -> None:
-        """Receive the events of the run (`traced_tools.events`), one after the other and in order.
+        """Receive the events of the run (`traced_tools.events`), one at a time and in order.
 
         An advisor inside the tool loop receives every event; an advisor outside it receives only the start and end of
         the run. Without a loop, every advisor receives every event. The events of a streamed answer include its deltas,
-        also those of tool calls, which a stream's consumer does not get. `watches_deltas = False` on the advisor leaves
-        deltas out.
+        even those of tool calls, which a stream's consumer does not get. To receive no deltas, set
+        `watches_deltas = False` on the advisor.
 
-        The run waits for it, so it must not wait for anything itself. What it raises ends the run, as an error of any
-        other hook does. If the run fails already, the error is counted as lost telemetry and the failure goes on.
+        The run waits until this method returns, so the method must not block. An exception ends the run, as in any
+        other hook. If the run is already failing, the exception is counted as lost telemetry and the run fails with
+        its own error.
         """
 
 
@@ -48,22 +49,22 @@ A = TypeVar("A", bound=ToolAdvice)
 
 
 def advising_tools(advisors: Iterable[A]) -> tuple[A, ...]:
-    """Return the advisors that have an `advise_tool` of their own."""
+    """Return the advisors that override `advise_tool`."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "advise_tool"))
 
 
 def listening(advisors: Iterable[A]) -> tuple[A, ...]:
-    """Return the advisors that have an `on_event` of their own."""
+    """Return the advisors that override `on_event`."""
     return tuple(each for each in advisors if overrides(each, ToolAdvice, "on_event"))
 
 
 def listening_to_calls(advisors: Iterable[ToolAdvice]) -> tuple[Callable[[ObservedCall, ToolIntended], None], ...]:
-    """Return the `on_tool_call` of the advisors that are handed calls."""
+    """Return the `on_tool_call` methods of the advisors that are `ToolCallListener`s."""
     return tuple(each.on_tool_call for each in advisors if isinstance(each, ToolCallListener))
 
 
 def overrides(advisor: ToolAdvice, base: type[ToolAdvice], method: str) -> bool:
-    """Whether `advisor` has a `method` of its own and not the one of `base`."""
+    """Return whether `advisor` overrides the `method` of `base`."""
     return method in vars(advisor) or _overrides(type(advisor), base, method)  # type: ignore[arg-type]  # mypy: a class has no hash
 
 
@@ -73,11 +74,16 @@ def _overrides(kind: Any, base: Any, method: str) -> bool:
 
 
 def check_advisors(advisors: Iterable[object]) -> None:
-    """Raise `TypeError` for what is no advisor, `AdvisorChainError` for an advisor without name or order."""
+    """Raise `TypeError` if an item is not an advisor, `AdvisorChainError` if an advisor has no name or no order."""
     for index, advisor in enumerate(advisors):
         expect(f"advisors[{index}]", advisor, ToolAdvice, "an Advisor")
         _check_named(advisor)
         _check_plain(advisor)
+
+
+def sort_advisors(advisors: Iterable[A]) -> tuple[A, ...]:
+    """Return the advisors by `order`, the outermost first; equal orders keep the order in which they were given."""
+    return tuple(sorted(advisors, key=lambda advisor: advisor.order))
 
 
 def _check_named(advisor: object) -> None:
@@ -85,13 +91,11 @@ def _check_named(advisor: object) -> None:
     if not isinstance(name, str) or not name or isinstance(order, bool) or not isinstance(order, int):
         raise AdvisorChainError(f"{type(advisor).__name__} needs a `name` (a str) and an `order` (an int)")
     if name != encodable(name):
-        raise AdvisorChainError(
-            f"{type(advisor).__name__} has a `name` that UTF-8 cannot hold; telemetry needs one it can"
-        )
+        raise AdvisorChainError(f"{type(advisor).__name__} has a `name` that UTF-8 cannot encode: change the name")
 
 
 def _check_plain(advisor: Any) -> None:
-    """Refuse an `async` method where nothing is awaited: what it does would silently not be done."""
+    """Raise `AdvisorChainError` for an `async` method that would never be awaited."""
     for method in ("on_chunk", "on_event"):
         if inspect.iscoroutinefunction(getattr(advisor, method, None)):
             raise AdvisorChainError(f"{method} of {type(advisor).__name__} must be a plain method: drop `async`")

@@ -1,4 +1,4 @@
-"""One requested tool call, from the model's words to a result; never an exception unless the error policy says so.
+"""Runs one tool call of a model's answer and returns a result; raises only if the error policy requires it.
 
 admit: limits, the name, approval, arguments -> advise, outermost first -> attempt -> convert
 |                                               |
@@ -52,19 +52,19 @@ if TYPE_CHECKING:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class ToolInvocation:
-    """A tool call about to run, as `advise_tool` sees it.
+    """A tool call that is about to run, as `advise_tool` receives it.
 
     Attributes:
         name: the tool's name.
-        arguments: the arguments as canonical JSON (RFC 8785): validated, repaired, defaults included, whatever way the
-            model wrote them. An advisor may `replace(arguments=...)`, which is then validated again.
+        arguments: the arguments as canonical JSON (RFC 8785): repaired, validated and with defaults. An advisor
+            can change them with `replace(arguments=...)`; the new arguments are validated again.
         id: the call's id.
-        iteration: the pass of the loop, from 1; 0 outside a loop.
-        definition: what the model knows of the tool.
-        context: what the tool will know of its call.
-        metadata: what the loop knows of the tool.
-        batch_index: its place among the calls of the same answer, from 0.
-        intent: the reason the model stated for the call, if one is known; content.
+        iteration: the iteration of the loop, from 1; 0 outside a loop.
+        definition: the definition of the tool that the model receives.
+        context: the context that the tool receives.
+        metadata: the settings of the tool, such as its time-out.
+        batch_index: the position among the calls of the same answer, from 0.
+        intent: the model's reason for the call, if known. It is content, so it is recorded only if capture allows it.
     """
 
     name: str
@@ -80,10 +80,10 @@ class ToolInvocation:
 
     @property
     def args(self) -> Mapping[str, Any]:
-        """What the tool will be called with, as a read-only JSON object: the value of `arguments`.
+        """The arguments that the tool will receive, as a read-only JSON object: the value of `arguments`.
 
         Raises:
-            ValueError: for arguments that an advisor replaced by a text that is no JSON object.
+            ValueError: if an advisor set arguments that are not a JSON object.
         """
         if self._args is None:
             value = json.loads(self.arguments)
@@ -95,8 +95,8 @@ class ToolInvocation:
     def replace(self, *, arguments: str | Mapping[str, Any] | None = None, intent: str | None = None) -> ToolInvocation:
         """Return this call with other arguments (JSON text, or a mapping), or with a reason.
 
-        The arguments are validated when they are passed to `call_next`. Advisors further in get them as validated; if
-        they do not fit, `call_next` returns the result `invalid_arguments`.
+        The arguments are validated when they are passed to `call_next`. Inner advisors receive the validated ones. If
+        the arguments are invalid, `call_next` returns the result `invalid_arguments`.
         """
         expect("intent", intent, (str, type(None)), "a str or None")
         own = self.arguments if arguments is None else ToolCall(self.name, arguments).arguments
@@ -114,15 +114,15 @@ class ToolInvocation:
         return denied_result(self.id, self.name, reason, code, by)
 
     def answered(self, content: str, value: Any = None) -> ToolResult:
-        """Return a result given in place of the tool's own, such as a cached one; the model reads `content`."""
+        """Return a result that replaces a run of the tool, such as a cached result; the model reads `content`."""
         expect("content", content, str, "a str")
         return ToolResult(self.id, self.name, content, value=value, decision="answered")
 
     def end(self, result: ToolResult | str) -> ToolResult:
-        """Return a result that ends the run: it is the run's answer, and the model is not asked again.
+        """Return a result that ends the run: it is the run's answer, and the model is not called again.
 
-        The other calls of the same answer run as usual before; of several results that end the run, the first in call
-        order is the answer. The response's `stop_reason` is `advisor`.
+        The other calls of the same answer still run. If several results end the run, the first in call order is the
+        answer. The response's `stop_reason` is `advisor`.
 
         Args:
             result: a result of this call, such as `call_next` or `denied` returned; a str stands for `answered(...)`.
@@ -132,7 +132,7 @@ class ToolInvocation:
 
 
 def denied_result(call_id: str, name: str, reason: str, code: str | None, by: str | None) -> ToolResult:
-    """Return the result of a call that may not run; raises `TypeError` or `ValueError` for a wrong argument."""
+    """Return the result of a call that may not run; raises `TypeError` or `ValueError` for an invalid argument."""
     expect("reason", reason, str, "a str")
     expect("code", code, (str, type(None)), "a str or None")
     check_by(by)
@@ -144,7 +144,7 @@ def check_by(by: object) -> None:
     """Raise `TypeError` or `ValueError` unless `by` is None or can name a person or service."""
     expect("by", by, (str, type(None)), "a str or None")
     if isinstance(by, str) and not by.strip():
-        raise ValueError("by must not be blank: it names the person or service that decided; pass None for nobody")
+        raise ValueError("by must not be blank: it names the person or service that decided; pass None if unknown")
 
 
 CallNext = Callable[[ToolInvocation], Awaitable[ToolResult]]
@@ -152,7 +152,7 @@ CallNext = Callable[[ToolInvocation], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The approval of a call; `by` names the person or service that gave it, if the application named one."""
+    """The approval of a tool call; `by` is the person or service that approved, if the application named one."""
 
     by: str | None = None
 
@@ -161,22 +161,22 @@ _MOST_NAMED = 50
 
 
 class ToolExecution:
-    """One requested tool call under way; `result` is the flow that performs it, in four stages.
+    """The execution of one tool call; the flow `result` performs it in four stages.
 
-    Admit: a limit, a name without a tool, a missing approval or invalid arguments refuse the call. Advise: the advisors
-    wrap the tool, the outermost first. Attempt: the tool runs, again after a failure that is worth it. Convert: what
-    the tool returned or raised becomes the result.
+    Admit: a limit, an unknown tool name, a missing approval or invalid arguments refuse the call. Advise: the advisors
+    wrap the tool, the outermost first. Attempt: the tool runs, with retries after failures that its metadata names.
+    Convert: the tool's return value or exception becomes the result.
 
     Args:
-        run: the run it belongs to.
+        run: the run that the call belongs to.
         tools: the tools of the request.
-        call: what the model asked for.
-        place: position in the batch from 0, and the batch's size.
+        call: the tool call in the model's answer.
+        place: the position in the batch, from 0, and the size of the batch.
         iteration: the iteration of the loop.
-        refusal: a result that was decided before, such as for a broken limit.
+        refusal: the result if the call is already refused or answered, such as by a limit; else None.
         approved: the approval of the call; None if there is none.
-        queued_at: when it was ready to run, on the clock of `time.perf_counter()`.
-        most_characters: how much of the result the model reads; None for all.
+        queued_at: the time when the call was ready to run, on the clock of `time.perf_counter()`.
+        most_characters: how many characters of the result the model reads; None for all.
     """
 
     def __init__(
@@ -216,8 +216,8 @@ class ToolExecution:
         """Perform the call and return its result.
 
         Raises:
-            ToolExecutionError: when the call failed and the error policy says that the run must fail.
-            ToolNotFoundError: when there is no such tool and the error policy says so.
+            ToolExecutionError: if the call failed and the error policy makes the run fail.
+            ToolNotFoundError: if the tool does not exist and the error policy makes the run fail.
         """
         refusal = self._admit()
         with self._observed(refused=refusal is not None) as observed:
@@ -247,12 +247,12 @@ class ToolExecution:
         return result
 
     def emit_skipped_span(self) -> None:
-        """Have a call that never started, because the run ended before, leave a span."""
+        """Emit the span of a call that never started because the run ended first."""
         with suppress(Abandoned), self._observed(refused=True, skipped=True):
             raise Abandoned
 
     def cancel(self) -> None:
-        """Start no further attempt, and tell the tool, if it runs, that nobody waits for it any more."""
+        """Start no further attempt, and set `ToolContext.cancelled` for a running tool."""
         self._cancelled = True
         if self._context is not None:
             self._context.cancelled = True
@@ -273,7 +273,7 @@ class ToolExecution:
     # Admit.
 
     def _admit(self) -> ToolResult | InvalidArguments | None:
-        """Return what refuses the call, and None for a call that may run."""
+        """Return the reason to refuse the call, or None if the call may run."""
         if self._refusal is not None:
             return self._refusal
         if self._tool is None:
@@ -296,15 +296,13 @@ class ToolExecution:
             self._bound = self._tools.invocable(self._call.name).bind(source)
         except InvalidArguments:
             raise
-        except (
-            Exception
-        ) as error:  # raised by a developer's validator: counted as the tool's error when the tool would run
+        except Exception as error:  # of a custom validator: counted as the tool's error when the tool would run
             self._unbound = error
 
     def _invalid(self, problem: InvalidArguments, observed: ToolCallObservation) -> ToolResult:
         decision: Decision = "invalid_arguments"
         result = ToolResult(self._id, self._call.name, "", decision=decision, error_type=decision, error=problem)
-        observed.invalid(result)  # before the text is made: a `message` of the application's may fail
+        observed.invalid(result)  # before the text is made, because the application's `message` function may fail
         return replace(result, content=self._run.tool_errors.text(self._call.name, problem))
 
     # Advise.
@@ -317,7 +315,7 @@ class ToolExecution:
         return ToolInvocation(name, arguments, self._id, self._iteration, definition, context, metadata, index)
 
     def _advisable(self) -> str:
-        """Return the bound arguments as advisors see them: the canonical form of what the tool will get."""
+        """Return the canonical JSON of the arguments that the tool will receive, for the advisors."""
         source = self._bound_for
         if self._bound is not None:
             text = canonical_text(self._tools.invocable(self._call.name).as_json(self._bound))
@@ -330,14 +328,14 @@ class ToolExecution:
         return text
 
     async def _advise(self, index: int, invocation: ToolInvocation, observed: ToolCallObservation) -> ToolResult:
-        """Run the advisor at `index` around the rest, and after the last one the tool."""
+        """Run the advisor at `index` around the inner advisors and the tool."""
         assert self._clock is not None
         if index == len(self._run.tool_advisors):
             observed.advised(invocation.intent, invocation.arguments)
             began = perf_counter_ns()
             try:
                 return await self._attempt(invocation.arguments, invocation.context, observed)
-            finally:  # the time of the tool is none of the advisors' own time
+            finally:  # the tool's time doesn't count as the advisors' own time
                 self._clock.downstream_ns += perf_counter_ns() - began
         advisor = self._run.tool_advisors[index]
 
@@ -373,11 +371,11 @@ class ToolExecution:
     # Attempt.
 
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
-        """Run the tool, again if it fails in a way that its metadata says is worth it."""
+        """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
         retries = Retries(self._tool.metadata, context.deadline)
         result = await self._attempt_once(arguments, context, observed)
-        # what has run is not run again because nobody can read what it returned
+        # a tool that returned is not run again if converting its return value failed
         while not self._has_run and (pause := retries.pause_after(result.error)) is not None:
             observed.retrying(result.error_type or "")
             await Pause(pause)
@@ -398,10 +396,10 @@ class ToolExecution:
             bound = self._bound_to(tool, arguments, observed)
         except InvalidArguments as problem:
             return self._invalid(problem, observed)
-        except Exception as error:  # of a validator of the developer's: a part of the tool
+        except Exception as error:  # of a custom validator, which is a part of the tool
             failure = error
         self._context = context = context if timeout is None else context.copy()
-        if self._cancelled:  # asked after the context is set: `cancel` comes either before or to this context
+        if self._cancelled:  # checked after the context is set, so that a concurrent `cancel` is not missed
             raise Abandoned
         observed.started()
         try:
@@ -419,7 +417,7 @@ class ToolExecution:
             raise
         finally:
             observed.stopped()
-        # not inside the `except`: whatever goes wrong from here on would carry the tool's error, and its text, along
+        # not inside the `except`: later errors would have the tool's error, and its text, as their context
         self._has_run = returned is not None
         if failure is None:
             assert returned is not None
@@ -430,7 +428,7 @@ class ToolExecution:
         return self._failed(failure, timed_out=isinstance(failure, ToolTimeout) and context.cancelled)
 
     def _bound_to(self, tool: Invocable, arguments: str, observed: ToolCallObservation) -> BoundArguments:
-        """Return the arguments as the tool takes them; made anew for each attempt, as a tool may change them."""
+        """Return the arguments for the tool; each attempt gets new ones, because a tool may change them."""
         bound, self._bound = self._bound, None
         if bound is not None and arguments == self._bound_for:
             return bound
@@ -438,13 +436,13 @@ class ToolExecution:
         observed.repaired(bound.repairs)
         if self._clock is None or canonical_text(tool.as_json(bound)) == arguments:
             return bound
-        bound = tool.bind(arguments)  # such as a default that is made anew: what the advisors saw counts
+        bound = tool.bind(arguments)  # such as a new default from a factory: the tool gets the values the advisors saw
         if canonical_text(tool.as_json(bound)) == arguments:
             return bound
-        raise self._unbound or RuntimeError("validating the arguments again gives other values than the advisors saw")
+        raise self._unbound or RuntimeError("validating the arguments again gave other values than the advisors saw")
 
     def _may_be_bug(self, result: ToolResult, error: Exception) -> bool:
-        """Whether the tool failed in a way that nobody expects, and nobody but the model would learn of it."""
+        """Return whether the tool failed unexpectedly, and only the model would learn of the failure."""
         assert self._tool is not None
         if result.outcome != "error" or self._run.tool_errors.raises(error):
             return False
@@ -468,16 +466,16 @@ class ToolExecution:
         )
 
     def _error_for_run(self, result: ToolResult) -> Exception | None:
-        """Return the error that the run fails with because of the call, as the error policy says; None for no error."""
+        """Return the error that makes the run fail, as the error policy specifies; None if the run goes on."""
         policy = self._run.tool_errors
         if result.error is not None and policy.raises(result.error):
             return ToolExecutionError(result.name, result.error_type or "", _innermost(result.error))
         if result.decision == "unknown_tool" and policy.unknown_tool == "raise":
-            return ToolNotFoundError("the model called a tool that the request does not carry")
+            return ToolNotFoundError("the model called a tool that the request does not contain")
         return None
 
 
 def _innermost(error: Exception) -> BaseException:
-    """Return the tool's own exception, if `error` is what a run within the tool made of it."""
+    """Return the original exception if a run nested in the tool wrapped it in `error`; else `error`."""
     is_wrapped = type(error) is ToolExecutionError and error.original is not None
     return error.original if is_wrapped else error  # type: ignore[attr-defined]  # mypy: it is one

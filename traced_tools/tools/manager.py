@@ -1,4 +1,4 @@
-"""Runs the tools a model asked for: batches side by side, results in call order."""
+"""Runs the tool calls of a model's answer in parallel and returns the results in call order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,14 @@ from traced_tools.observe.observations import observe_iteration
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.observe.typed_events.dispatch import EventListeners
 from traced_tools.run.context import RunContext
-from traced_tools.tools.advice import ToolAdvice, advising_tools, check_advisors, listening, listening_to_calls
+from traced_tools.tools.advice import (
+    ToolAdvice,
+    advising_tools,
+    check_advisors,
+    listening,
+    listening_to_calls,
+    sort_advisors,
+)
 from traced_tools.tools.execution import Approval, ToolExecution, check_by, denied_result
 from traced_tools.tools.schema.values import read_only
 from traced_tools.tools.selection import ToolSelection
@@ -59,14 +66,14 @@ class Answer(Protocol):
 
     @property
     def message(self) -> AssistantMessage:
-        """What the model said."""
+        """The model's message."""
 
 
 class ExecuteTools(ParallelFlows[ToolResult]):
-    """Run the tools of one answer side by side; the flow gets their results in call order.
+    """A step that runs the tool calls of one answer in parallel; its result is their results in call order.
 
     Attributes:
-        calls: what the model asked for.
+        calls: the tool calls of the model's answer.
     """
 
     __slots__ = (
@@ -103,13 +110,13 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._approved: dict[int, Approval] = {}
 
     def args(self, call_id: str | None) -> Mapping[str, Any]:
-        """Return what the tool of one of the calls would be called with, as a read-only JSON object.
+        """Return the arguments that the tool of a call would receive, as a read-only JSON object.
 
-        The arguments are validated and repaired, and have the tool's defaults, whatever way the model wrote them.
+        The arguments are repaired and validated, and include the tool's defaults.
 
         Raises:
-            KeyError: if no call of the batch has the id, or the call names no tool of the request.
-            InvalidArguments: if the arguments do not fit; the tool will not run.
+            KeyError: if no call of the batch has the id, or the request has no tool with the call's name.
+            InvalidArguments: if the arguments are invalid; the tool will not run.
         """
         call = self.calls[self._places(call_id)[0]]
         if call.name not in self._tools.by_name:
@@ -150,12 +157,15 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._refusals[index] = denied_result(call.id or "", call.name, reason, code, by)
 
     def answer(self, call_id: str | None, content: str, value: Any = None) -> None:
-        """Give the result of one of the calls in place of the tool; raises `KeyError` for an id not among them."""
+        """Set the result of a call, so that its tool does not run; raises `KeyError` if no call has the id."""
         for index in self._places(call_id):
             self.refuse(index, "answered", content, value)
 
     def refuse(self, index: int, decision: Decision, content: str, value: Any = None, code: str | None = None) -> None:
-        """Decide the call at `index` (from 0) before it runs; the model reads `content`, `code` is a word for it."""
+        """Set the decision on the call at `index` (from 0), so that its tool does not run.
+
+        The model reads `content`; `code` is the reason code.
+        """
         call = self.calls[index]
         self._refusals[index] = ToolResult(
             call.id or "", call.name, content, value=value, decision=decision, reason_code=code
@@ -168,10 +178,10 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return places
 
     def waves(self) -> list[list[Flow[ToolResult]]]:
-        """Return one flow per call: side by side, but for the tools that run alone."""
+        """Return one flow per call, in groups that run one after the other; sequential tools have their own group."""
         now = perf_counter()
         self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
-        if self._cancelled:  # asked after the calls are set: `cancel` comes either before or to them
+        if self._cancelled:  # checked after the calls are set, so that a concurrent `cancel` is not missed
             self.cancel()
         waves: list[list[Flow[ToolResult]]] = []
         alone = True
@@ -184,7 +194,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         return waves
 
     def _is_sequential(self, index: int) -> bool:
-        """Whether the call at `index` runs, and alone."""
+        """Return whether the call at `index` runs a tool that must not run in parallel."""
         tool = self._tools.by_name.get(self.calls[index].name)
         return tool is not None and tool.metadata.sequential and index not in self._refusals
 
@@ -216,16 +226,16 @@ class ExecuteTools(ParallelFlows[ToolResult]):
 
 
 class ToolCallingManager:
-    """Runs the tools a model asked for. The loop uses one; by hand, `execute_tool_calls` does the same.
+    """Runs the tool calls of a model's answer. The tool loop uses a manager; `execute_tool_calls` works without a loop.
 
     Args:
-        max_concurrency: how many tools of a run may run at once.
-        workers: the threads that blocking tools run in, where more than one runs or under asyncio; by default the pool
-            of 64 that all share.
-        max_result_characters: how much of one result the model reads; more is cut, with a mark that says so. None for
-            no limit. A result that is the run's answer is never cut.
-        resolver: finds tools by name, for names in `tools=` of `execute_tool_calls`.
-        resolver_fallback: whether a tool that the model names and the request does not carry is looked up as well.
+        max_concurrency: how many tools of one answer may run at once.
+        workers: the pool of threads for blocking tools, used if several run in parallel or the run is on asyncio. By
+            default, all managers share a pool of 64 threads.
+        max_result_characters: how many characters of one result the model reads. A longer result is truncated, with a
+            notice. None for no limit. A result that is the run's answer is never truncated.
+        resolver: finds tools by the names in `tools=` of `execute_tool_calls`.
+        resolver_fallback: whether to ask the resolver for a tool that the model calls and the request does not contain.
     """
 
     def __init__(
@@ -262,25 +272,25 @@ class ToolCallingManager:
         spent: StopReason | None = None,
         approved: Mapping[str, str | None] = _NOTHING,
     ) -> ToolExecutionResult:
-        """Run the calls of `response`, as a flow.
+        """Run the tool calls of `response`, as a flow.
 
         Args:
-            run: the run they belong to; its limits count them.
+            run: the run that the calls belong to and whose limits count them.
             messages: the whole conversation that was sent, without the answer.
-            response: the answer that asks for tools.
+            response: the answer with the tool calls.
             tools: the tools of the request.
-            iteration: the pass of the loop, 0 outside one.
-            spent: the budget that is used up, if one is: all calls are then refused.
-            approved: the ids of the calls that are approved, each with the person or service that approved.
+            iteration: the iteration of the loop; 0 outside a loop.
+            spent: the limit that is used up; all calls are then refused. None if there is none.
+            approved: the ids of the approved calls, each with the person or service that approved.
 
         Raises:
-            ValueError: when the answer asks for no tool.
-            ToolExecutionError: when a tool failed and the error policy says that the run must fail.
+            ValueError: if the answer has no tool call.
+            ToolExecutionError: if a tool failed and the error policy makes the run fail.
         """
         message = response.message
         calls = message.tool_calls
         if not calls:
-            raise ValueError("the response asks for no tool: check response.tool_calls before executing them")
+            raise ValueError("the response has no tool call: check response.tool_calls before you execute them")
         if not spent:
             tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
         may_be_direct = all(_returns_directly(tools.by_name.get(asked.name)) for asked in calls)
@@ -314,20 +324,20 @@ class ToolCallingManager:
         if run.limits.max_consecutive_errors is not None:
             run.tally.record_iteration(all(part.is_error for part in parts))
         history = (*messages, message, ToolMessage(parts))
-        if messages is run.complete:  # so the history isn't scanned again
+        if messages is run.complete:  # so that the history isn't scanned again
             run.complete = history
         return ToolExecutionResult(history, is_direct, results, ended_by)
 
     async def _completed(
         self, tools: ToolSet, calls: Iterable[ToolCall], resolver: ToolCallbackResolver | None
     ) -> ToolSet:
-        """Return the tools and, where a resolver may be asked, those that are called and not among them."""
+        """Return the tools, and the called tools that only the resolver knows, if there is a resolver."""
         if resolver is None:
             return tools
         taken = {wire_name(name) for name in tools.by_name}
         found = list(tools)
         for name in dict.fromkeys(asked.name for asked in calls):
-            if wire_name(name) in taken:  # the tool itself, or a name that no provider could tell from one's
+            if wire_name(name) in taken:  # the request has the tool, or one whose wire name is the same
                 continue
             tool = await perform(resolver.resolve, name)
             expect("what the resolver returns", tool, (ToolCallback, type(None)), "a ToolCallback or None")
@@ -362,29 +372,29 @@ class ToolCallingManager:
         advisors: Iterable[ToolAdvice] = (),
         approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
-        """Run the calls of `response`, blocking, outside any loop.
+        """Run the tool calls of `response`, blocking, without a tool loop.
 
-        Calls without an id get one, as in the loop; `conversation_history` of the result has it.
+        Calls without an id get one, as in the loop; `conversation_history` of the result has the ids.
 
         Args:
             messages: the conversation that was sent, without the answer.
             response: the model's or the client's response.
-            tools: what may stand in a prompt's `tools=`.
-            tool_context: what tools may know of the caller.
-            limits: how far the calls may go. Passes and calls since the last user message in `messages` count. The
-                tokens are those of `response`, and the time begins with this call. What breaks a limit is refused, and
-                with `on_limit="raise"` an error is raised once the other calls have run.
-            tool_errors: what happens when a tool fails.
-            telemetry: what to emit, and where to.
-            advisors: advisors whose `advise_tool` and `on_event` are used, in the order of `order`; `advise` is not.
-            approved: the ids of the calls that are approved. A mapping also names the person or service that approved:
+            tools: the tools; accepts the same values as `tools=` of a prompt.
+            tool_context: data about the caller for tools.
+            limits: the limits of the calls. Iterations and calls since the last user message in `messages` count. The
+                tokens are those of `response`; the time begins with this call. Calls beyond a limit are refused. With
+                `on_limit="raise"`, an error is raised after the other calls have run.
+            tool_errors: the error policy: what happens when a tool fails.
+            telemetry: which telemetry to emit, and to which providers.
+            advisors: advisors in any order. Only their `advise_tool` and `on_event` are called.
+            approved: the ids of the approved calls. A mapping also names the person or service that approved:
                 `{"call_1": "ana"}`.
 
         Raises:
-            TypeError, ValueError: for an argument that cannot be used, or a response without calls.
+            TypeError, ValueError: for an invalid argument, or a response without tool calls.
             KeyError: if no call of `response` has an id in `approved`.
-            LoopLimitExceeded: for a broken limit with `on_limit="raise"`; `.result` has what the calls gave.
-            ToolExecutionError: when a tool failed and the error policy says that it must be raised.
+            LoopLimitExceeded: if a limit is reached with `on_limit="raise"`; `.result` has the results of the calls.
+            ToolExecutionError: if a tool failed and the error policy raises its error.
         """
         settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
         return call(self._by_hand(messages, response, tools, advisors, approved, settings))
@@ -402,7 +412,7 @@ class ToolCallingManager:
         advisors: Iterable[ToolAdvice] = (),
         approved: Iterable[str] | Mapping[str, str | None] = (),
     ) -> ToolExecutionResult:
-        """Run the calls of `response` on asyncio, outside any loop; as `execute_tool_calls`."""
+        """Run the tool calls of `response` on asyncio, without a tool loop; see `execute_tool_calls`."""
         settings = {"tool_context": tool_context, "limits": limits, "tool_errors": tool_errors, "telemetry": telemetry}
         return await acall(self._by_hand(messages, response, tools, advisors, approved, settings))
 
@@ -426,7 +436,7 @@ class ToolCallingManager:
         expect("advisors", advisors, Iterable, "a sequence of Advisor objects")
         advisors = tuple(advisors)
         check_advisors(advisors)
-        advisors = sorted(advisors, key=lambda advisor: advisor.order)
+        advisors = sort_advisors(advisors)
         run = RunContext(
             **{**settings, "tool_context": checked_mapping("tool_context", settings["tool_context"])},
             tool_advisors=advising_tools(advisors),
@@ -451,7 +461,8 @@ class ToolCallingManager:
             repeatable = {each.definition.name for each in tools if _is_repeatable(each)}
             run.totals.iterations = run.tally.record_conversation(messages, repeatable) + 1
             usage, used = getattr(response, "usage", None), UsageSum()
-            used.add(usage if isinstance(usage, Usage) else None)  # not to the totals: who asked has counted it
+            # not added to the totals, because the run that called the model has counted it
+            used.add(usage if isinstance(usage, Usage) else None)
             answer = ChatResponse(response.message).with_call_ids()
             spent = run.tally.limit_before(run.totals.iterations, used)
             with observe_iteration(run, 0) as observed:

@@ -25,7 +25,7 @@ NOWHERE: Final[Place] = (0, GENESIS)
 
 
 class Chain:
-    """The end of a chain: the committed one in the store, and the head with the rows that are still to be committed.
+    """The end of a chain of records: the committed end, and the head, which includes rows not committed yet.
 
     Attributes:
         id: identifies the chain; ids sort by when their chains began.
@@ -43,10 +43,10 @@ class Chain:
         """Return the row of a record that follows the head, and move the head to it.
 
         Args:
-            time: when it happened, in nanoseconds of Unix time.
+            time: the time of the event, in nanoseconds of Unix time.
             fields: the record's fields; the place in the chain is added to them.
-            careful: whether to check every value, as after the store has refused one.
-            sign: makes the signature of a checkpoint.
+            careful: whether to check every value, for example after the store has refused a row.
+            sign: signs the body of a checkpoint.
         """
         sequence, previous = self.head
         fields["chain_id"] = self.id
@@ -66,12 +66,12 @@ class Chain:
         self.head = self.committed
 
     def mark_committed(self) -> None:
-        """Take the head as committed."""
+        """Mark the head as committed."""
         self.committed = self.head
 
 
 def record_of(row: Row) -> AuditRecord:
-    """Return a row as a record."""
+    """Return the record of a row."""
     return AuditRecord(row[0], row[1], row[2], row[3], row[-2], row[-1])
 
 

@@ -29,8 +29,8 @@ class Signer:
         key: 32 raw bytes, or the PEM of a private key without a password, as bytes or as the path of a file.
 
     Raises:
-        ConfigurationError: when it is no such key, when other users can read or replace its file, or when
-            `cryptography` is not installed.
+        ConfigurationError: if the key is invalid, if other users can read or replace its file, or if `cryptography`
+            is not installed.
     """
 
     def __init__(self, key: SigningKey) -> None:
@@ -46,7 +46,7 @@ class Signer:
 
 
 class CheckpointFile:
-    """A file that checkpoints are appended to, one line of JSON each, fsynced.
+    """Appends checkpoints to a file, one line of JSON each, and syncs it.
 
     Args:
         path: the file; created with mode 0600 if it is missing.
@@ -88,7 +88,7 @@ class Checkpoints:
         self._outside = outside
 
     def fields(self, chain: Chain, key_id: str, heads: Mapping[str, Any], *, final: bool = False) -> dict[str, Any]:
-        """Return the fields of a checkpoint at the head of `chain`; after a `final` one the chain has no record."""
+        """Return the fields of a checkpoint at the head of `chain`; a `final` checkpoint ends the chain."""
         records, head = chain.head
         fields: dict[str, Any] = {"records": records, "head": head, "key_id": key_id, "heads": heads}
         if final:
@@ -139,7 +139,7 @@ def _private_key(key: SigningKey) -> Ed25519PrivateKey:
         if len(data) == _RAW_KEY:
             return ed25519.Ed25519PrivateKey.from_private_bytes(data)
         loaded = load_pem_private_key(data, password=None)
-    except Exception:  # whatever it says, it may quote the key
+    except Exception:  # the error text may quote the key
         loaded = None
     if not isinstance(loaded, ed25519.Ed25519PrivateKey):
         raise ConfigurationError("signing_key must be an Ed25519 key: 32 raw bytes, or PEM without a password")

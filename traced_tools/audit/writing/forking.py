@@ -1,8 +1,8 @@
 """Keeps the stores of audit trails safe while the process forks.
 
-An SQLite connection must not be carried over a fork, not even to be closed there: SQLite keeps in memory which locks
-the process holds, and the child holds none of them. So all stores are at rest while the process forks, without a
-connection to SQLite. The child never uses nor frees its parent's other connections.
+A child must not use an SQLite connection of its parent, not even to close it: SQLite records in memory which locks the
+process holds, and the child holds none of them. So all stores are paused during a fork, and no SQLite connection is
+open. The child neither uses nor frees other connections of its parent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from traced_tools.core.fork import on_fork
 from traced_tools.flow.background import deadline_in, seconds_until
 
 _PATIENCE: Final = 2.0
-"""Seconds that a fork waits for transactions, for all of them together."""
+"""Seconds that a fork waits for all transactions together."""
 
 
 class Pausable(Protocol):
@@ -27,7 +27,7 @@ class Pausable(Protocol):
         """Go on after `pause`."""
 
     def abandoned(self) -> object:
-        """Return what a forked child must neither use nor free; None if there is no such thing."""
+        """Return the object that a forked child must neither use nor free; None if there is none."""
 
 
 _writing: Final[set[Pausable]] = set()
@@ -35,12 +35,12 @@ _paused: Final[list[Pausable]] = []
 
 
 def add(each: Pausable) -> None:
-    """Pause something at forks from now on."""
+    """Pause `each` at forks from now on."""
     _writing.add(each)
 
 
 def discard(each: Pausable) -> None:
-    """Pause something no more."""
+    """No longer pause `each` at forks."""
     _writing.discard(each)
 
 

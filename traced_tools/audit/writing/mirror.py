@@ -137,10 +137,10 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 class CheckpointLosses:
-    """Counts what goes wrong while checkpoints are kept outside the store.
+    """Counts failed and lost copies of checkpoints outside the store.
 
     Args:
-        options: where to; None for the global providers.
+        options: the providers; None for the global providers.
     """
 
     def __init__(self, options: TelemetryOptions | None) -> None:
@@ -152,7 +152,7 @@ class CheckpointLosses:
         self._add("audit_checkpoints_failed", 1, labels)
 
     def lost(self, lines: int) -> None:
-        """Count checkpoints that will never be outside the store."""
+        """Count checkpoints whose copies are lost."""
         self._add("audit_checkpoints_lost", lines, {})
 
     def _add(self, counter: str, count: int, labels: Mapping[str, str]) -> None:
@@ -165,7 +165,7 @@ class CheckpointLosses:
 
 
 class Overflow(Exception):
-    """More records wait to be mirrored than may, or there is no thread for them."""
+    """Too many records wait to be mirrored, or no thread can be started for them."""
 
 
 class _Line:
@@ -201,7 +201,7 @@ class _Line:
 
     def flush(self, timeout: float) -> bool:
         """Wait until all queued work is done, and return whether it is within `timeout` seconds."""
-        if not self._waiting:  # there may be no thread, and none to be had while the interpreter exits
+        if not self._waiting:  # there may be no thread, and none can start at interpreter shutdown
             return True
         last = Task(lambda: True)
         self._worker.submit(last)

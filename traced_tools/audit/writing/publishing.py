@@ -22,17 +22,17 @@ _log = logging.getLogger("traced_tools.audit")
 
 
 class Losses(Protocol):
-    """Counts what goes wrong; must not raise."""
+    """Counts failures and losses; must not raise."""
 
     def failed(self, error: BaseException) -> None:
         """Count a failed attempt."""
 
     def lost(self, lines: int) -> None:
-        """Count lines that are given up."""
+        """Count lost lines."""
 
 
 class Publisher:
-    """Delivers lines in the order in which they come; its thread starts with the first of them.
+    """Delivers lines in order from a background thread, which starts with the first line.
 
     A line may be delivered twice, if `publish` raises after it has stored the line.
 
@@ -64,7 +64,7 @@ class Publisher:
         """The class of the error that the last attempt failed with; None if it succeeded."""
 
     def put(self, line: Line) -> None:
-        """Have a line delivered; never waits for it, unless no thread can be started any more."""
+        """Queue a line; wait for its delivery only if no thread can start any more."""
         with self._changed:
             self._put += 1
             if self._closed:
@@ -139,7 +139,7 @@ class Publisher:
         """Try to deliver a line, and return whether that succeeded."""
         try:
             _expect_done(self._publish(line))
-        except BaseException as error:  # whatever it is, it must end no thread
+        except BaseException as error:  # no error may end the thread
             self._failed(error)
             return False
         with self._changed:
@@ -163,5 +163,5 @@ def _expect_done(returned: object) -> None:
     """Raise `TypeError` if a function returned something that still has to run, so that it has stored nothing."""
     if isinstance(returned, Awaitable | Generator | AsyncGenerator):
         if callable(close := getattr(returned, "close", None)):
-            close()  # else Python warns that it was never awaited
+            close()  # otherwise Python warns that it was never awaited
         raise TypeError("checkpoints= must store the line before it returns")

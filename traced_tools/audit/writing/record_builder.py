@@ -1,4 +1,4 @@
-"""What a record says, made of its draft: contents become digests, and odd values something that can be written."""
+"""Builds the fields of records from drafts: contents become digests, and values become valid JSON."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ ContentMode = Literal["digest", "redacted", "full"]
 Redactor = Callable[[str, object], object]
 
 MOST_TEXT: Final = 4096
-"""Characters of any other text of a record."""
+"""Maximum characters of a text in a record that is not a content."""
 MOST_CONTENT: Final = 16_384
-"""Characters of a content that is stored in words."""
+"""Maximum characters of a content that is stored as text."""
 _PLAIN_BODY: Final = 2048
 _DEEPEST: Final = 32
 
 
 class RecordMaker:
-    """Makes what records say of drafts.
+    """Builds the fields of records from drafts.
 
     Args:
         key: makes the digests.
-        mode: what is stored of contents: their `digest` alone, what the redactor leaves of them, or all of it.
-        redactor: is given a content's name and value and returns what may be stored of it; None for nothing.
+        mode: how contents are stored: only their `digest`, the output of the redactor, or the text.
+        redactor: a function of a content's name and value that returns what to store, None for nothing.
         common: fields that all records have.
     """
 
@@ -46,18 +46,18 @@ class RecordMaker:
         self._common = {"schema_version": SCHEMA_VERSION, **common}
 
     def fields(self, draft: Draft, time: int) -> dict[str, Any]:
-        """Return what the record says, all but its place in a chain; `time` in nanoseconds of Unix time."""
+        """Return the fields of a record, without its place in a chain; `time` is in nanoseconds of Unix time."""
         fields = {**self._common, **draft.fields, "kind": draft.kind, "time": timestamp(time)}
         if draft.subject is not None:
             draft.subject.add_to(fields)
         for name, content in draft.contents.items():
-            told = self.key.content(content.text, content.is_json)
-            if name == REQUESTED_ARGUMENTS and told["digest"] == fields["arguments"]["digest"]:
-                continue  # the model wrote what runs, with other blanks or another order of keys
-            fields[name] = told
+            digested = self.key.content(content.text, content.is_json)
+            if name == REQUESTED_ARGUMENTS and digested["digest"] == fields["arguments"]["digest"]:
+                continue  # the model's text differs only in spaces or the order of keys
+            fields[name] = digested
             stored_as = "arguments" if name == REQUESTED_ARGUMENTS else name  # the redactor's name for both
             if content.may_be_stored and (text := self._stored(stored_as, content, self._redactor)) is not None:
-                told |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
+                digested |= self.key.committed(text[:MOST_CONTENT], cut=len(text) > MOST_CONTENT)
                 fields["schema_version"] = ERASABLE_VERSION
         return fields
 
@@ -71,7 +71,7 @@ def _all(name: str, content: Content, redactor: Redactor | None) -> str | None:
 
 
 def _redacted(name: str, content: Content, redactor: Redactor | None) -> str | None:
-    """Return what the redactor leaves; a redactor that fails leaves nothing."""
+    """Return the text from the redactor; nothing is stored if the redactor fails."""
     assert redactor is not None
     try:
         left = redactor(name, _value_of(content))
@@ -91,11 +91,11 @@ _STORED: Final = {"digest": _nothing, "redacted": _redacted, "full": _all}
 
 
 def written(fields: dict[str, Any], careful: bool = False) -> str:
-    """Return the body of a record; what cannot be written or stored is made fit first, in `fields` too.
+    """Return the body of a record; replace values that cannot be written or stored, in `fields` as well.
 
     Args:
-        fields: what it says.
-        careful: whether to look at each field; else only at what cannot be written.
+        fields: the fields of the record.
+        careful: whether to check each field in any case; otherwise only if the body is long or cannot be stored.
     """
     try:
         body = body_of(fields)
@@ -116,7 +116,7 @@ def _make_fit(fields: dict[str, Any]) -> None:
 
 
 def plain(value: object, levels: int = _DEEPEST) -> Any:
-    """Return a value as JSON can hold it: long texts cut, and of what is no JSON its type's name."""
+    """Return a JSON value: long texts are truncated, and values that are not JSON become the names of their types."""
     if isinstance(value, str):
         return str(value[:MOST_TEXT])
     if value is None or isinstance(value, bool):

@@ -39,7 +39,7 @@ _log = logging.getLogger("traced_tools.audit")
 
 
 class Writer:
-    """Writes a chain of records; its thread starts with the first of them.
+    """Writes a chain of records in a background thread, which starts with the first record.
 
     Args:
         name: the store's, for the log.
@@ -86,7 +86,7 @@ class Writer:
 
     @property
     def started(self) -> bool:
-        """Whether there has been a record."""
+        """Whether the writer has received a record."""
         return self._worker.started
 
     @property
