@@ -5,6 +5,8 @@ READY := $(VENV)/.ready
 AIMOCK := tests/npm/node_modules/.package-lock.json
 # Keep what Python has compiled, whatever the environment says: tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
+# One more worker than processors: many tests wait for a process or a server.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all test-environment bench picture reference lint format types clean

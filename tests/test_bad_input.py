@@ -89,7 +89,7 @@ BLANK = "must not be blank"
         (lambda: CLIENT.prompt([]), f"user {BLANK}"),
         (lambda: CLIENT.prompt([TextPart(""), TextPart(" ")]), f"user {BLANK}"),
         (lambda: CLIENT.prompt(UserMessage("")), f"user {BLANK}"),
-        (lambda: CLIENT.prompt("x", system=""), f"system {BLANK}: it needs a text; leave it out"),
+        (lambda: CLIENT.prompt("x", system=""), f"system {BLANK}: it needs a text; omit it for no instructions"),
         (lambda: CLIENT.prompt("x", system="  "), f"system {BLANK}"),
         (lambda: CLIENT.prompt("x", messages=[UserMessage("x"), UserMessage()]), f"messages[1] {BLANK}"),
         (lambda: CLIENT.prompt("x", messages=[SystemMessage("")]), f"messages[0] {BLANK}"),

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE
 from traced_tools.audit.trail import AuditTrail
 from traced_tools.errors import AuditUnavailable
 
-pytestmark = pytest.mark.usefixtures("emptied")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("emptied")]
 
 
 def kinds(database: Database) -> list[str]:

@@ -22,6 +22,8 @@ from tests.modes import MODES
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
 
+pytestmark = pytest.mark.slow
+
 OPT_IN = {"stable": "", "latest": "gen_ai_latest_experimental"}
 EMITTED = (
     names.INVOKE_AGENT_DURATION,

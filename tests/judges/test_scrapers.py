@@ -26,6 +26,8 @@ from traced_tools import ChatClient, TelemetryOptions
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
 from traced_tools.testing import ScriptedChatModel
 
+pytestmark = pytest.mark.slow
+
 RECORDERS, SCRAPERS, SCRAPES = 6, 6, 12
 PATIENCE = 60.0
 FORMATS: dict[str, Any] = {"application/openmetrics-text": parse_openmetrics, "text/plain": parse_text}

@@ -40,6 +40,8 @@ from traced_tools.otel.exporters import make_exporter
 from traced_tools.otel.otlp import TRACES
 from traced_tools.testing import ScriptedChatModel
 
+pytestmark = pytest.mark.slow
+
 LATER = "Fri, 01 Jan 2100 00:00:00 GMT"
 HTTP: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
     "absent": absent,

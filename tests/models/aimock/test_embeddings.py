@@ -110,6 +110,7 @@ def test_a_wrong_key_is_an_authentication_error(aimock: Aimock, provider: Provid
     assert type(failed(aimock, provider, mode, key=SECRET)) is AuthenticationError
 
 
+@pytest.mark.slow
 @each(EMBEDDERS)
 def test_vectors_that_do_not_come_in_time_are_a_time_out(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.fail(latencyMs=30_000)

@@ -94,6 +94,7 @@ def test_a_question_the_server_has_no_answer_to_is_an_invalid_request(
     assert aimock.statuses == [404]
 
 
+@pytest.mark.slow
 @each_language
 def test_an_answer_that_does_not_begin_in_time_is_a_time_out(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve({**FINE, "chaos": {"latencyMs": 30_000}})
@@ -130,6 +131,7 @@ def test_a_stream_that_is_cut_after_a_while_is_an_invalid_response(
     assert type(failed(aimock, provider, streaming)) is InvalidResponse
 
 
+@pytest.mark.slow
 @each_language
 def test_a_stream_that_stands_still_is_a_time_out(aimock: Aimock, provider: Provider, streaming: str) -> None:
     aimock.serve({**FINE, "streamingProfile": {"ttft": 0, "tps": 0.1}, "chunkSize": 1})
