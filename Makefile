@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench picture reference lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture reference lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -24,6 +24,9 @@ test-environment: $(READY) $(if $(shell command -v npm 2>/dev/null),$(AIMOCK))
 
 bench: $(READY)  ## measure the overhead against the bare OpenTelemetry SDK
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-peers: $(READY)  ## measure an iteration of the loop beside other frameworks
+	$(BIN)/python -m tests.bench.peers $(ARGS)
 
 picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py

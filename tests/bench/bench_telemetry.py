@@ -2,10 +2,10 @@
 
 *Each kind of span* is opened and closed as the loop does it, under a span as in the loop, with the attributes and the
 records it has there; `and events` is the same with a logger that takes its log events. Beside it stands what the bare
-SDK takes to emit the very same, told twice. *Replayed*: a real one was captured and is emitted again by hand, as
-tersely as the SDK allows, from dictionaries made beforehand, without a clock and without a decision. *By operations*:
-the spans, attributes and records it consists of, counted, each at the price of the SDK's operation that makes it, as
-measured in the same rounds (see `operations`).
+SDK takes to emit the very same, measured in two ways. *Replayed*: a real one was captured and is emitted again by hand,
+as tersely as the SDK allows, from dictionaries made beforehand, without a clock and without a decision. *By
+operations*: the spans, attributes and records it consists of, counted, each at the price of the SDK's operation that
+makes it, as measured in the same rounds (see `operations`).
 
 *A whole run* is two passes of the loop: in the first the model asks for two tools, in the second it answers. What its
 telemetry costs is the time of the run with everything on less the time of the same run without an SDK: not the time
@@ -68,7 +68,7 @@ from traced_tools.observe.scopes.model_call import embeddings_scope
 from traced_tools.run.context import RunContext
 from traced_tools.tools.toolset import NO_TOOLS
 
-TARGET = 1.25
+TARGET = 1.0
 ONE_RUN = {"invoke_agent": 1, "iteration": 2, "chat": 2, "execute_tool": 2}
 SCOPES_A_CASE = 100
 RUNS_A_CASE = 20

@@ -73,7 +73,7 @@ def _execution() -> Callable[[], object]:
 
 def _build() -> object:
     def forecast(city: str, days: int = 3, unit: str | None = None) -> list[float]:
-        """Tell the temperatures of the next days.
+        """Return the temperatures of the next days.
 
         Args:
             city: Name of the city.
@@ -88,7 +88,7 @@ def _build() -> object:
 class _Desk:
     @tool
     def forecast(self, city: str, days: int = 3) -> list[float]:
-        """Tell the temperatures of the next days."""
+        """Return the temperatures of the next days."""
         return []
 
 

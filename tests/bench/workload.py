@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from tests.bench.null_exporters import NullExporter, NullLogExporter
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -52,7 +53,7 @@ async def yielding_add(a: int, b: int) -> int:
 class CountingModel(ChatModel):
     """Asks for `add` in all passes but the last, then answers. Its responses are made beforehand.
 
-    It tells the pass by the length of the conversation, so it holds no state and may be shared.
+    It derives the pass from the length of the conversation, so it holds no state and may be shared.
 
     Args:
         passes: how many.
@@ -100,29 +101,6 @@ def prompt(
     assert (response.stop_reason, len(response.tool_results)) == ("answered", passes - 1), response
     assert all(result.ok for result in response.tool_results)
     return spec
-
-
-class NullExporter(SpanExporter):
-    """Drops what it is given, so that only what the caller's thread pays is measured."""
-
-    def export(self, spans: Any) -> SpanExportResult:
-        """Drop `spans`."""
-        return SpanExportResult.SUCCESS
-
-
-class NullLogExporter(LogRecordExporter):
-    """Drops what it is given."""
-
-    def export(self, batch: Any) -> LogRecordExportResult:
-        """Drop `batch`."""
-        return LogRecordExportResult.SUCCESS
-
-    def shutdown(self) -> None:
-        """Do nothing."""
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Do nothing."""
-        return True
 
 
 @dataclass(frozen=True)

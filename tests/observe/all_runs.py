@@ -37,7 +37,7 @@ from traced_tools.events import OtlpEventExporter, RunFinished, ToolStarted
 from traced_tools.models import ChatResponse, EmbeddingResponse, OpenAIChatModel, OpenAIEmbeddingModel
 from traced_tools.observe import names
 from traced_tools.observe.export_stats import ExportStats
-from traced_tools.observe.run_telemetry import instruments_of
+from traced_tools.observe.providers import instruments_of
 from traced_tools.testing import ReplayServer, Reply, ScriptedChatModel
 from traced_tools.tools.execution import CallNext
 

@@ -145,8 +145,8 @@ def assert_consistent(telemetry: Telemetry) -> None:
     assert len(ids) == len(set(ids)), "a span was ended twice"
     for point in telemetry.metrics:
         assert_declared_point(point)
-    told = [*(span.attributes or {} for span in spans), *(event.attributes for event in telemetry.events)]
-    assert_one_set_of_names(telemetry.metrics, chain.from_iterable(told))
+    attributes = [*(span.attributes or {} for span in spans), *(event.attributes for event in telemetry.events)]
+    assert_one_set_of_names(telemetry.metrics, chain.from_iterable(attributes))
     for event, record in zip(telemetry.events, telemetry.records, strict=True):
         assert_declared_event(event, record.log_record.body, content=capture is not None and capture.on_events)
 

@@ -62,7 +62,7 @@ def on_events(telemetry: Telemetry) -> set[str]:
     return CONTENT & {name for event in telemetry.events for name in event.attributes}
 
 
-def told(telemetry: Telemetry, span: str, name: str) -> Any:
+def captured_value(telemetry: Telemetry, span: str, name: str) -> Any:
     """The JSON of an attribute of the only span of that name."""
     return json.loads(str((telemetry.one(span).attributes or {})[name]))
 

@@ -127,8 +127,8 @@ class Wiretap:
         yield "metrics: OpenMetrics", generate_openmetrics(registry)
         yield "logging", self._caplog.text.encode()
         for number, record in enumerate(self._caplog.records):
-            told = [record.getMessage(), record.exc_text or "", dict(record.__dict__)]
-            yield f"logging: record {number}", everything(told).encode()
+            parts = [record.getMessage(), record.exc_text or "", dict(record.__dict__)]
+            yield f"logging: record {number}", everything(parts).encode()
         printed = self._capsys.readouterr()
         yield "printed", (printed.out + printed.err).encode()
 
@@ -150,8 +150,8 @@ def exported_by(telemetry: Telemetry) -> Iterator[tuple[str, bytes]]:
     yield "events: OTLP", encode_logs(logs).SerializeToString()
     yield "trees", "".join(render_text(tree) for tree in build_trees(spans)).encode()
     for span in spans:
-        told = [span.name, dict(span.attributes or {}), span.events, span.status.description, span]
-        yield f"spans: {span.name}", everything(told).encode()
+        parts = [span.name, dict(span.attributes or {}), span.events, span.status.description, span]
+        yield f"spans: {span.name}", everything(parts).encode()
     for event in telemetry.events:
         yield f"events: {event.name}", everything([event.name, event.attributes, event]).encode()
     yield "metrics: repr", repr(data).encode()

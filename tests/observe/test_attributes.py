@@ -11,8 +11,8 @@ from opentelemetry.trace import SpanKind
 from tests.captured import Telemetry, context_of, total
 from tests.modes import MODES, run
 from tests.observe.closed_list import word_of
+from tests.observe.comparable import STREAMING, STREAMING_METRICS, values_apart_from_times
 from tests.observe.runs import scenario
-from tests.observe.told import STREAMING, STREAMING_METRICS, values_apart_from_times
 from tests.recorder import Recorder
 from tests.sample_tools import fail
 from traced_tools import (
@@ -188,20 +188,20 @@ def test_options_and_usage_that_are_absent_have_no_attributes(telemetry: Telemet
     limits = LoopLimits(max_iterations=None, max_tool_calls=None)
     model = ScriptedChatModel([ToolCall("fail"), "x"])
     run(mode, ChatClient(model, tools=[fail], limits=limits, telemetry=telemetry.options).prompt("?"))
-    told = {name for span in telemetry.spans for name in span.attributes or {}}
-    told |= {name for event in telemetry.events for name in event.attributes}
-    assert not {name for name in told if name.startswith(("gen_ai.request.", "gen_ai.usage."))} - {
+    attribute_names = {name for span in telemetry.spans for name in span.attributes or {}}
+    attribute_names |= {name for event in telemetry.events for name in event.attributes}
+    assert not {name for name in attribute_names if name.startswith(("gen_ai.request.", "gen_ai.usage."))} - {
         names.REQUEST_MODEL,
         names.REQUEST_STREAM,
     }
-    assert not {name for name in told if name.startswith("traced_tools.loop.limit.")}
-    assert not {names.CONVERSATION_ID, names.SERVER_ADDRESS, names.SERVER_PORT, names.RESEND_COUNT} & told
+    assert not {name for name in attribute_names if name.startswith("traced_tools.loop.limit.")}
+    assert not {names.CONVERSATION_ID, names.SERVER_ADDRESS, names.SERVER_PORT, names.RESEND_COUNT} & attribute_names
 
 
 def test_run_ids_are_ordered_by_start_time(telemetry: Telemetry) -> None:
     client = ChatClient(ScriptedChatModel(["x"] * 50), telemetry=telemetry.options)
-    told = [client.prompt("?").call().run_id for _ in range(50)]
-    assert len(set(told)) == len(told)
-    milliseconds = [each[:13] for each in told]  # in front of every version 7 UUID, see RFC 9562
+    run_ids = [client.prompt("?").call().run_id for _ in range(50)]
+    assert len(set(run_ids)) == len(run_ids)
+    milliseconds = [each[:13] for each in run_ids]  # in front of every version 7 UUID, see RFC 9562
     assert milliseconds == sorted(milliseconds)
-    assert [(span.attributes or {})[names.RUN_ID] for span in telemetry.named("invoke_agent assistant")] == told
+    assert [(span.attributes or {})[names.RUN_ID] for span in telemetry.named("invoke_agent assistant")] == run_ids

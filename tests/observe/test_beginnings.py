@@ -27,7 +27,7 @@ class Asking(Sampler):
     """Samples all spans, and stores the attributes that it received for each, by span name."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, SpanKind | None, dict[str, Any]]] = []
+        self.received: list[tuple[str, SpanKind | None, dict[str, Any]]] = []
 
     def should_sample(
         self,
@@ -39,7 +39,7 @@ class Asking(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        self.told.append((name, kind, dict(attributes or {})))
+        self.received.append((name, kind, dict(attributes or {})))
         return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
 
     def get_description(self) -> str:
@@ -62,9 +62,9 @@ AT_START = {
 def test_a_sampler_receives_the_distinguishing_attributes(mode: str) -> None:
     sampler = Asking()
     scenario(Telemetry(sampler=sampler), mode)
-    for name, _, attributes in sampler.told:
+    for name, _, attributes in sampler.received:
         assert AT_START[name.split()[0]] <= set(attributes), name
-    assert {name.split()[0] for name, _, _ in sampler.told} >= {"invoke_agent", "iteration", "chat", "execute_tool"}
+    assert {name.split()[0] for name, _, _ in sampler.received} >= {"invoke_agent", "iteration", "chat", "execute_tool"}
 
 
 @pytest.mark.parametrize("each", RUNS, ids=lambda each: each.__name__)
@@ -72,7 +72,7 @@ def test_sampler_attributes_equal_those_at_the_end_of_the_span(each: Any) -> Non
     sampler = Asking()
     telemetry = Telemetry(sampler=sampler)
     each(telemetry)
-    for span, (name, kind, attributes) in zip(telemetry.spans, sampler.told, strict=False):
+    for span, (name, kind, attributes) in zip(telemetry.spans, sampler.received, strict=False):
         if word_of(span) != "refuse_tool" and span.name == name:  # spans at the same instant may be in another order
             assert kind is span.kind
             assert attributes.items() <= dict(span.attributes or {}).items()
@@ -85,8 +85,8 @@ def test_a_tool_span_gets_its_operation_when_the_tool_is_certain_to_run(mode: st
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail")], "x"])
     guarded = ChatClient(model, tools=[add], advisors=[Guard()], telemetry=telemetry.options)
     run(mode, guarded.prompt("?"))
-    (told,) = [attributes for name, _, attributes in sampler.told if name == "execute_tool add"]
-    assert names.OPERATION_NAME not in told
+    (attributes_at_start,) = [attributes for name, _, attributes in sampler.received if name == "execute_tool add"]
+    assert names.OPERATION_NAME not in attributes_at_start
     assert (telemetry.one("execute_tool add").attributes or {})[names.OPERATION_NAME] in OPERATIONS
 
 
@@ -100,9 +100,9 @@ def test_all_signals_have_the_packages_name_and_version_and_no_schema() -> None:
     scopes = [span.instrumentation_scope for span in telemetry.spans]
     scopes += [each.scope for resource in data.resource_metrics for each in resource.scope_metrics]
     scopes += [record.instrumentation_scope for record in telemetry.records]
-    told = {(scope.name, scope.version, scope.schema_url) for scope in scopes if scope is not None}
-    assert told <= {(names.SCOPE, __version__, ""), (names.SCOPE, __version__, None)}
-    assert APPLICATION not in str(told) and len(scopes) > 100
+    found = {(scope.name, scope.version, scope.schema_url) for scope in scopes if scope is not None}
+    assert found <= {(names.SCOPE, __version__, ""), (names.SCOPE, __version__, None)}
+    assert APPLICATION not in str(found) and len(scopes) > 100
 
 
 @pytest.mark.parametrize("mode", MODES)

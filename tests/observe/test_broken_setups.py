@@ -14,7 +14,7 @@ from tests.modes import MODES, run
 from tests.sample_tools import add
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
 from traced_tools.observe.instruments import Instruments
-from traced_tools.observe.run_telemetry import instruments_of
+from traced_tools.observe.providers import instruments_of
 from traced_tools.testing import ScriptedChatModel
 
 

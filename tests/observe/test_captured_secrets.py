@@ -1,4 +1,4 @@
-"""Content that is captured is where it was asked for and nowhere else; what is no content is told to nobody."""
+"""Captured content is only where capture is configured; secrets that are not content are nowhere."""
 
 from __future__ import annotations
 

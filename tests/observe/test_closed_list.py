@@ -31,13 +31,13 @@ def emitted(convention: str = "stable", **options: Any) -> Telemetry:
 
 @pytest.fixture(scope="module")
 def plain() -> Telemetry:
-    """Without content."""
+    """Without content, and with the names of the stable conventions."""
     return emitted(openinference=True)
 
 
 @pytest.fixture(scope="module")
-def told() -> Telemetry:
-    """With as much content as can be, cut to size, and the names at the head of the conventions."""
+def captured() -> Telemetry:
+    """With all content, truncated to size, and the names of the latest conventions."""
     return emitted("latest", capture=SMALL)
 
 
@@ -65,12 +65,12 @@ def test_every_span_of_the_registry_is_emitted(plain: Telemetry) -> None:
     assert {word_of(span) for span in plain.spans} >= set(HOOKS)
 
 
-def test_every_metric_of_the_registry_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    assert {point.name for point in (*plain.metrics, *told.metrics)} == set(names.METRICS)
+def test_every_metric_of_the_registry_is_emitted(plain: Telemetry, captured: Telemetry) -> None:
+    assert {point.name for point in (*plain.metrics, *captured.metrics)} == set(names.METRICS)
 
 
-def test_every_event_of_the_registry_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    assert {event.name for event in told.events} == set(names.EVENTS)
+def test_every_event_of_the_registry_is_emitted(plain: Telemetry, captured: Telemetry) -> None:
+    assert {event.name for event in captured.events} == set(names.EVENTS)
     without_content = set(names.EVENTS) - {names.INFERENCE_DETAILS_EVENT.name}
     assert {event.name for event in plain.events} == without_content
 
@@ -80,19 +80,19 @@ def test_every_span_attribute_except_content_is_emitted_without_capture(plain: T
     assert missing_of(found, names.SPANS, "attributes", but_for="latest") == {}
 
 
-def test_every_content_attribute_of_a_span_is_emitted_with_capture(told: Telemetry) -> None:
-    found = carried_by((span_type(span).name, span.attributes) for span in told.spans)
+def test_every_content_attribute_of_a_span_is_emitted_with_capture(captured: Telemetry) -> None:
+    found = carried_by((span_type(span).name, span.attributes) for span in captured.spans)
     assert missing_of(found, names.SPANS, "content") == {}
 
 
-def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    found = carried_by((event_type(event).name, event.attributes) for event in (*plain.events, *told.events))
+def test_every_attribute_and_content_of_an_event_is_emitted(plain: Telemetry, captured: Telemetry) -> None:
+    found = carried_by((event_type(event).name, event.attributes) for event in (*plain.events, *captured.events))
     assert missing_of(found, names.EVENTS.values(), "attributes", but_for="stable") == {}
     assert missing_of(found, names.EVENTS.values(), "content") == {}
 
 
-def test_every_label_of_a_metric_is_emitted(plain: Telemetry, told: Telemetry) -> None:
-    found = carried_by((point.name, point.attributes) for point in (*plain.metrics, *told.metrics))
+def test_every_label_of_a_metric_is_emitted(plain: Telemetry, captured: Telemetry) -> None:
+    found = carried_by((point.name, point.attributes) for point in (*plain.metrics, *captured.metrics))
     assert missing_of(found, names.METRICS.values(), "attributes") == {}
 
 
@@ -116,14 +116,14 @@ def missing_of(found: dict[str, set[str]], rows: Iterable[Any], part: str, but_f
 # The two sets of names.
 
 
-def test_each_convention_emits_exactly_its_metrics_of_the_registry(plain: Telemetry, told: Telemetry) -> None:
-    for convention, telemetry in (("stable", plain), ("latest", told)):
+def test_each_convention_emits_exactly_its_metrics_of_the_registry(plain: Telemetry, captured: Telemetry) -> None:
+    for convention, telemetry in (("stable", plain), ("latest", captured)):
         wanted = {each.name for each in names.METRICS.values() if each.only in (None, convention)}
         assert {point.name for point in telemetry.metrics} == wanted
 
 
-def test_attributes_of_one_convention_are_not_emitted_with_the_other(plain: Telemetry, told: Telemetry) -> None:
-    for convention, telemetry in (("stable", plain), ("latest", told)):
+def test_attributes_of_one_convention_are_not_emitted_with_the_other(plain: Telemetry, captured: Telemetry) -> None:
+    for convention, telemetry in (("stable", plain), ("latest", captured)):
         found = set().union(*(span.attributes or {} for span in telemetry.spans))
         wanted = {each.name for each in names.ATTRIBUTES.values() if each.only == convention}
         assert {name for name in found if names.ATTRIBUTES[name].only is not None} == wanted != set()
@@ -140,9 +140,9 @@ def test_the_names_of_spans_and_events_are_the_same_by_both_conventions(plain: T
 
 @pytest.mark.parametrize("convention", ["stable", "latest"])
 def test_every_metric_has_the_instrument_unit_and_buckets_of_the_registry(
-    plain: Telemetry, told: Telemetry, convention: str
+    plain: Telemetry, captured: Telemetry, convention: str
 ) -> None:
-    data = (plain if convention == "stable" else told).metrics_data()
+    data = (plain if convention == "stable" else captured).metrics_data()
     for resource in data.resource_metrics:
         for scope in resource.scope_metrics:
             assert scope.scope.name == names.SCOPE

@@ -12,7 +12,7 @@ import pytest
 from tests.captured import Telemetry
 from tests.markers import MARKER, everything
 from tests.modes import MODES, run
-from tests.observe.contents import on_events, on_spans, refuse_to_make, talk, told
+from tests.observe.contents import captured_value, on_events, on_spans, refuse_to_make, talk
 from traced_tools import (
     AssistantMessage,
     ChatClient,
@@ -140,15 +140,15 @@ def test_an_invalid_capture_setting_is_refused(capture: Any, error: type[Excepti
         TelemetryOptions(capture=capture() if callable(capture) else capture)
 
 
-# What is told.
+# What is captured.
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_tool_span_captures_arguments_result_description_and_reason(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_ONLY")
     talk(telemetry, mode, ToolCall("add", {"a": 1, "b": 2}))
-    assert told(telemetry, "execute_tool add", names.TOOL_CALL_ARGUMENTS) == {"a": 1, "b": 2}
-    assert told(telemetry, "execute_tool add", names.TOOL_CALL_RESULT) == 3
+    assert captured_value(telemetry, "execute_tool add", names.TOOL_CALL_ARGUMENTS) == {"a": 1, "b": 2}
+    assert captured_value(telemetry, "execute_tool add", names.TOOL_CALL_RESULT) == 3
     attributes = telemetry.one("execute_tool add").attributes or {}
     assert attributes[names.TOOL_DESCRIPTION] == "Add two numbers."
     assert attributes[names.INTENT] == "because of add"

@@ -222,7 +222,7 @@ def test_a_blocking_run_that_is_interrupted_anywhere_leaves_a_whole_tree(mode: s
             cut_run.workers.settle()
             cut_run.check(("error", error.__name__))
         if tripwire.left > 0:
-            assert interrupted > 5  # what a tool raises is told to the model, unless it ends the program
+            assert interrupted > 5  # the model gets the error of a tool, unless it ends the program
             return
     raise AssertionError("there is no end to it")
 

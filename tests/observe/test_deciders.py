@@ -46,7 +46,7 @@ def who_and_why(attributes: Any) -> list[Any]:
     return [attributes.get(name) for name in WHO_AND_WHY]
 
 
-def assert_told(telemetry: Telemetry, watching: Watching, span: str, expected: list[Any]) -> None:
+def assert_recorded(telemetry: Telemetry, watching: Watching, span: str, expected: list[Any]) -> None:
     """Assert that span, log event, typed event and metric agree; the metric never names the person."""
     assert who_and_why(telemetry.one(span).attributes) == expected
     (decided,) = telemetry.events_named(names.TOOL_DECISION_EVENT.name)
@@ -66,7 +66,7 @@ def test_a_refusal_names_the_advisor_the_reason_code_and_the_person(mode: str) -
     )
     (result,) = run(mode, client.prompt("?")).tool_results
     assert (result.advisor, result.reason_code, result.by) == ("desk", "weekend", "Ana Müller")
-    assert_told(telemetry, watching, "refuse_tool add", ["desk", "weekend", "Ana Müller"])
+    assert_recorded(telemetry, watching, "refuse_tool add", ["desk", "weekend", "Ana Müller"])
     assert MARKER not in str([span.attributes for span in telemetry.spans])
 
 
@@ -118,7 +118,7 @@ def test_a_driver_names_the_refusing_person_and_reason(how: str) -> None:
     telemetry, watching = Telemetry(), Watching()
     (result,) = driven(how, telemetry, watching, lambda step: step.deny("1", MARKER, code="too_late", by="ana"))
     assert (result.decision, result.reason_code, result.by) == ("denied", "too_late", "ana")
-    assert_told(telemetry, watching, "refuse_tool launch", [None, "too_late", "ana"])
+    assert_recorded(telemetry, watching, "refuse_tool launch", [None, "too_late", "ana"])
 
 
 @pytest.mark.parametrize("how", ["perform", "aperform"])
@@ -126,7 +126,7 @@ def test_a_driver_names_the_approving_person(how: str) -> None:
     telemetry, watching = Telemetry(), Watching()
     (result,) = driven(how, telemetry, watching, lambda step: step.approve("1", by="ana"))
     assert (result.decision, result.by) == ("approved", "ana")
-    assert_told(telemetry, watching, "execute_tool launch", [None, None, "ana"])
+    assert_recorded(telemetry, watching, "execute_tool launch", [None, None, "ana"])
 
 
 def test_a_refusal_by_an_advisor_does_not_name_the_person_who_approved() -> None:
@@ -142,7 +142,7 @@ def test_a_refusal_by_an_advisor_does_not_name_the_person_who_approved() -> None
         if isinstance(step, ExecuteTools):
             step.approve("1", by="ana")
         run.perform(step)
-    assert_told(telemetry, watching, "refuse_tool launch", ["desk", "weekend", None])
+    assert_recorded(telemetry, watching, "refuse_tool launch", ["desk", "weekend", None])
 
 
 def test_the_number_of_reason_codes_and_advisor_labels_is_limited() -> None:
@@ -176,9 +176,9 @@ def test_the_number_of_reason_codes_and_advisor_labels_is_limited() -> None:
     points = telemetry.metric(names.TOOL_DECISIONS.name)
     assert sum(total(point) for point in points) == 100
     for label in (names.REASON_CODE, names.ADVISOR_NAME):
-        told = {point.attributes[label] for point in points}
-        assert len(told) <= names.MAX_LABEL_VALUES + 1
-        assert names.OTHER in told
+        values = {point.attributes[label] for point in points}
+        assert len(values) <= names.MAX_LABEL_VALUES + 1
+        assert names.OTHER in values
 
 
 def test_an_invalid_person_or_reason_code_is_refused() -> None:

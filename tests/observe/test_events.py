@@ -14,8 +14,8 @@ from tests.modes import ASYNC_MODES, MODES, run
 from tests.observe.runs import USAGE, Guard, adds
 from tests.sample_tools import add, fail
 from traced_tools import ChatClient, ExecuteTools, LoopLimits, TelemetryOptions, ToolCall, tool
-from traced_tools.observe import log_events as logs
 from traced_tools.observe import names
+from traced_tools.observe.logger import SEVERITIES
 from traced_tools.observe.scopes.model_call import ChatScope
 from traced_tools.observe.scopes.run import AgentScope
 from traced_tools.observe.scopes.tool_call import ToolScope
@@ -230,8 +230,7 @@ def test_without_a_logger_nothing_asks_whether_events_are_wanted(mode: str, monk
     def never(*arguments: Any, **keywords: Any) -> Any:
         raise AssertionError("an event was about to be emitted")
 
-    for module in ("model_call", "tool_call", "run", "scope"):
-        monkeypatch.setattr(f"traced_tools.observe.scopes.{module}.emit", never)
+    monkeypatch.setattr("traced_tools.observe.logger.ApiLogger.emit", never)
     telemetry = Telemetry()
     options = TelemetryOptions(tracer_provider=telemetry.tracer_provider, meter_provider=telemetry.meter_provider)
     client = ChatClient(ScriptedChatModel([adds(1, 2), ToolCall("fail"), "x"]), tools=[add, fail], telemetry=options)
@@ -265,4 +264,4 @@ def test_a_logging_set_up_that_raises_is_counted_and_does_not_disturb_the_run(
 
 def test_the_severities_of_the_table_are_those_of_opentelemetry() -> None:
     for event in names.EVENTS.values():
-        assert logs._SEVERITIES[event.severity].name == event.severity
+        assert SEVERITIES[event.severity].name == event.severity

@@ -82,10 +82,10 @@ def assert_each_left_a_trace(telemetry: Telemetry) -> None:
     for point in telemetry.metric(names.TOOL_DECISIONS.name):
         counted[point.attributes[names.TOOL_DECISION]] += int(total(point))
     assert counted == decided
-    told = Counter(
+    emitted = Counter(
         str(event.attributes[names.TOOL_DECISION]) for event in telemetry.events_named(names.TOOL_DECISION_EVENT.name)
     )
-    assert told == decided
+    assert emitted == decided
     assert len(telemetry.events_named(names.TOOL_INTENT_EVENT.name)) == len(spans)
     ran = [span for span in spans if word_of(span) == "execute_tool"]
     assert len(telemetry.events_named(names.TOOL_OUTCOME_EVENT.name)) == len(ran)

@@ -19,7 +19,7 @@ BEGIN = "further losses are only counted in traced_tools.export.dropped until ex
 
 
 @pytest.fixture(autouse=True)
-def told(caplog: pytest.LogCaptureFixture) -> None:
+def log_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "traced_tools")
 
 

@@ -17,8 +17,7 @@ from tests.waiting import patiently
 from traced_tools import Advisor, ChatClient, ObserverAdvisor, ToolCallingAdvisor, perform
 from traced_tools.events import Event, EventExporter, RunFinished
 from traced_tools.flow import deferred as _finalizing
-from traced_tools.observe import names
-from traced_tools.observe import run_telemetry as telemetry_run
+from traced_tools.observe import names, providers
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -151,14 +150,14 @@ def test_whichever_coroutine_the_collector_closes_first_the_spans_are_those_of_a
         assert not trace.get_current_span().get_span_context().is_valid
         return tree(telemetry), watching.events, len(coroutines)
 
-    closed, told, depth = left(None)
+    closed, expected, depth = left(None)
     assert depth > 5
     assert ("finalize tool_calling", "advise tool_calling", None) in closed
     assert {kind for name, _, kind in closed if name.startswith(("invoke", "advise", "iter", "chat"))} == {"cancelled"}
     for place in range(depth):
         spans, events, _ = left(place)
         assert spans == closed
-        assert [event.type for event in events] == [event.type for event in told]
+        assert [event.type for event in events] == [event.type for event in expected]
         started = {event.type: event.span_id for event in events if event.type.endswith("started")}
         for event in events:
             if event.type.endswith("finished"):
@@ -224,7 +223,7 @@ class Locked:
 
 def test_garbage_collection_never_deadlocks_on_a_held_lock(telemetry: Telemetry) -> None:
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
-    instruments, locked = telemetry_run.instruments_of(telemetry.meter_provider), Locked()
+    instruments, locked = providers.instruments_of(telemetry.meter_provider), Locked()
     assert instruments is not None
     instruments.invoke_agent_duration = locked  # type: ignore[assignment]
     abandon(telemetry)
@@ -246,7 +245,7 @@ def test_a_collection_whose_end_is_missed_counts_as_ended_with_the_next_one() ->
 
 def test_a_coroutine_that_the_collector_closes_itself_takes_no_lock(telemetry: Telemetry) -> None:
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?").call()
-    instruments, locked = telemetry_run.instruments_of(telemetry.meter_provider), Locked()
+    instruments, locked = providers.instruments_of(telemetry.meter_provider), Locked()
     assert instruments is not None
     instruments.invoke_agent_duration = locked  # type: ignore[assignment]
     stream = read_one(ChatClient(ScriptedChatModel(["one two"]), telemetry=telemetry.options).prompt("?"))

@@ -10,8 +10,7 @@ import pytest
 
 from tests.captured import Telemetry, total
 from traced_tools import ChatClient, ToolCall
-from traced_tools.observe import names
-from traced_tools.observe import run_telemetry as run
+from traced_tools.observe import names, providers
 from traced_tools.testing import ScriptedChatModel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
@@ -56,12 +55,12 @@ def test_active_runs_of_a_parent_are_not_active_in_its_child() -> None:
 def test_a_child_that_is_forked_while_a_lock_is_held_can_run(lock: str) -> None:
     telemetry, fresh = Telemetry(), Telemetry()
     ask(telemetry)
-    instruments = run.instruments_of(telemetry.meter_provider)
+    instruments = providers.instruments_of(telemetry.meter_provider)
     assert instruments is not None
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with run._making if lock == "providers" else instruments.active_runs._lock:
+        with providers._making if lock == "providers" else instruments.active_runs._lock:
             held.set()
             forked.wait(10)
 

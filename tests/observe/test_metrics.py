@@ -136,10 +136,12 @@ def test_active_runs_are_counted_and_their_age_is_reported(monkeypatch: pytest.M
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_the_time_to_the_first_chunk_is_the_same_on_the_span_and_in_the_metric(telemetry: Telemetry, mode: str) -> None:
     scenario(telemetry, mode)
-    told = [(span.attributes or {})[names.RESPONSE_TIME_TO_FIRST_CHUNK] for span in telemetry.named("chat scripted")]
+    on_spans = [
+        (span.attributes or {})[names.RESPONSE_TIME_TO_FIRST_CHUNK] for span in telemetry.named("chat scripted")
+    ]
     (counted,) = telemetry.metric(names.TIME_TO_FIRST_CHUNK.name)
-    assert counted.count == len(told) == 2
-    assert total(counted) == pytest.approx(sum(told))  # type: ignore[arg-type]
+    assert counted.count == len(on_spans) == 2
+    assert total(counted) == pytest.approx(sum(on_spans))  # type: ignore[arg-type]
 
 
 def test_the_duration_of_embeddings_is_the_spans_duration(telemetry: Telemetry) -> None:

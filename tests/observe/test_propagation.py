@@ -200,7 +200,7 @@ def test_a_run_inside_a_tool_is_a_child_of_the_tool_span_and_sees_the_callers_co
     assert len({context_of(span).trace_id for span in telemetry.spans}) == 1
 
 
-# What other processes say and are told.
+# Baggage and trace context of other processes.
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,7 +12,7 @@ import pytest
 from tests.captured import Telemetry, total
 from tests.markers import MARKER
 from tests.modes import MODES, run
-from tests.observe.contents import CONTENT, on_events, on_spans, talk, told
+from tests.observe.contents import CONTENT, captured_value, on_events, on_spans, talk
 from tests.sample_tools import add
 from traced_tools import (
     AssistantMessage,
@@ -168,5 +168,5 @@ def test_only_the_captured_part_of_a_long_conversation_is_built(monkeypatch: pyt
     before = [UserMessage(f"message {number} {'x' * 500}") for number in range(1000)]
     ChatClient(ScriptedChatModel(["x"]), telemetry=telemetry.options).prompt("?", messages=before).call()
     assert 0 < len(made) < 200
-    last = told(telemetry, "chat scripted", names.INPUT_MESSAGES)[-1]
+    last = captured_value(telemetry, "chat scripted", names.INPUT_MESSAGES)[-1]
     assert last["parts"][0]["content"] == "?"

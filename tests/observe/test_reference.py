@@ -64,7 +64,7 @@ def groups(kind: str) -> list[dict[str, Any]]:
     return [group for group in GROUPS if group["type"] == kind]
 
 
-def told(group: dict[str, Any]) -> dict[str, Any]:
+def annotations_of(group: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = group["annotations"]["traced_tools"]
     return found
 
@@ -91,7 +91,13 @@ def test_the_registry_file_defines_all_attributes() -> None:
 
 def test_the_registry_file_has_all_spans() -> None:
     found = [
-        (told(each)["span_name"], each["span_kind"], each["brief"], refs(each, None), set(refs(each, "opt_in")))
+        (
+            annotations_of(each)["span_name"],
+            each["span_kind"],
+            each["brief"],
+            refs(each, None),
+            set(refs(each, "opt_in")),
+        )
         for each in groups("span")
     ]
     assert found == [(each.name, each.kind, each.brief, each.attributes, {*each.content}) for each in names.SPANS]
@@ -101,7 +107,7 @@ def test_the_registry_file_has_all_metrics() -> None:
     found = {
         each["metric_name"]: (
             *(each["instrument"], each["unit"], each["brief"], refs(each, None)),
-            *(tuple(told(each).get("bucket_boundaries", ())), told(each).get("conventions")),
+            *(tuple(annotations_of(each).get("bucket_boundaries", ())), annotations_of(each).get("conventions")),
         )
         for each in groups("metric")
     }
@@ -113,7 +119,7 @@ def test_the_registry_file_has_all_metrics() -> None:
 
 def test_the_registry_file_has_all_events() -> None:
     found = {
-        each["name"]: (told(each)["severity"], each["brief"], refs(each, None), set(refs(each, "opt_in")))
+        each["name"]: (annotations_of(each)["severity"], each["brief"], refs(each, None), set(refs(each, "opt_in")))
         for each in groups("event")
     }
     assert found == {

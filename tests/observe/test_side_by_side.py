@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from tests.captured import SpanCounter, Telemetry, context_of, series_key, total
 from tests.modes import ASYNC_MODES, MODES, arun, run
+from tests.observe.comparable import emitted_events, lineage, lineage_of, point_shape, steady
 from tests.observe.cutting import Silence
 from tests.observe.runs import scenario, scenario_spec
-from tests.observe.told import lineage, lineage_of, point_shape, steady, told_events
 from tests.waiting import PATIENCE, in_time, patiently
 from traced_tools.observe import names
 
@@ -60,7 +60,7 @@ def assert_each_as(alone: Telemetry, telemetry: Telemetry, runs: int) -> None:
     assert len(traces) == runs
     expected = lineage(alone)
     assert [trace for trace in map(lineage_of, traces) if trace != expected] == []
-    assert sorted(told_events(telemetry), key=str) == sorted(told_events(alone) * runs, key=str)
+    assert sorted(emitted_events(telemetry), key=str) == sorted(emitted_events(alone) * runs, key=str)
     found = {series_key(point): point for point in steady(telemetry)}
     once = {series_key(point): point for point in steady(alone)}
     assert set(found) == set(once)
@@ -77,7 +77,7 @@ def test_a_run_in_another_thread_emits_the_same_telemetry(
     in_time(lambda: scenario(telemetry, mode))
     assert lineage(telemetry) == lineage(alone)
     assert [point_shape(each) for each in steady(telemetry)] == [point_shape(each) for each in steady(alone)]
-    assert told_events(telemetry) == told_events(alone)
+    assert emitted_events(telemetry) == emitted_events(alone)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -132,7 +132,7 @@ def test_a_call_of_an_unknown_tool_captures_only_its_name(mode: str, name: str) 
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     talk(telemetry, mode, ToolCall(name, {"secret": MARKER}))
     assert (telemetry.one("refuse_tool _unknown").attributes or {})[names.TOOL_REQUESTED_NAME] == name
-    assert_untold(telemetry)
+    assert_not_captured(telemetry)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -151,7 +151,7 @@ def test_a_call_in_a_concluding_answer_captures_nothing_of_an_uncaptured_tool(mo
             limits = LoopLimits(max_iterations=1)
             client = ChatClient(model, tools=[pay], limits=limits, telemetry=telemetry.options)
             run("call" if mode == "stream" else "acall" if mode == "astream" else mode, client.prompt("?"))
-    assert_untold(telemetry)
+    assert_not_captured(telemetry)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -163,7 +163,7 @@ def test_a_direct_result_of_an_uncaptured_tool_is_in_no_captured_answer_or_later
     response = run(mode, client.prompt("?"))
     assert response.content == MARKER
     run(mode, client.prompt("and now?", messages=response.messages))
-    assert_untold(telemetry)
+    assert_not_captured(telemetry)
 
 
 def test_a_copy_of_an_uncaptured_tool_is_uncaptured() -> None:
@@ -199,7 +199,7 @@ def test_a_tool_without_capture_metadata_is_uncaptured(mode: str) -> None:
     telemetry = Telemetry(capture="SPAN_AND_EVENT")
     model = ScriptedChatModel([ToolCall("unspoken"), "x"])
     assert run(mode, ChatClient(model, tools=[Unspoken()], telemetry=telemetry.options).prompt("?")).content == "x"
-    assert_untold(telemetry)
+    assert_not_captured(telemetry)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -208,10 +208,10 @@ def test_a_model_error_that_quotes_an_uncaptured_tool_records_only_its_type(mode
     model = ScriptedChatModel([ToolCall("quiet", {"secret": MARKER}), RuntimeError(MARKER)])
     with pytest.raises(RuntimeError):
         run(mode, ChatClient(model, tools=[quiet], telemetry=telemetry.options).prompt("?"))
-    assert_untold(telemetry)
+    assert_not_captured(telemetry)
 
 
-def assert_untold(telemetry: Telemetry) -> None:
+def assert_not_captured(telemetry: Telemetry) -> None:
     for span in telemetry.spans:
         assert MARKER not in span.to_json(), span.name
     assert MARKER not in everything([[event.name, event.attributes] for event in telemetry.events])

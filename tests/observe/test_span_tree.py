@@ -11,8 +11,8 @@ from opentelemetry import trace
 from tests.captured import Telemetry
 from tests.modes import MODES, run
 from tests.observe.closed_list import APPLICATION
+from tests.observe.comparable import emitted_events, lineage, point_shape, steady
 from tests.observe.runs import Guard, adds, scenario
-from tests.observe.told import lineage, point_shape, steady, told_events
 from tests.sample_tools import add
 from traced_tools import (
     ChatClient,
@@ -51,16 +51,16 @@ def test_every_mode_emits_the_same_spans(telemetry: Telemetry, mode: str) -> Non
     reference = Telemetry()
     expected, response = scenario(reference, "call"), scenario(telemetry, mode)
 
-    def told(answer: ChatClientResponse) -> Any:
+    def answer_of(answer: ChatClientResponse) -> Any:
         calls = [
             (each.name, each.content, each.decision, each.outcome, each.error_type) for each in answer.tool_results
         ]
         return (answer.content, answer.messages, answer.usage, answer.stop_reason, answer.finish_reason, calls)
 
-    assert told(response) == told(expected)
+    assert answer_of(response) == answer_of(expected)
     assert lineage(telemetry) == lineage(reference)
     assert [point_shape(each) for each in steady(telemetry)] == [point_shape(each) for each in steady(reference)]
-    assert told_events(telemetry) == told_events(reference) != []
+    assert emitted_events(telemetry) == emitted_events(reference) != []
 
 
 def test_child_spans_lie_within_the_time_of_their_parents(telemetry: Telemetry) -> None:

@@ -15,9 +15,9 @@ from tests.captured import Telemetry, series_key, total
 from tests.markers import MARKER
 from tests.modes import MODES, run
 from tests.observe.closed_list import assert_consistent, word_of
+from tests.observe.comparable import steady
 from tests.observe.embedders import RemoteEmbedder
 from tests.observe.runs import Broken, BrokenSampler, Guard, Outside, adds, scenario
-from tests.observe.told import steady
 from tests.recorder import Recorder
 from tests.sample_tools import add, fail
 from traced_tools import (
@@ -210,8 +210,8 @@ def test_an_invalid_variable_is_logged_once_and_ignored(
     for each in (telemetry, telemetry, reference):
         scenario(each, "call")
     assert len(telemetry.spans) == 2 * len(reference.spans)
-    told = [record.getMessage() for record in caplog.records if record.name == settings.__name__]
-    assert [text.split()[0] for text in told] == [variable]
+    warnings = [record.getMessage() for record in caplog.records if record.name == settings.__name__]
+    assert [text.split()[0] for text in warnings] == [variable]
     assert MARKER not in caplog.text
     with pytest.raises(ConfigurationError, match=variable):
         configure()

@@ -15,8 +15,7 @@ from tests.modes import MODES, run
 from tests.otel.processes import in_a_process
 from tests.waiting import in_time
 from traced_tools import ChatClient, TelemetryOptions, ToolCall
-from traced_tools.observe import names
-from traced_tools.observe import run_telemetry as telemetry_run
+from traced_tools.observe import names, providers
 from traced_tools.testing import ScriptedChatModel
 
 
@@ -103,7 +102,7 @@ def test_an_unreferenced_provider_is_garbage_collected() -> None:
 
 
 def test_a_provider_may_start_a_run_while_it_returns_its_tracer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry_run, "_making", type(telemetry_run._making)())  # no other test waits if this one does
+    monkeypatch.setattr(providers, "_making", type(providers._making)())  # no other test waits if this one does
     telemetry = Telemetry()
 
     class Asking(ProxyTracerProvider):

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 from weakref import WeakSet
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from traced_tools.core.enums import DROP_REASONS, DropReason
 from traced_tools.core.fork import on_fork
 from traced_tools.observe import names
+from traced_tools.observe.meter import ApiMeter
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -227,12 +228,12 @@ class ExportStats:
 class ExportMetrics:
     """The export metrics of a meter provider, which read the totals; exporters of one name share a series."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: ApiMeter) -> None:
         self._shown: list[ExporterTotals] = []
         items, dropped, queue = names.EXPORT_ITEMS, names.EXPORT_DROPPED, names.EXPORT_QUEUE_SIZE
-        meter.create_observable_counter(items.name, [self._sent], items.unit, items.brief)
-        meter.create_observable_counter(dropped.name, [self._lost], dropped.unit, dropped.brief)
-        meter.create_observable_gauge(queue.name, [self._waiting], queue.unit, queue.brief)
+        meter.observe_counter(items, self._sent)
+        meter.observe_counter(dropped, self._lost)
+        meter.observe_gauge(queue, self._waiting)
 
     def show(self, export_stats: Iterable[ExportStats]) -> None:
         """Include the totals of these stats from now on."""

@@ -13,15 +13,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from traced_tools.core.fork import on_fork
 from traced_tools.flow.deferred import run_deferred_measurements
 from traced_tools.observe import names
 from traced_tools.observe.attributes import put
 from traced_tools.observe.export_stats import ExportMetrics
-from traced_tools.observe.names.registry_types import Metric
+from traced_tools.observe.failures import SDK, report_failure
+from traced_tools.observe.meter import ApiMeter, HistogramRecorder
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -39,32 +39,49 @@ class Instruments:
         conventions: the conventions that name the metrics of model calls.
     """
 
-    def __init__(self, meter: Meter, conventions: Conventions) -> None:
+    def __init__(self, meter: ApiMeter, conventions: Conventions) -> None:
         self.models: ModelMetrics = LatestModelMetrics(meter) if conventions == "latest" else StableModelMetrics(meter)
-        self.invoke_agent_duration = _histogram(meter, names.INVOKE_AGENT_DURATION)
-        self.inference_calls = _histogram(meter, names.INVOKE_AGENT_INFERENCE_CALLS)
-        self.tool_calls = _histogram(meter, names.INVOKE_AGENT_TOOL_CALLS)
-        self.loop_iterations = _histogram(meter, names.LOOP_ITERATIONS_METRIC)
-        self.execute_tool_duration = _histogram(meter, names.EXECUTE_TOOL_DURATION)
-        self.iteration_duration = _histogram(meter, names.ITERATION_DURATION)
-        self.advisor_duration = _histogram(meter, names.ADVISOR_DURATION)
-        self.model_retries = _counter(meter, names.MODEL_RETRIES)
-        self.model_retry_wait = _counter(meter, names.MODEL_RETRY_WAIT)
-        self.model_rate_limits = _counter(meter, names.MODEL_RATE_LIMITS)
-        self.tool_decisions = _counter(meter, names.TOOL_DECISIONS)
-        self.tool_retries = _counter(meter, names.TOOL_RETRIES)
-        self.tool_late_results = _counter(meter, names.TOOL_LATE_RESULTS)
-        self.usage_cost = _counter(meter, names.USAGE_COST)
-        self.unpriced_tokens = _counter(meter, names.UNPRICED_TOKENS)
-        self.telemetry_failures = _counter(meter, names.TELEMETRY_FAILURES)
+        self.invoke_agent_duration = meter.histogram(names.INVOKE_AGENT_DURATION)
+        self.inference_calls = meter.histogram(names.INVOKE_AGENT_INFERENCE_CALLS)
+        self.tool_calls = meter.histogram(names.INVOKE_AGENT_TOOL_CALLS)
+        self.loop_iterations = meter.histogram(names.LOOP_ITERATIONS_METRIC)
+        self.execute_tool_duration = meter.histogram(names.EXECUTE_TOOL_DURATION)
+        self.iteration_duration = meter.histogram(names.ITERATION_DURATION)
+        self.advisor_duration = meter.histogram(names.ADVISOR_DURATION)
+        self.model_retries = meter.counter(names.MODEL_RETRIES)
+        self.model_retry_wait = meter.counter(names.MODEL_RETRY_WAIT)
+        self.model_rate_limits = meter.counter(names.MODEL_RATE_LIMITS)
+        self.tool_decisions = meter.counter(names.TOOL_DECISIONS)
+        self.tool_retries = meter.counter(names.TOOL_RETRIES)
+        self.tool_late_results = meter.counter(names.TOOL_LATE_RESULTS)
+        self.usage_cost = meter.counter(names.USAGE_COST)
+        self.unpriced_tokens = meter.counter(names.UNPRICED_TOKENS)
+        self.telemetry_failures = meter.counter(names.TELEMETRY_FAILURES)
         self.active_runs, self.active_tools = ActiveTracker(), ActiveTracker()
-        _observe(meter, names.RUN_ACTIVE, names.RUN_OLDEST_ACTIVE, self.active_runs)
-        _observe(meter, names.TOOL_ACTIVE, names.TOOL_OLDEST_ACTIVE, self.active_tools)
-        self.audit_records = _counter(meter, names.AUDIT_RECORDS)
-        self.audit_checkpoints_failed = _counter(meter, names.AUDIT_CHECKPOINTS_FAILED)
-        self.audit_checkpoints_lost = _counter(meter, names.AUDIT_CHECKPOINTS_LOST)
+        meter.observe_up_down_counter(names.RUN_ACTIVE, self._observe_active_runs)
+        meter.observe_gauge(names.RUN_OLDEST_ACTIVE, self.active_runs.observe_oldest)
+        meter.observe_up_down_counter(names.TOOL_ACTIVE, self.active_tools.observe)
+        meter.observe_gauge(names.TOOL_OLDEST_ACTIVE, self.active_tools.observe_oldest)
+        self.audit_records = meter.counter(names.AUDIT_RECORDS)
+        self.audit_checkpoints_failed = meter.counter(names.AUDIT_CHECKPOINTS_FAILED)
+        self.audit_checkpoints_lost = meter.counter(names.AUDIT_CHECKPOINTS_LOST)
         self.audit = AuditGauges(meter)
         self.exports = ExportMetrics(meter)
+        self._meter = meter
+
+    def aggregate(self) -> None:
+        """Aggregate the values that wait for it, as the end of a run and each collection do."""
+        try:
+            self._meter.aggregate()
+        except Exception as error:
+            report_failure(error, SDK)
+            self.telemetry_failures.add(1)
+
+    def _observe_active_runs(self, options: CallbackOptions) -> Iterable[Observation]:
+        """Report active runs. Callbacks run first, so what is recorded here is part of the same collection."""
+        run_deferred_measurements()
+        self.aggregate()
+        return self.active_runs.observe(options)
 
 
 class ModelMetrics(Protocol):
@@ -75,10 +92,10 @@ class ModelMetrics(Protocol):
         time_per_output_chunk: seconds between two chunks of a streamed response.
     """
 
-    time_to_first_chunk: Histogram
-    time_per_output_chunk: Histogram
+    time_to_first_chunk: HistogramRecorder
+    time_per_output_chunk: HistogramRecorder
 
-    def duration(self, operation: str) -> Histogram:
+    def duration(self, operation: str) -> HistogramRecorder:
         """Return the histogram of durations, in seconds, of an operation: `chat` or `embeddings`."""
 
     def count(self, usage: Usage, labels: Attributes, ended: Attributes, context: Context | None) -> None:
@@ -95,13 +112,13 @@ class ModelMetrics(Protocol):
 class StableModelMetrics:
     """The metrics of model calls, named by the stable conventions."""
 
-    def __init__(self, meter: Meter) -> None:
-        self._duration = _histogram(meter, names.OPERATION_DURATION)
-        self.time_to_first_chunk = _histogram(meter, names.TIME_TO_FIRST_CHUNK)
-        self.time_per_output_chunk = _histogram(meter, names.TIME_PER_OUTPUT_CHUNK)
-        self._token_usage = _histogram(meter, names.TOKEN_USAGE)
+    def __init__(self, meter: ApiMeter) -> None:
+        self._duration = meter.histogram(names.OPERATION_DURATION)
+        self.time_to_first_chunk = meter.histogram(names.TIME_TO_FIRST_CHUNK)
+        self.time_per_output_chunk = meter.histogram(names.TIME_PER_OUTPUT_CHUNK)
+        self._token_usage = meter.histogram(names.TOKEN_USAGE)
 
-    def duration(self, operation: str) -> Histogram:
+    def duration(self, operation: str) -> HistogramRecorder:
         """Return the histogram that all operations share."""
         return self._duration
 
@@ -119,15 +136,15 @@ class LatestModelMetrics:
     These conventions have a duration for chat models only. Embedding models keep the stable one.
     """
 
-    def __init__(self, meter: Meter) -> None:
-        inference, other = _histogram(meter, names.INFERENCE_DURATION), _histogram(meter, names.OPERATION_DURATION)
+    def __init__(self, meter: ApiMeter) -> None:
+        inference, other = meter.histogram(names.INFERENCE_DURATION), meter.histogram(names.OPERATION_DURATION)
         self._durations = {names.CHAT: inference, names.EMBEDDINGS: other}
-        self.time_to_first_chunk = _histogram(meter, names.INFERENCE_TIME_TO_FIRST_CHUNK)
-        self.time_per_output_chunk = _histogram(meter, names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
-        self._used = {field: _counter(meter, metric) for field, metric in _TOKENS_USED.items()}
-        self._a_call = {field: _histogram(meter, metric) for field, metric in _TOKENS_A_CALL.items()}
+        self.time_to_first_chunk = meter.histogram(names.INFERENCE_TIME_TO_FIRST_CHUNK)
+        self.time_per_output_chunk = meter.histogram(names.INFERENCE_TIME_PER_OUTPUT_CHUNK)
+        self._used = {field: meter.counter(metric) for field, metric in _TOKENS_USED.items()}
+        self._a_call = {field: meter.histogram(metric) for field, metric in _TOKENS_A_CALL.items()}
 
-    def duration(self, operation: str) -> Histogram:
+    def duration(self, operation: str) -> HistogramRecorder:
         """Return the histogram of the operation."""
         return self._durations[operation]
 
@@ -149,16 +166,6 @@ _TOKENS_USED = {
     "reasoning_tokens": names.REASONING_TOKENS_USED,
 }
 _TOKENS_A_CALL = {"input_tokens": names.INPUT_TOKENS_A_CALL, "output_tokens": names.OUTPUT_TOKENS_A_CALL}
-
-
-def _histogram(meter: Meter, metric: Metric) -> Histogram:
-    return meter.create_histogram(
-        metric.name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=metric.boundaries
-    )
-
-
-def _counter(meter: Meter, metric: Metric) -> metrics.Counter:
-    return meter.create_counter(metric.name, metric.unit, metric.brief)
 
 
 class ActiveTracker:
@@ -197,7 +204,6 @@ class ActiveTracker:
 
     def observe(self, options: CallbackOptions) -> Iterable[Observation]:
         """Report the number of active runs or tool calls of each agent."""
-        run_deferred_measurements()  # callbacks run first, so what is recorded here is part of the same collection
         with self._lock:
             counts = Counter(agent for (agent, _), _ in [*self._started.values()])
             return [Observation(counts[agent], _attributes(agent)) for agent in {agent for agent, _ in [*self._known]}]
@@ -210,12 +216,6 @@ class ActiveTracker:
             for labels, started in [*self._started.values()]:
                 oldest[labels] = min(oldest[labels], started)
         return [Observation(now - started, _attributes(*labels)) for labels, started in oldest.items()]
-
-
-def _observe(meter: Meter, active: Metric, oldest: Metric, tracker: ActiveTracker) -> None:
-    """Create the observable instruments that report the number of active items and the age of the oldest."""
-    meter.create_observable_up_down_counter(active.name, [tracker.observe], active.unit, active.brief)
-    meter.create_observable_gauge(oldest.name, [tracker.observe_oldest], oldest.unit, oldest.brief)
 
 
 _Labels = tuple[str, str]
@@ -232,7 +232,7 @@ def _attributes(agent: str, tool: str = "") -> Attributes:
 class AuditGauges:
     """Gauges of audit trails: the age of records that are not durable yet, and the results of verifications."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: ApiMeter) -> None:
         self._lags: set[weakref.WeakMethod[Callable[[], float]]] = set()
         self._verified: dict[str, tuple[bool, float]] = {}
         for metric, observe in (
@@ -240,7 +240,7 @@ class AuditGauges:
             (names.AUDIT_VERIFIED, self._observe_verified),
             (names.AUDIT_LAST_VERIFIED, self._observe_last_verified),
         ):
-            meter.create_observable_gauge(metric.name, [observe], metric.unit, metric.brief)
+            meter.observe_gauge(metric, observe)
 
     def watch(self, lag: Callable[[], float]) -> None:
         """Report a trail's lag until the trail is garbage-collected. `lag` is a bound method that returns seconds."""

@@ -6,31 +6,27 @@ order. With no SDK in place a run opens no scope at all: the shared `OFF` stands
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
-from weakref import ref
+from typing import TYPE_CHECKING, ParamSpec, cast
 
 from opentelemetry import _logs, metrics, trace
 
-from traced_tools._version import __version__
 from traced_tools.core.checks import expect, expect_positive
 from traced_tools.core.enums import DETAILS, CaptureMode, Conventions, Detail
-from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.content import ContentCapture, RunContent, as_capture, capture_in_force
 from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
-from traced_tools.observe.instruments import Instruments
+from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
 from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
 from traced_tools.observe.self_clock import SelfClock
-from traced_tools.observe.settings import read_conventions, read_detail, read_openinference, read_or_warn
+from traced_tools.observe.settings import read_conventions
 
 if TYPE_CHECKING:
     from traced_tools.core.prices import PriceTable
@@ -38,7 +34,6 @@ if TYPE_CHECKING:
     from traced_tools.observe.stages.subjects import ObservedModel
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 _SERVER = (("server_address", names.SERVER_ADDRESS), ("server_port", names.SERVER_PORT))
 _IDENTITY = (("run_id", names.RUN_ID), ("agent", names.AGENT_NAME), ("conversation_id", names.CONVERSATION_ID))
@@ -149,16 +144,16 @@ class RunTelemetry:
         self.agent = agent = encodable(agent)
         self.run_id = run_id
         self.conversation_id = conversation_id
-        tracing = _TRACINGS.of(_chosen(options.tracer_provider, trace.get_tracer_provider)) or _NO_TRACING
+        tracing = tracing_of(options.tracer_provider)
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.openinference = tracing.openinference if options.openinference is None else options.openinference
-        self.instruments = _INSTRUMENTS.of(_chosen(options.meter_provider, metrics.get_meter_provider))
+        self.instruments = instruments_of(options.meter_provider)
         self.agent_in_metrics = (
             limit_cardinality(names.AGENT_NAME, "", safe_person_name(agent), names.MAX_AGENTS) if agent else ""
         )
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
-        self.logger = _LOGGERS.of(_chosen(options.logger_provider, _logs.get_logger_provider))
+        self.logger = logger_of(options.logger_provider)
         self.enabled = any(each is not None for each in (self.tracer, self.instruments, self.logger))
         self.content = self._content() if self.enabled or has_listeners else None
         self.conventions: Conventions = read_conventions() if self.enabled else "stable"
@@ -209,7 +204,9 @@ class RunTelemetry:
         labels: Attributes = {names.OPERATION_NAME: operation}
         put(labels, names.PROVIDER_NAME, encodable(model.provider))
         put(labels, names.REQUEST_MODEL, encodable(model.model))
-        copy_present_fields(model, _SERVER, labels)
+        server: Attributes = {}
+        copy_present_fields(model, _SERVER, server)  # such as an `ipaddress` that the application's own model has
+        labels.update({name: each if isinstance(each, str | int) else str(each) for name, each in server.items()})
         return {**labels, **self.agent_label}
 
     def identity(self) -> Attributes:
@@ -264,100 +261,3 @@ def show_exports_here(export_stats: Iterable[ExportStats]) -> None:
     of_run = _OF_RUN.get()
     if of_run is not None and of_run.instruments is not None:
         of_run.instruments.exports.show(export_stats)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tracing:
-    """A tracer, and the environment's settings of its spans, which are read once because each read costs time."""
-
-    tracer: trace.Tracer | None
-    detail: Detail
-    openinference: bool
-
-
-_NO_TRACING: Final = _Tracing(None, "run", False)
-_making = threading.RLock()  # what is made may begin a run itself, as may a signal handler
-
-
-class _PerProvider(Generic[T]):
-    """A cache of the object that the package makes from each provider.
-
-    Providers are distinguished by identity: an application's provider may have no hash, or equal another one.
-
-    Args:
-        make: makes it; returns None when the provider records nothing.
-    """
-
-    def __init__(self, make: Callable[[Any], T | None]) -> None:
-        self._make = make
-        self._made: dict[int, tuple[ref[object], T | None]] = {}
-
-    def of(self, provider: object) -> T | None:
-        """Return the object made from a provider; None if the provider records nothing or the object cannot be made."""
-        if _is_of_the_api(provider):
-            return None
-        key = id(provider)
-        try:
-            if key not in self._made:  # asked without the lock: this is on the way of every run
-                with _making:
-                    if key not in self._made:
-                        # forgotten before the provider's id can be another object's
-                        self._made[key] = (ref(provider, lambda _: self._made.pop(key, None)), self._make(provider))
-            return self._made[key][1]
-        except Exception as error:
-            report_failure(error, SDK)
-            return None
-
-
-def is_stand_in(provider: object) -> bool:
-    """Whether a provider is the API's placeholder before one is set; the API has no public names for all of them."""
-    return _is_of_the_api(provider) and not isinstance(provider, _NO_OPS)
-
-
-_API = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
-_NO_OPS = (trace.NoOpTracerProvider, metrics.NoOpMeterProvider, _logs.NoOpLoggerProvider)
-
-
-def _is_of_the_api(part: object) -> bool:
-    """Whether a tracer, meter, logger or provider is of one of the API's own classes, which record nothing."""
-    return type(part).__module__.startswith(_API)
-
-
-def _unless_of_the_api(part: T) -> T | None:
-    return None if _is_of_the_api(part) else part
-
-
-def _chosen(provider: T | None, current: Callable[[], T]) -> T:
-    """Return `provider`, or the global provider if it is None or one of the API's placeholders."""
-    return current() if provider is None or is_stand_in(provider) else provider
-
-
-def _tracing(provider: trace.TracerProvider) -> _Tracing | None:
-    tracer = _unless_of_the_api(provider.get_tracer(names.SCOPE, __version__))
-    if tracer is None:
-        return None
-    detail: Detail = read_or_warn(read_detail, "every hook has its span") or "hooks"
-    return _Tracing(tracer, detail, bool(read_or_warn(read_openinference, "it is left out")))
-
-
-def _instruments(provider: metrics.MeterProvider) -> Instruments | None:
-    meter = _unless_of_the_api(provider.get_meter(names.SCOPE, __version__))
-    return None if meter is None else Instruments(meter, read_conventions())
-
-
-_TRACINGS = _PerProvider(_tracing)
-_LOGGERS = _PerProvider(lambda provider: _unless_of_the_api(provider.get_logger(names.SCOPE, __version__)))
-_INSTRUMENTS = _PerProvider(_instruments)
-
-
-def instruments_of(provider: metrics.MeterProvider) -> Instruments | None:
-    """Return the package's instruments of a meter provider; None if the provider records nothing."""
-    return _INSTRUMENTS.of(provider)
-
-
-def _forget_lock() -> None:
-    global _making
-    _making = threading.RLock()
-
-
-on_fork(_forget_lock)

@@ -155,8 +155,8 @@ class RunContext:
 
     def cost_of(self, model: ObservedModel, response: ModelAnswer) -> float | None:
         """Return the cost of an answer of `model` in US dollars; None if the run has no price for it."""
-        prices, usage = self.telemetry.options.prices, drop_invalid_counts(response.usage)
-        if prices is None or usage is None:
+        prices = self.telemetry.options.prices
+        if prices is None or (usage := drop_invalid_counts(response.usage)) is None:
             return None
         return cost_of(prices, model.provider, (response.model, model.model), usage, self.telemetry.telemetry_failed)
 

@@ -164,6 +164,11 @@ LOOP_ITERATIONS: Final = _attribute("traced_tools.loop.iterations", "int", "Numb
 LOOP_TOOL_CALLS: Final = _attribute(
     "traced_tools.loop.tool_calls", "int", "Number of tool calls that the model requested in the run."
 )
+LOOP_COST: Final = _attribute(
+    "traced_tools.loop.cost",
+    "double",
+    "Cost of the run's own model calls in US dollars, by the client's price table. Nested runs have their own.",
+)
 LOOP_STOP_REASON: Final = _attribute("traced_tools.loop.stop_reason", "string", "Why the run ended.", STOP_REASONS)
 FAILED_STEP: Final = _attribute(
     "traced_tools.failed_step",

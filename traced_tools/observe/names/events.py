@@ -44,6 +44,7 @@ LOOP_STOP_EVENT: Final = EventType(
         at.LOOP_STOP_REASON,
         at.LOOP_ITERATIONS,
         at.LOOP_TOOL_CALLS,
+        at.LOOP_COST,
         at.USAGE_INPUT_TOKENS,
         at.USAGE_OUTPUT_TOKENS,
         at.ERROR_TYPE,

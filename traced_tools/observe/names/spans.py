@@ -69,6 +69,7 @@ AGENT_SPAN: Final = SpanType(
         at.RUN_ID,
         at.LOOP_ITERATIONS,
         at.LOOP_TOOL_CALLS,
+        at.LOOP_COST,
         at.LOOP_STOP_REASON,
         at.LIMIT_MAX_ITERATIONS,
         at.LIMIT_MAX_TOOL_CALLS,

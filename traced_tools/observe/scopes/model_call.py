@@ -16,7 +16,6 @@ from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.failures import error_type
 from traced_tools.observe.genai_messages import conversation_makers
-from traced_tools.observe.log_events import emit
 from traced_tools.observe.off import OFF
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import (
@@ -30,11 +29,10 @@ from traced_tools.observe.sanitize import (
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger
-
     from traced_tools.core.enums import Conventions
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.names.registry_types import SpanType
     from traced_tools.observe.stages.subjects import (
         EmbeddingAnswer,
@@ -183,7 +181,7 @@ class ModelScope(Scope, Generic[R]):
         else:
             instruments.usage_cost.add(self.cost, labels, self._context)
 
-    def _emit(self, logger: Logger) -> None:
+    def _emit(self, logger: ApiLogger) -> None:
         self._emit_exception(logger, names.OPERATION_EXCEPTION_EVENT)
 
     def _answered_by(self, model: str) -> str:
@@ -272,10 +270,10 @@ class ChatScope(ModelScope["ModelAnswer"]):
         assert self.run.content is not None
         return {**super()._makers(), **conversation_makers(self._asked, self._response, self.run.content)}
 
-    def _emit(self, logger: Logger) -> None:
+    def _emit(self, logger: ApiLogger) -> None:
         super()._emit(logger)
         if self.run.content is not None and self.run.content.capture.on_events:
-            emit(logger, names.INFERENCE_DETAILS_EVENT, self._context, self._details)
+            logger.emit(names.INFERENCE_DETAILS_EVENT, self._context, self._details)
 
     def _details(self) -> Attributes:
         error: Attributes = {} if self.error_type is None else {names.ERROR_TYPE: self.error_type}

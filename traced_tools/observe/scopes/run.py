@@ -9,18 +9,16 @@ from opentelemetry.trace import SpanKind
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, copy_present_fields, put
 from traced_tools.observe.genai_messages import conversation_makers
-from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import drop_invalid_counts, known_finish_reason
 from traced_tools.observe.scopes.scope import Scope
 from traced_tools.observe.self_clock import SelfClock
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger
-
     from traced_tools.core.enums import Hook
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.stages.iteration import IterationObservation
     from traced_tools.observe.stages.run import RunObservation
 
@@ -58,6 +56,7 @@ class AgentScope(Scope):
             self.run.forget_failures()
             if self.run.instruments is not None:
                 self.run.instruments.active_runs.end(self)
+                self.run.instruments.aggregate()
 
     def step(self) -> str:
         """Return the name of the run's span."""
@@ -84,6 +83,7 @@ class AgentScope(Scope):
             names.LOOP_TOOL_CALLS: totals.tool_calls,
             names.LOOP_STOP_REASON: self._observed.stop_reason,
         }
+        put(attributes, names.LOOP_COST, totals.cost)
         if (step := self.run.failed_step(self.failure)) is not None:
             attributes[names.FAILED_STEP] = step
         copy_present_fields(drop_invalid_counts(totals.usage.total), _USAGE, attributes)
@@ -115,8 +115,8 @@ class AgentScope(Scope):
             return super()._makers()
         return {**super()._makers(), **conversation_makers(observed.asked, observed.answer_to_capture, content)}
 
-    def _emit(self, logger: Logger) -> None:
-        emit(logger, names.LOOP_STOP_EVENT, self._context, self._stop)
+    def _emit(self, logger: ApiLogger) -> None:
+        logger.emit(names.LOOP_STOP_EVENT, self._context, self._stop)
 
     def _stop(self) -> Attributes:
         attributes = {**self.run.identity(), **self._totals_attributes()}

@@ -13,26 +13,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry import context as otel_context
-from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
-from opentelemetry.trace.status import StatusCode
+from opentelemetry.trace import Span, SpanKind, get_current_span, set_span_in_context
 
 from traced_tools.flow.deferred import defer, is_in_finalizer
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes
 from traced_tools.observe.content import LazyContent, Makers
 from traced_tools.observe.failures import CANCELLATIONS, error_type
-from traced_tools.observe.log_events import emit
 from traced_tools.observe.sanitize import limit_cardinality
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger
     from opentelemetry.context import Context
 
     from traced_tools.core.enums import OpenInferenceKind
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.names.registry_types import EventType
     from traced_tools.observe.run_telemetry import RunTelemetry
     from traced_tools.observe.self_clock import SelfClock
+    from traced_tools.observe.tracer import ApiTracer
 
 _FRAMES = -20  # the innermost ones
 
@@ -77,12 +76,12 @@ class Scope:
         """Emit a span that starts and ends now. Nothing runs in it, so it is never current."""
         self._began = perf_counter_ns()
         try:
-            if self.run.tracer is not None and self.traced:
+            if (tracer := self.run.tracer) is not None and self.traced:
                 self._started = time_ns()
                 self._context = otel_context.get_current()
-                span = self._new_span(self.run.tracer, self._context)
+                name, kind, attributes = self._attributed_opening()
                 elapsed = perf_counter_ns() - self._began
-                span.end(self._started + elapsed)
+                tracer.instant(name, self._context, kind, attributes, self._started, self._started + elapsed)
             else:
                 elapsed = perf_counter_ns() - self._began
             self.duration = elapsed / 1_000_000_000
@@ -106,16 +105,18 @@ class Scope:
                 self.run.telemetry_failed(error)
         return self
 
-    def _start(self, tracer: Tracer) -> None:
-        self._span = span = self._new_span(tracer, self._outer)
+    def _start(self, tracer: ApiTracer) -> None:
+        name, kind, attributes = self._attributed_opening()
+        self._span = span = tracer.start(name, self._outer, kind, attributes, self._started)
         self.recording = span.is_recording()
         self._context = set_span_in_context(span, self._outer)
 
-    def _new_span(self, tracer: Tracer, context: Context) -> Span:
-        name, kind, attributes = self._opening()
+    def _attributed_opening(self) -> tuple[str, SpanKind, Attributes]:
+        """Return `_opening` with the kind of OpenInference, if spans carry it."""
+        opening = self._opening()
         if self.run.openinference:
-            attributes[names.OPENINFERENCE_KIND] = self.openinference
-        return tracer.start_span(name, context, kind, attributes, start_time=self._started)
+            opening[2][names.OPENINFERENCE_KIND] = self.openinference
+        return opening
 
     def _opening(self) -> tuple[str, SpanKind, Attributes]:
         """Return the span's name and kind, and the attributes a sampler may need."""
@@ -142,11 +143,12 @@ class Scope:
                 self.error_type, self.failure = self._type_of(error), error
             self.run.guarded(self.record_failure, error)
         try:  # guarded here and not by `guarded`: every span of every run comes this way
-            if self._span is None and self.run.tracer is not None and self._is_notable():
-                self._started = time_ns() - elapsed
-                self._start(self.run.tracer)
-            if self._span is not None:
-                self._end(self._span, elapsed)
+            if (tracer := self.run.tracer) is not None:
+                if self._span is None and self._is_notable():
+                    self._started = time_ns() - elapsed
+                    self._start(tracer)
+                if self._span is not None:
+                    self._end(tracer, self._span, elapsed)
         except Exception as problem:
             self.run.telemetry_failed(problem)
         if self.run.instruments is not None:
@@ -189,12 +191,13 @@ class Scope:
         """Return the owner of the scope's errors, whose error types are limited together."""
         return self.run.agent_in_metrics
 
-    def _end(self, span: Span, elapsed: int) -> None:
+    def _end(self, tracer: ApiTracer, span: Span, elapsed: int) -> None:
         current = otel_context.get_current()
         if current is self._context:
             otel_context.attach(self._outer)
         elif get_current_span(current) is span:  # something else, such as baggage, was attached meanwhile: it stays
             otel_context.attach(set_span_in_context(get_current_span(self._outer), current))
+        attributes: Attributes = {}
         try:
             if self.recording:
                 attributes = self._final_attributes()
@@ -202,11 +205,8 @@ class Scope:
                     attributes.update(self.contents.on_span(self.content_names))
                 if self.error_type is not None:
                     attributes[names.ERROR_TYPE] = self.error_type
-                    span.set_status(StatusCode.ERROR, self.error_type)
-                if attributes:
-                    span.set_attributes(attributes)
         finally:
-            span.end(self._started + elapsed)
+            tracer.end(span, attributes, self.error_type, self._started + elapsed)
 
     def _final_attributes(self) -> Attributes:
         """Return the attributes that are known only at the end; called only if the span records."""
@@ -215,13 +215,13 @@ class Scope:
     def _record(self, instruments: Instruments) -> None:
         """Record this scope's metrics."""
 
-    def _emit(self, logger: Logger) -> None:
+    def _emit(self, logger: ApiLogger) -> None:
         """Emit the events of this scope's end."""
 
-    def _emit_exception(self, logger: Logger, event: EventType) -> None:
+    def _emit_exception(self, logger: ApiLogger, event: EventType) -> None:
         if self.failure is not None and not isinstance(self.failure, CANCELLATIONS):
             kind = error_type(self.failure)
-            emit(logger, event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.event_content(event)})
+            logger.emit(event, self._context, lambda: {names.EXCEPTION_TYPE: kind, **self.event_content(event)})
 
     @property
     def captures_on_spans(self) -> bool:

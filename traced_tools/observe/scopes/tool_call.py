@@ -9,17 +9,16 @@ from opentelemetry.trace import Span, SpanKind
 from traced_tools.observe import names
 from traced_tools.observe.attributes import Attributes, put
 from traced_tools.observe.genai_messages import from_json
-from traced_tools.observe.log_events import emit
 from traced_tools.observe.run_telemetry import RunTelemetry
 from traced_tools.observe.sanitize import limit_cardinality, reason_code_label
 from traced_tools.observe.scopes.scope import Scope
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger
-
     from traced_tools.observe.content import Makers
     from traced_tools.observe.instruments import Instruments
+    from traced_tools.observe.logger import ApiLogger
     from traced_tools.observe.stages.tool_call import ToolCallObservation
+    from traced_tools.observe.tracer import ApiTracer
 
 
 class ToolScope(Scope):
@@ -61,7 +60,7 @@ class ToolScope(Scope):
     def __enter__(self) -> Self:
         super().__enter__()
         if self.run.logger is not None:
-            self.run.guarded(emit, self.run.logger, names.TOOL_INTENT_EVENT, self._context, self._intended)
+            self.run.guarded(self.run.logger.emit, names.TOOL_INTENT_EVENT, self._context, self._intended)
         return self
 
     def started(self) -> None:
@@ -76,7 +75,7 @@ class ToolScope(Scope):
         if self._observed.may_refuse and self._span is not None:
             self._span.set_attribute(names.OPERATION_NAME, names.EXECUTE_TOOL)
         if self.run.logger is not None:
-            self.run.guarded(emit, self.run.logger, names.TOOL_DECISION_EVENT, self._context, self._decided)
+            self.run.guarded(self.run.logger.emit, names.TOOL_DECISION_EVENT, self._context, self._decided)
 
     def stopped(self) -> None:
         """Record that the attempt is over."""
@@ -125,10 +124,10 @@ class ToolScope(Scope):
     def _owner(self) -> str:
         return f"{names.EXECUTE_TOOL} {self._tool}"
 
-    def _end(self, span: Span, elapsed: int) -> None:
+    def _end(self, tracer: ApiTracer, span: Span, elapsed: int) -> None:
         if not self._observed.executes and not self._observed.refused:
             span.update_name(self.step())
-        super()._end(span, elapsed)
+        super()._end(tracer, span, elapsed)
 
     def _final_attributes(self) -> Attributes:
         observed, result = self._observed, self._observed.result
@@ -189,12 +188,12 @@ class ToolScope(Scope):
         observed = self._observed  # of what the tool raised itself, the tool alone decides
         return self.failure is not None and observed.is_raised_by_tool and observed.may_capture
 
-    def _emit(self, logger: Logger) -> None:
+    def _emit(self, logger: ApiLogger) -> None:
         observed = self._observed
         if observed.attempts:
-            emit(logger, names.TOOL_OUTCOME_EVENT, self._context, self._ended)
+            logger.emit(names.TOOL_OUTCOME_EVENT, self._context, self._ended)
         elif observed.decision is not None:
-            emit(logger, names.TOOL_DECISION_EVENT, self._context, self._decided)
+            logger.emit(names.TOOL_DECISION_EVENT, self._context, self._decided)
         if observed.returned is not None and observed.returned.outcome in ("error", "timeout"):
             self._emit_exception(logger, names.TOOL_EXCEPTION_EVENT)
 

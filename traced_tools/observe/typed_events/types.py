@@ -102,7 +102,7 @@ class ModelResponded(Event):
     """A model has answered.
 
     Args:
-        model: the model that says it answered; None where the provider does not tell.
+        model: the model that answered, as the provider reports it; None if it does not.
         provider: whose model that is.
         response_id: the provider's id of the answer.
         finish_reason: why the model stopped.

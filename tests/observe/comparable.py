@@ -52,7 +52,7 @@ def lineage_of(spans: Iterable[ReadableSpan]) -> list[Any]:
     return sorted(found, key=str)
 
 
-def told_events(telemetry: Telemetry) -> list[Any]:
+def emitted_events(telemetry: Telemetry) -> list[Any]:
     """Each event with the name of the span it belongs to, apart from times and ids."""
     span_names = {hex_ids(span)[1]: span.name for span in telemetry.spans}
     found = []
