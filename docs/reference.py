@@ -63,7 +63,7 @@ EXAMPLES: Final[dict[str, list[Any]]] = {
     names.AUDIT_CHAIN_ID: ["019316a2-9d5c-7d1e-8c1b-5b3f6c2a7e10"],
     names.AUDIT_HASH: ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
 }
-"""What the values of texts without a list of words look like; the registry's language wants to be told."""
+"""Examples of the values of text attributes without a closed list of values, which the registry's schema requires."""
 
 PARENTS: Final = {
     names.AGENT_SPAN: "the span that is current when the run starts, if any",

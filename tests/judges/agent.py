@@ -33,7 +33,7 @@ USAGE = Usage(input_tokens=812, output_tokens=93, cache_read_tokens=512, reasoni
 
 @tool
 def weather(city: str) -> str:
-    """Tell the weather."""
+    """Return the weather."""
     return f"{MARKER} sunny in {city}"
 
 
@@ -100,7 +100,7 @@ def ask_over_http() -> None:
         ask("remote", model, "stream")
 
 
-def tell_all() -> None:
+def run_all() -> None:
     """Run each agent in each mode, one over HTTP, and embed."""
     for mode in MODES:
         for agent, script in SCRIPTS.items():
@@ -112,7 +112,7 @@ def tell_all() -> None:
         NoEmbedder().embed([MARKER])
 
 
-def told(span: ReadableSpan) -> dict[str, Any]:
+def described(span: ReadableSpan) -> dict[str, Any]:
     """Return what is to be found again of a span."""
     context = span.get_span_context()
     assert context is not None
@@ -143,9 +143,9 @@ def main() -> None:
     provider.add_span_processor(SimpleSpanProcessor(kept))
     with handle:
         print(json.dumps({"address": handle.prometheus_address}), flush=True)
-        tell_all()
+        run_all()
         assert handle.force_flush(30)
-        print(json.dumps({"spans": [told(span) for span in kept.get_finished_spans()]}), flush=True)
+        print(json.dumps({"spans": [described(span) for span in kept.get_finished_spans()]}), flush=True)
         sys.stdin.read()
 
 

@@ -35,12 +35,12 @@ model: OpenAIChatModel
 
 
 def weather(city: str) -> str:
-    """Tell the weather."""
+    """Return the weather."""
     return httpx.get(f"{base_url}/weather/{city}").text
 
 
 async def aweather(city: str) -> str:
-    """Tell the weather."""
+    """Return the weather."""
     async with httpx.AsyncClient() as client:
         return (await client.get(f"{base_url}/weather/{city}")).text
 
@@ -52,7 +52,7 @@ def question(tool: Any) -> ChatClientRequestSpec:
 
 @app.get("/weather/{city}")
 def look_up(city: str) -> str:
-    """Tell the weather."""
+    """Return the weather."""
     return f"sunny in {city}"
 
 
@@ -108,7 +108,7 @@ def answer(request: Received) -> Reply:
     return Reply.json({"choices": [{"message": {"role": "assistant", **said}, "finish_reason": reason}]})
 
 
-def told(mode: str, spans: Sequence[ReadableSpan], received: Sequence[Received]) -> dict[str, Any]:
+def traced_in(mode: str, spans: Sequence[ReadableSpan], received: Sequence[Received]) -> dict[str, Any]:
     """Return what was traced of the mode's request, and the parents of what the model was sent then."""
     (served,) = (span for span in spans if span.name == f"GET /{mode}")
     traced = [span for span in spans if span.get_span_context().trace_id == served.get_span_context().trace_id]
@@ -132,7 +132,7 @@ def serving() -> Iterator[str]:
 
 
 def main() -> None:
-    """Serve, ask, and tell."""
+    """Serve, send the requests, and print what was traced."""
     global base_url, model
     kept, provider = InMemorySpanExporter(), trace.get_tracer_provider()
     assert isinstance(provider, TracerProvider)
@@ -144,7 +144,7 @@ def main() -> None:
     ):
         for mode in MODES:
             assert "It is sunny." in httpx.get(f"{base_url}/{mode}").text
-    print(json.dumps({mode: told(mode, kept.get_finished_spans(), models.requests) for mode in MODES}))
+    print(json.dumps({mode: traced_in(mode, kept.get_finished_spans(), models.requests) for mode in MODES}))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ _TO_HAVE_IT = (
 _SECONDS_TO_RUN = 120
 
 
-def told_by(module: str, *arguments: str, instrumented: bool = False, **variables: str) -> Any:
-    """Run a module in that environment and return what its last line says as JSON; we must warn of nothing.
+def printed_by(module: str, *arguments: str, instrumented: bool = False, **variables: str) -> Any:
+    """Run a module in that environment and return its last line, parsed as JSON; the module must print no warning.
 
     Args:
         module: such as `tests.judges.logfire_app`.

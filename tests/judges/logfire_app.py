@@ -30,7 +30,7 @@ def add(a: int, b: int) -> int:
         return a + b
 
 
-def told(mode: str, telemetry: TelemetryOptions | None) -> dict[str, Any]:
+def traced_in(mode: str, telemetry: TelemetryOptions | None) -> dict[str, Any]:
     """Run an agent and return what logfire got."""
     spans.clear()
     records.clear()
@@ -58,7 +58,7 @@ def metric_names() -> list[str]:
 
 
 def main() -> None:
-    """Set logfire up, run, and tell."""
+    """Set logfire up, run the agents, and print what logfire got."""
     logfire.configure(
         send_to_logfire=False,
         console=False,
@@ -67,7 +67,7 @@ def main() -> None:
         advanced=logfire.AdvancedOptions(log_record_processors=[SimpleLogRecordProcessor(records)]),
     )
     named = TelemetryOptions(trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider())
-    runs = {mode: [told(mode, options) for options in (None, named)] for mode in MODES}
+    runs = {mode: [traced_in(mode, options) for options in (None, named)] for mode in MODES}
     print(json.dumps({"runs": runs, "metrics": metric_names()}))
 
 

@@ -1,4 +1,4 @@
-"""Where spans stand below one another, as the programs that are judged tell it."""
+"""The tree of spans as paths of names, which the programs under test print."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.judges.instrumented import told_by
+from tests.judges.instrumented import printed_by
 from tests.modes import MODES
 
 pytestmark = pytest.mark.slow  # each test starts processes
@@ -16,13 +16,15 @@ TOOLS = {"call": "weather", "stream": "weather", "acall": "aweather", "astream":
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
-    return told_by("tests.judges.fastapi_app", instrumented=True, **SILENT)
+def printed() -> Any:
+    return printed_by("tests.judges.fastapi_app", instrumented=True, **SILENT)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_is_part_of_the_request_and_what_it_asks_for_over_http_is_part_of_the_run(told: Any, mode: str) -> None:
-    paths = told[mode]["paths"]
+def test_a_run_is_part_of_the_request_and_what_it_asks_for_over_http_is_part_of_the_run(
+    printed: Any, mode: str
+) -> None:
+    paths = printed[mode]["paths"]
     served = ["GET", f"GET /{mode}"]
     iteration = [*served, "invoke_agent assistant", "advise tool_calling", "iteration"]
     tool = [*iteration, f"execute_tool {TOOLS[mode]}"]
@@ -40,8 +42,8 @@ def test_a_run_is_part_of_the_request_and_what_it_asks_for_over_http_is_part_of_
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_request_to_the_model_names_the_span_of_the_http_client_as_its_parent(told: Any, mode: str) -> None:
-    assert told[mode]["parents"] == ["POST", "POST"]
+def test_each_request_to_the_model_names_the_span_of_the_http_client_as_its_parent(printed: Any, mode: str) -> None:
+    assert printed[mode]["parents"] == ["POST", "POST"]
 
 
 def test_what_the_threads_of_a_tool_do_is_part_of_the_tool_where_threading_is_instrumented() -> None:
@@ -49,7 +51,7 @@ def test_what_the_threads_of_a_tool_do_is_part_of_the_tool_where_threading_is_in
         "execute_tool blocking": ["map", "submit", "thread", "timer"],
         "execute_tool coroutine": ["default executor", "own executor"],
     }
-    for paths in told_by("tests.judges.threads_app").values():
+    for paths in printed_by("tests.judges.threads_app").values():
         for tool, spans in started.items():
             assert [path[-1] for path in paths if tool in path and path[-1] != tool] == spans
         assert not [path for path in paths if path[0] != "invoke_agent assistant"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.judges.instrumented import told_by
+from tests.judges.instrumented import printed_by
 from tests.modes import MODES
 from traced_tools.observe import names
 
@@ -17,14 +17,14 @@ PASS = [*RUN, "advise tool_calling", "iteration"]
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
-    return told_by("tests.judges.logfire_app")
+def printed() -> Any:
+    return printed_by("tests.judges.logfire_app")
 
 
 @pytest.mark.parametrize("given", [0, 1], ids=["global providers", "named providers"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_is_part_of_logfires_trace(told: Any, mode: str, given: int) -> None:
-    got = told["runs"][mode][given]
+def test_a_run_is_part_of_logfires_trace(printed: Any, mode: str, given: int) -> None:
+    got = printed["runs"][mode][given]
     assert RUN in got["paths"]
     assert got["paths"].count([*PASS, "chat scripted"]) == 2
     assert [*PASS, "execute_tool add", "adding"] in got["paths"]
@@ -35,8 +35,8 @@ def test_a_run_is_part_of_logfires_trace(told: Any, mode: str, given: int) -> No
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_events_and_metrics_of_a_run_reach_logfire(told: Any, mode: str) -> None:
-    for got in told["runs"][mode]:
+def test_events_and_metrics_of_a_run_reach_logfire(printed: Any, mode: str) -> None:
+    for got in printed["runs"][mode]:
         assert got["events"].count(names.TOOL_INTENT_EVENT.name) == 2
         assert got["events"].count(names.LOOP_STOP_EVENT.name) == 1
-    assert {names.INVOKE_AGENT_DURATION.name, names.TOOL_DECISIONS.name, names.RUN_ACTIVE.name} <= {*told["metrics"]}
+    assert {names.INVOKE_AGENT_DURATION.name, names.TOOL_DECISIONS.name, names.RUN_ACTIVE.name} <= {*printed["metrics"]}

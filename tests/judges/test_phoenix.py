@@ -39,7 +39,7 @@ class Stored:
 
     Attributes:
         sent: the spans as the SDK saw them end.
-        spans: the spans as Phoenix tells of them, by their ids.
+        spans: the spans as Phoenix returns them, by their ids.
     """
 
     phoenix: Phoenix
@@ -134,17 +134,17 @@ def test_nothing_that_was_said_is_stored(stored: Stored) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(phoenix: Phoenix) -> Stored:
+def captured(phoenix: Phoenix) -> Stored:
     """The same runs, with content and the kinds of OpenInference."""
     return stored_of(phoenix, "--capture", "SPAN_AND_EVENT", TRACED_TOOLS_OPENINFERENCE="true")
 
 
-def test_every_span_has_a_kind_where_the_kinds_of_openinference_are_asked_for(told: Stored) -> None:
-    assert {span["span_kind"] for span in told.spans.values()} == {"AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"}
+def test_every_span_has_a_kind_where_the_kinds_of_openinference_are_asked_for(captured: Stored) -> None:
+    assert {span["span_kind"] for span in captured.spans.values()} == {"AGENT", "CHAIN", "LLM", "TOOL", "EMBEDDING"}
 
 
-def test_what_was_said_is_there_when_it_is_captured(told: Stored) -> None:
-    last = {span["attributes"][names.AGENT_NAME]: found["attributes"] for span, found in told.of(names.CHAT)}
+def test_what_was_said_is_there_when_it_is_captured(captured: Stored) -> None:
+    last = {span["attributes"][names.AGENT_NAME]: found["attributes"] for span, found in captured.of(names.CHAT)}
     for agent_name, final in (("pair", MARKER), ("failing", MARKER), ("remote", f"{MARKER} is here")):
         said = last[agent_name]
         assert [said[f"llm.input_messages.{index}.message.role"] for index in range(2)] == ["system", "user"]
@@ -154,10 +154,10 @@ def test_what_was_said_is_there_when_it_is_captured(told: Stored) -> None:
         assert said["llm.output_messages.0.message.content"] == final
 
 
-def test_calls_are_shown_in_the_conversation_when_they_are_captured(told: Stored) -> None:
+def test_calls_are_shown_in_the_conversation_when_they_are_captured(captured: Stored) -> None:
     (said, *_) = (
         found["attributes"]
-        for span, found in told.of(names.CHAT)
+        for span, found in captured.of(names.CHAT)
         if span["attributes"][names.AGENT_NAME] == "pair" and span["attributes"][names.ITERATION_INDEX] == 2
     )
     for index, city in enumerate((MARKER, "Oslo")):
@@ -166,15 +166,17 @@ def test_calls_are_shown_in_the_conversation_when_they_are_captured(told: Stored
         assert json.loads(said[f"{call}.function.arguments"]) == {"city": city}
 
 
-def test_arguments_and_results_of_tools_are_there_when_they_are_captured(told: Stored) -> None:
+def test_arguments_and_results_of_tools_are_there_when_they_are_captured(captured: Stored) -> None:
     pair = [
-        found["attributes"] for _, found in told.of(names.EXECUTE_TOOL) if found["attributes"]["tool.name"] == "weather"
+        found["attributes"]
+        for _, found in captured.of(names.EXECUTE_TOOL)
+        if found["attributes"]["tool.name"] == "weather"
     ]
     seen = {(each["tool.parameters.city"], json.loads(each["output.value"])) for each in pair}
     assert seen == {(city, f"{MARKER} sunny in {city}") for city in (MARKER, "Oslo")}
 
 
-def test_the_tools_a_model_may_call_are_there_when_they_are_captured(told: Stored) -> None:
-    for _, span in told.of(names.CHAT):
+def test_the_tools_a_model_may_call_are_there_when_they_are_captured(captured: Stored) -> None:
+    for _, span in captured.of(names.CHAT):
         schemas = [json.loads(text) for key, text in span["attributes"].items() if key.startswith("llm.tools.")]
         assert {schema["function"]["name"] for schema in schemas} == {"weather", "flights", "pay"}

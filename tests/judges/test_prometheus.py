@@ -65,7 +65,7 @@ NOT_ON_THESE_METRICS = {
     names.OUTPUT_TOKENS_A_CALL.name: {names.ERROR_TYPE},
     names.INPUT_TOKENS_USED.name: {names.ERROR_TYPE},
     names.OUTPUT_TOKENS_USED.name: {names.ERROR_TYPE},
-    # nothing but the model in this process tells of these
+    # only the model in this process reports these
     names.CACHE_READ_TOKENS_USED.name: {names.ERROR_TYPE, names.SERVER_ADDRESS, names.SERVER_PORT},
     names.REASONING_TOKENS_USED.name: {names.ERROR_TYPE, names.SERVER_ADDRESS, names.SERVER_PORT},
 }
@@ -157,7 +157,7 @@ def test_the_labels_of_a_series_are_those_of_the_table(scraped: Scraped) -> None
             assert found == {"__name__", *bucket, *(label.replace(".", "_") for label in labels)}, name
 
 
-def test_no_series_tells_of_a_scope_or_of_content(scraped: Scraped) -> None:
+def test_no_series_contains_a_scope_or_content(scraped: Scraped) -> None:
     everything = repr(scraped.prometheus.series(scraped.job))
     assert "service_name" in everything
     assert "otel_scope" not in everything
@@ -268,8 +268,8 @@ def linted(text: str) -> subprocess.CompletedProcess[str]:
 def test_promtool_finds_nothing_to_complain_of(scraped: Scraped) -> None:
     text = httpx.get(f"http://{scraped.agent.address}/metrics").text
     assert exposed(names.TOOL_DECISIONS) in text
-    told: Any = linted(text)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    done: Any = linted(text)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_promtool_would_complain_of_a_counter_that_is_not_called_total() -> None:

@@ -150,7 +150,7 @@ def test_nothing_is_lost_and_nothing_is_counted_twice(crowd: Crowd) -> None:
 
 
 def check_totals(scrape: Scrape, runs: int) -> None:
-    """Assert that a scrape tells of so many runs."""
+    """Assert that a scrape reports `runs` runs."""
     assert total(scrape, "gen_ai_invoke_agent_duration_seconds_count", gen_ai_agent_name="busy") == runs
     assert total(scrape, "traced_tools_tool_decisions_total", traced_tools_tool_decision="allowed") == 2 * runs
     assert total(scrape, "gen_ai_execute_tool_duration_seconds_count") == 2 * runs

@@ -51,7 +51,7 @@ async def coroutine() -> str:
 
 
 def main() -> None:
-    """Run an agent in each mode, and tell."""
+    """Run an agent in each mode, and print the paths of its spans."""
     ThreadingInstrumentor().instrument()
     options = TelemetryOptions(provider)
     found = {}

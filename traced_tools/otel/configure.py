@@ -29,7 +29,7 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.observe.content import ContentCapture, as_capture, set_process_capture
 from traced_tools.observe.export_stats import ExportStats
 from traced_tools.observe.failures import error_type
-from traced_tools.observe.run_telemetry import instruments_of, is_stand_in
+from traced_tools.observe.providers import instruments_of, is_stand_in
 from traced_tools.observe.settings import read_capture_mode, read_detail, read_openinference
 from traced_tools.otel import file_configuration
 from traced_tools.otel.console import ConsoleProcessor
@@ -223,7 +223,7 @@ def _build(settings: _Settings, parts: _Build) -> Telemetry:
         _logs.set_logger_provider(loggers)
     if meters is not None:
         metrics.set_meter_provider(meters)
-    if (instruments := instruments_of(metrics.get_meter_provider())) is not None:
+    if (instruments := instruments_of(None)) is not None:
         instruments.exports.show(parts.export_stats)
     made: list[Provider | None] = [tracers, loggers, meters]
     return Telemetry([each for each in made if each is not None], parts.server, parts.export_stats, parts.collector)

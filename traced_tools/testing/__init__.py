@@ -1,4 +1,4 @@
-"""Test utilities: a scripted model, captured telemetry, and an HTTP server that replays responses and faults."""
+"""Test utilities: scripted models and scenarios, captured telemetry, and an HTTP server that replays responses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from traced_tools.testing.reply import Fault as Fault
     from traced_tools.testing.reply import Reply as Reply
     from traced_tools.testing.reply import split as split
+    from traced_tools.testing.scenario.history import write_history as write_history
+    from traced_tools.testing.scenario.outcomes import OUTCOMES as OUTCOMES
+    from traced_tools.testing.scenario.scenario import Scenario as Scenario
     from traced_tools.testing.scripted import ScriptedChatModel as ScriptedChatModel
     from traced_tools.testing.server import Received as Received
     from traced_tools.testing.server import ReplayServer as ReplayServer
@@ -22,6 +25,9 @@ _EXPORTS = {
     "Fault": "traced_tools.testing.reply",
     "Reply": "traced_tools.testing.reply",
     "split": "traced_tools.testing.reply",
+    "OUTCOMES": "traced_tools.testing.scenario.outcomes",
+    "Scenario": "traced_tools.testing.scenario.scenario",
+    "write_history": "traced_tools.testing.scenario.history",
     "ScriptedChatModel": "traced_tools.testing.scripted",
     "Received": "traced_tools.testing.server",
     "ReplayServer": "traced_tools.testing.server",
@@ -30,15 +36,18 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "OUTCOMES",
     "CapturedTelemetry",
     "Delay",
     "Fault",
     "Received",
     "ReplayServer",
     "Reply",
+    "Scenario",
     "ScriptedChatModel",
     "capture_telemetry",
     "split",
+    "write_history",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -28,7 +28,7 @@ from traced_tools.cli.audit.formatting import (
 
 SHORT_RUN: Final = len("0197a3b2-4c5d-7f12")
 """Characters of a run's id that are shown, as `ConsoleEventExporter` does: 48 bits of time, to the millisecond, and 12
-that tell runs of the same one apart."""
+that distinguish runs of the same millisecond."""
 
 _GAP: Final = 2
 _WIDE: Final = 110
@@ -115,6 +115,6 @@ _REFUSED: Final = {*AUDIT_DECISIONS} - {*RAN, "answered"}
 def _summary(calls: Sequence[AuditedCall], limit: int) -> str:
     states = Counter(call.state for call in calls)
     refused = sum(1 for call in calls if call.state in _REFUSED)
-    told = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
+    counts = [pluralize(len(calls), "call"), f"{refused:,} refused", f"{states[UNFINISHED]:,} unfinished"]
     more = f"; there may be more: --limit {limit * 10}" if len(calls) == limit else ""
-    return ", ".join(told) + more
+    return ", ".join(counts) + more

@@ -388,8 +388,8 @@ def _run_json(run: AuditedRun, link: str | None) -> dict[str, object]:
         for call in run.calls
     ]
     first = run.calls[0]
-    told = {name: first.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
-    return {"run_id": run.run_id, **told, "trace_url": link, "calls": calls}
+    shared = {name: first.shared_field(name) for name in ("agent", "conversation_id", "trace_id")}
+    return {"run_id": run.run_id, **shared, "trace_url": link, "calls": calls}
 
 
 def _read(path: Path, key: KeyKind | None = None) -> bytes:

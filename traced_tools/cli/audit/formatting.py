@@ -90,14 +90,14 @@ def decision_text(call: AuditedCall) -> Text:
 
 def verdict_text(call: AuditedCall) -> Text:
     """Return how a call ended and, unless it was allowed without a decider, who decided what, and why."""
-    told = call.fields("decision")
+    fields = call.fields("decision")
     refused = call.outcome is None and call.state != UNFINISHED
     text = _marked(call, as_text(call.state, "yellow")) if refused else state_text(call)
-    decider = decider_text(told)
-    by, why = f" by {decider}" if decider else "", reason_text(told)
+    decider = decider_text(fields)
+    by, why = f" by {decider}" if decider else "", reason_text(fields)
     if refused:
         return text.append(f"{by}{f' ({why})' if why else ''}", "not bold default")
-    decision = told.get("decision", "undecided")
+    decision = fields.get("decision", "undecided")
     if not by and decision in ("allowed", call.state):
         return text
     return text.append(f" ({escape(decision)}{by}{f': {why}' if why else ''})", "not bold default")

@@ -77,23 +77,23 @@ def _intent(call: AuditedCall) -> Iterator[Text]:
     if call.intent is None:
         yield Text("its intent is not in the store", "bold red")
         return
-    told = call.fields("intent")
-    asked = [told.get("model"), told.get("provider")]
+    fields = call.fields("intent")
+    asked = [fields.get("model"), fields.get("provider")]
     by = " of ".join(escape(each) for each in asked if each is not None)
     yield _labelled("intent", _at(call.intent).append(f"  by {by}" if by else ""))
-    if "requested_name" in told:
-        yield _labelled("asked for", _content(told["requested_name"]))
-    yield _labelled("reason", _content(told.get("reason")))
-    yield _labelled("arguments", _content(told.get("arguments")))
-    if "requested_arguments" in told:
-        yield _labelled("as written", _content(told["requested_arguments"]))
-    if not _is_stored(told.get("arguments")) and (names := _argument_names(told)):
+    if "requested_name" in fields:
+        yield _labelled("asked for", _content(fields["requested_name"]))
+    yield _labelled("reason", _content(fields.get("reason")))
+    yield _labelled("arguments", _content(fields.get("arguments")))
+    if "requested_arguments" in fields:
+        yield _labelled("as written", _content(fields["requested_arguments"]))
+    if not _is_stored(fields.get("arguments")) and (names := _argument_names(fields)):
         yield _labelled("names", Text(names))
 
 
-def _argument_names(told: dict[str, Any]) -> str:
+def _argument_names(fields: dict[str, Any]) -> str:
     """Return the names of the arguments that the tool knows, and how many it does not."""
-    names, unknown = told.get("argument_names"), told.get("unknown_arguments")
+    names, unknown = fields.get("argument_names"), fields.get("unknown_arguments")
     listed = ", ".join(escape(name) for name in names) if isinstance(names, list) else ""
     more = f"{unknown} unknown" if isinstance(unknown, int) else ""
     return " and ".join(each for each in (listed, more) if each)
@@ -107,15 +107,15 @@ def _decision(call: AuditedCall) -> Iterator[Text]:
         yield from _decided(record, parsed(record.body) or {})
 
 
-def _decided(record: AuditRecord, told: dict[str, Any]) -> Iterator[Text]:
-    decider, why = decider_text(told), reason_text(told)
+def _decided(record: AuditRecord, fields: dict[str, Any]) -> Iterator[Text]:
+    decider, why = decider_text(fields), reason_text(fields)
     said = (f" by {decider}" if decider else "") + (f" ({why})" if why else "")
-    text = as_text(told.get("decision", "damaged")).append(said)
-    if told.get("intent_late") is True:
+    text = as_text(fields.get("decision", "damaged")).append(said)
+    if fields.get("intent_late") is True:
         text.append("  LATE: the intent was not on record yet", "bold red")
     yield _labelled("decision", _at(record).append("  ").append_text(text))
-    if "arguments" in told:
-        yield _labelled("ran with", _content(told["arguments"]))
+    if "arguments" in fields:
+        yield _labelled("ran with", _content(fields["arguments"]))
 
 
 def _outcome(call: AuditedCall) -> Iterator[Text]:
@@ -126,17 +126,17 @@ def _outcome(call: AuditedCall) -> Iterator[Text]:
     for number, record in enumerate(call.of_kind("outcome")[:-1], 1):
         before = parsed(record.body) or {}
         yield _labelled(f"try {number}", _ended(record, as_text(before.get("outcome", DAMAGED)), before))
-    told = call.fields("outcome")
-    yield _labelled("outcome", _ended(call.outcome, state_text(call), told))
-    if "result" in told:
-        yield _labelled("result", _content(told["result"]))
+    fields = call.fields("outcome")
+    yield _labelled("outcome", _ended(call.outcome, state_text(call), fields))
+    if "result" in fields:
+        yield _labelled("result", _content(fields["result"]))
 
 
-def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
-    facts = [escape(told["error_type"])] if told.get("error_type") not in (None, told.get("outcome")) else []
-    if duration := duration_text(told):
+def _ended(record: AuditRecord, text: Text, fields: dict[str, Any]) -> Text:
+    facts = [escape(fields["error_type"])] if fields.get("error_type") not in (None, fields.get("outcome")) else []
+    if duration := duration_text(fields):
         facts.append(f"after {duration}")
-    if isinstance(attempts := told.get("attempts"), int) and attempts > 1:
+    if isinstance(attempts := fields.get("attempts"), int) and attempts > 1:
         facts.append(f"{attempts} attempts")
     return _at(record).append("  ").append_text(text).append("".join(f", {fact}" for fact in facts))
 
@@ -144,9 +144,9 @@ def _ended(record: AuditRecord, text: Text, told: dict[str, Any]) -> Text:
 def _conflicting(call: AuditedCall) -> Iterator[Text]:
     """Yield the records that contradict the others, with their chain and number."""
     for record in call.conflicting:
-        told = parsed(record.body) or {}
-        said = told.get(record.kind)
-        what = f"  {record.kind}" + (f" {escape(said)}" if said is not None else "")
+        fields = parsed(record.body) or {}
+        value = fields.get(record.kind)
+        what = f"  {record.kind}" + (f" {escape(value)}" if value is not None else "")
         where = f": record {record.sequence} of chain {escape(record.chain_id)}"
         yield Text("conflicting  ", "bold red").append_text(_at(record)).append(what, "bold red").append(where)
 

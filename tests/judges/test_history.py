@@ -1,0 +1,27 @@
+"""A real Prometheus reads the back-dated history of the scenario, and answers questions about days."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.judges.programs import program
+from tests.judges.prometheus import PACKAGE, scraping
+from traced_tools.testing import OUTCOMES, Scenario, write_history
+
+pytestmark = pytest.mark.slow
+
+
+def test_rates_over_days_are_positive(tmp_path: Path) -> None:
+    promtool, history = program("promtool", PACKAGE), tmp_path / "history.txt"
+    write_history(history, Scenario(without=OUTCOMES.keys() - {"answered", "tool_error"}), days=3, step=600)
+    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", history, tmp_path / "data"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    with scraping({}, tmp_path) as prometheus:
+        runs = prometheus.value("sum(rate(gen_ai_invoke_agent_duration_seconds_count[2d]))")
+        failed = prometheus.value('sum(rate(gen_ai_execute_tool_duration_seconds_count{error_type!=""}[2d]))')
+        slowest = "histogram_quantile(0.9, sum by (le) (rate(gen_ai_invoke_agent_duration_seconds_bucket[2d])))"
+        assert 0 < failed < runs
+        assert prometheus.value(slowest) > 0

@@ -1,0 +1,1 @@
+"""Scenario: runs of the real loop with scripted models and tools that produce every outcome."""
