@@ -226,5 +226,5 @@ def total(point: MetricPoint) -> float:
 
 
 def series_key(point: MetricPoint) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """Return what tells a series from others: its metric and its attributes."""
+    """Return what identifies a series: its metric and its attributes."""
     return point.name, tuple(sorted(point.attributes.items()))

@@ -16,7 +16,7 @@ def sweep(unless: Callable[..., bool] = lambda **case: False, **axes: Iterable[A
     """Run a test for all combinations of `axes`; those that add no new pair of values of two axes are `slow`.
 
     Args:
-        unless: is given a combination, and tells whether to leave it out.
+        unless: is given a combination, and returns whether to omit it.
         axes: the names of the test's parameters, and the values of each. A mapping stands for its keys.
     """
     named = {name: {_id(value): value for value in values} for name, values in axes.items()}

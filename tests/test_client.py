@@ -69,7 +69,7 @@ class Calculator:
 
 
 def whoami(context: ToolContext) -> str:
-    """Tell who is asking."""
+    """Return who is asking."""
     return ",".join(f"{key}={value}" for key, value in sorted(context.items()))
 
 
@@ -142,7 +142,7 @@ def test_a_request_with_nothing_to_send_is_refused() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b080_tools_of_a_request_replace_the_clients(mode: str) -> None:
+def test_tools_of_a_request_replace_the_clients(mode: str) -> None:
     model = ScriptedChatModel(["x"] * 3)
     client = ChatClient(model, tools=[add])
     for tools, expected in ((None, ["add"]), ([subtract], ["subtract"]), ([], [])):
@@ -151,7 +151,7 @@ def test_b080_tools_of_a_request_replace_the_clients(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b081_tool_context_is_merged_and_the_request_wins(mode: str) -> None:
+def test_tool_context_is_merged_and_the_request_wins(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("whoami"), "x"])
     client = ChatClient(model, tools=[whoami], tool_context={"user": "ann", "tenant": "t1"})
     response = run(mode, client.prompt("?", tool_context={"user": "bob", "role": None}))
@@ -223,7 +223,7 @@ def test_advisors_tools_and_the_caller_see_the_conversation_id(mode: str) -> Non
 # Tools.
 
 
-def test_b070_tools_may_be_mixed_and_nested() -> None:
+def test_tools_may_be_mixed_and_nested() -> None:
     model = ScriptedChatModel(["x"])
     callback = FunctionToolCallback(add, name="plus")
     ChatClient(model, tools=[callback, [Calculator(), (subtract,)], whoami]).prompt("?").call()
@@ -240,7 +240,7 @@ def test_a_single_tool_needs_no_list(tools: Any) -> None:
 
 
 @pytest.mark.parametrize("tools", [None, [None], [[add, None]], 5, object(), {"add": add}, Calculator, [Advisor]])
-def test_b071_an_object_that_is_not_a_tool_is_refused_with_what_to_pass_instead(tools: Any) -> None:
+def test_an_object_that_is_not_a_tool_is_refused_with_what_to_pass_instead(tools: Any) -> None:
     with pytest.raises(
         ToolDefinitionError, match="pass a function, an object with methods marked @tool, or a ToolCallback"
     ):
@@ -260,7 +260,7 @@ def test_a_class_in_place_of_its_instance_is_named_in_the_error() -> None:
     [[add, add], [add, FunctionToolCallback(subtract, name="add")], [Calculator(), [Calculator()]]],
     ids=["twice", "renamed", "two objects"],
 )
-def test_b078_two_tools_with_one_name_are_refused_by_name(tools: Any) -> None:
+def test_two_tools_with_one_name_are_refused_by_name(tools: Any) -> None:
     expected = "divide, multiply" if isinstance(tools[0], Calculator) else "add"
     with pytest.raises(ToolDefinitionError, match=f"given more than once: {expected}$"):
         ChatClient(ScriptedChatModel([]), tools=tools)
@@ -269,7 +269,7 @@ def test_b078_two_tools_with_one_name_are_refused_by_name(tools: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b083_tools_with_one_name_that_an_advisor_adds_are_refused(mode: str) -> None:
+def test_tools_with_one_name_that_an_advisor_adds_are_refused(mode: str) -> None:
     class Double(Advisor):
         name, order = "double", 100
 
@@ -284,7 +284,7 @@ def test_b083_tools_with_one_name_that_an_advisor_adds_are_refused(mode: str) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b066_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> None:
+def test_a_request_runs_many_times_and_each_run_is_complete(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}), "two"] * 3, usage=Usage(input_tokens=1))
     recorder = Recorder(order=100)
     spec = ChatClient(model, tools=[add], advisors=[recorder]).prompt("?", params={"a": 1})
@@ -414,7 +414,7 @@ def test_a_request_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b065_b077_a_changed_copy_of_a_client_keeps_the_rest(mode: str) -> None:
+def test_a_changed_copy_of_a_client_keeps_the_rest(mode: str) -> None:
     model, recorder = ScriptedChatModel([ToolCall("whoami"), "x"]), Recorder()
     loop = ToolCallingAdvisor(order=350)
     client = ChatClient(
@@ -499,7 +499,7 @@ WRONG_FOR_PROMPT: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("argument", "value"), [*WRONG_FOR_BOTH, *WRONG_FOR_CLIENT])
-def test_b075_b076_a_client_refuses_an_argument_of_the_wrong_kind_by_name(argument: str, value: Any) -> None:
+def test_a_client_refuses_an_argument_of_the_wrong_kind_by_name(argument: str, value: Any) -> None:
     arguments: dict[str, Any] = {argument: value}
     with pytest.raises((TypeError, ValueError), match=argument):
         ChatClient(ScriptedChatModel([]), **arguments)
@@ -512,7 +512,7 @@ def test_a_client_needs_a_model(model: Any) -> None:
 
 
 @pytest.mark.parametrize(("argument", "value"), [*WRONG_FOR_BOTH, *WRONG_FOR_PROMPT])
-def test_b075_b076_a_prompt_refuses_an_argument_of_the_wrong_kind_by_name(argument: str, value: Any) -> None:
+def test_a_prompt_refuses_an_argument_of_the_wrong_kind_by_name(argument: str, value: Any) -> None:
     arguments: dict[str, Any] = {"user": "?", argument: value}
     with pytest.raises((TypeError, ValueError), match=argument):
         ChatClient(ScriptedChatModel([])).prompt(**arguments)

@@ -125,12 +125,12 @@ class State:
 def test_a_state_with_a_client_and_a_response_can_be_turned_into_a_dictionary() -> None:
     client = ChatClient(ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "done"]), tools=[add])
     response = client.prompt("?").call()
-    told = dataclasses.asdict(State(client, response))
-    assert told["client"] is client
-    assert told["response"]["messages"] == response.messages
+    plain = dataclasses.asdict(State(client, response))
+    assert plain["client"] is client
+    assert plain["response"]["messages"] == response.messages
 
 
-def told(response: ChatClientResponse) -> dict[str, Any]:
+def data_of(response: ChatClientResponse) -> dict[str, Any]:
     """Return all data of a response except what belongs to the process."""
     names = [each.name for each in dataclasses.fields(response)]
     found = {name: getattr(response, name) for name in names if name not in ("run", "offered", "tool_results")}
@@ -146,7 +146,7 @@ def test_a_pickled_response_is_equal(mode: str, telemetry: Telemetry) -> None:
     response = run(mode, client.prompt([TextPart("?"), picture], conversation_id="c-1", params={"a": [1]}))
     data = pickle.dumps(response)
     again = pickle.loads(data)
-    assert told(again) == told(response)
+    assert data_of(again) == data_of(response)
     assert again.trace_id is not None
     assert again.run.agent == response.run.agent
     assert MARKER.encode() not in data
@@ -180,7 +180,7 @@ def test_a_pickled_chunk_is_equal() -> None:
     found = list(chunks())
     assert found
     for chunk in found:
-        assert told(pickle.loads(pickle.dumps(chunk))) == told(chunk)
+        assert data_of(pickle.loads(pickle.dumps(chunk))) == data_of(chunk)
 
 
 def test_a_copied_response_keeps_its_run_and_its_tools() -> None:
@@ -189,14 +189,14 @@ def test_a_copied_response_keeps_its_run_and_its_tools() -> None:
         assert (again.run, again.offered) == (response.run, response.offered)
     simple = ChatClient(ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "done"]), tools=[add]).prompt("?").call()
     deep = copy.deepcopy(simple)
-    assert (deep.run, deep.offered, told(deep)) == (simple.run, simple.offered, told(simple))
+    assert (deep.run, deep.offered, data_of(deep)) == (simple.run, simple.offered, data_of(simple))
 
 
 def test_errors_of_a_run_can_be_pickled_with_their_attributes() -> None:
     with pytest.raises(LoopLimitExceeded) as limited:
         asking(limits=LoopLimits(max_iterations=1, on_limit="raise")).prompt("?").call()
     again = pickle.loads(pickle.dumps(limited.value))
-    assert (again.limit, told(again.response)) == (limited.value.limit, told(limited.value.response))
+    assert (again.limit, data_of(again.response)) == (limited.value.limit, data_of(limited.value.response))
     for kind in (ValueError, Coded):
         with pytest.raises(ToolExecutionError) as failed:
             asking(tool_errors=ToolErrors(raise_on=(kind,))).prompt("?").call()

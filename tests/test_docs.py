@@ -96,3 +96,27 @@ def test_links_between_the_pages_have_targets() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(((?!http)[^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_path_and_name_in_the_layout_of_contributing_exists() -> None:
+    layout = (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("\n## ")[0]
+    table = layout.partition("| To change |")[2]
+    paths = re.findall(r"`([\w<>/]+(?:/|\.\w+))`", table)
+    assert len(paths) > 15
+    for path in paths:
+        assert [*(ROOT / "traced_tools").glob(path.replace("<provider>", "*"))], f"no such path: {path}"
+    for name, path in re.findall(r"`(\w+)` in `([\w/.]+)`", table):
+        assert re.search(rf"^(?:def |class )?{name}\b", (ROOT / "traced_tools" / path).read_text(), re.MULTILINE), name
+
+
+def test_links_to_headings_have_targets() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "deploy" / "audit" / "README.md"]:
+        for target, heading in re.findall(r"\]\(((?!http)[^)#]*)#([^)]+)\)", page.read_text()):
+            file = page if not target else page.parent / target
+            assert heading in slugs(file), f"{page.name} links to {target}#{heading}"
+
+
+def slugs(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

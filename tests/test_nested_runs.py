@@ -35,6 +35,7 @@ from traced_tools import (
 from traced_tools.core import messages
 from traced_tools.core.messages import Usage
 from traced_tools.models.base import ChatResponse
+from traced_tools.observe import names
 from traced_tools.testing import ScriptedChatModel
 
 ONE = Usage(input_tokens=10, output_tokens=5)
@@ -278,6 +279,27 @@ def test_the_run_counts_its_cost_without_an_sdk(mode: str) -> None:
     assert response.run.totals.cost == 2.0
     assert response.nested_usage == NestedUsage(model_calls=2, tool_calls=1, usage=times(2), cost=2.0)
     assert seen == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_run_has_its_own_cost_on_its_span_and_its_stop_event(mode: str) -> None:
+    telemetry = Telemetry(prices=FlatPrice())
+    inner = adder(telemetry=telemetry.options)
+    outer = ChatClient(
+        Metered([calls("ask"), "done", "done"]), name="outer", tools=[asking(inner)], telemetry=telemetry.options
+    )
+    run(mode, outer.prompt("?"))
+    run(mode, outer.prompt("?"))
+    costs = [span.attributes[names.LOOP_COST] for span in telemetry.named("invoke_agent outer") if span.attributes]
+    assert costs == [2.0, 1.0]
+    stopped = [each.attributes for each in telemetry.events if each.name == names.LOOP_STOP_EVENT.name]
+    assert [each[names.LOOP_COST] for each in stopped] == [2.0, 2.0, 1.0]
+
+
+def test_a_run_without_prices_has_no_cost_on_its_span() -> None:
+    telemetry = Telemetry()
+    run("call", adder(telemetry=telemetry.options).prompt("?"))
+    assert all(names.LOOP_COST not in (span.attributes or {}) for span in telemetry.spans)
 
 
 def test_a_price_table_that_raises_fails_no_run_without_an_sdk() -> None:

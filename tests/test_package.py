@@ -198,8 +198,12 @@ def test_models_and_tools_never_import_advisors() -> None:
     assert importing(*upper, inside=("models", "tools")) == []
 
 
-def test_only_otel_imports_the_sdk_its_exporters_and_prometheus_client() -> None:
-    assert importing("opentelemetry.sdk", "opentelemetry.exporter", "prometheus_client", outside=("otel",)) == []
+def test_only_otel_and_the_fast_path_import_the_sdk() -> None:
+    assert importing("opentelemetry.sdk", outside=("otel", "observe.fast_path")) == []
+
+
+def test_only_otel_imports_exporters_and_prometheus_client() -> None:
+    assert importing("opentelemetry.exporter", "prometheus_client", outside=("otel",)) == []
 
 
 def test_httpx_is_imported_where_http_is_spoken() -> None:
@@ -212,7 +216,7 @@ def test_only_the_session_of_the_exporters_imports_what_they_send_with() -> None
 
 
 def test_the_stages_of_a_run_are_observed_through_observations_alone() -> None:
-    sinks = ("scopes", "log_events", "typed_events.tool_call")
+    sinks = ("scopes", "logger", "typed_events.tool_call")
     stages = ("advisors", "client", "run_handles", "tools")
     assert importing(*(f"traced_tools.observe.{sink}" for sink in sinks), inside=stages) == []
 

@@ -188,9 +188,9 @@ def test_records_cover_attributes_by_their_hash_and_omit_the_field_without_them(
         )
         client.prompt("?", attributes=GIVEN).call()
         client.prompt("?").call()
-    told = [each for each in bodies(tmp_path / "audit.db") if each["kind"] != "checkpoint"]
-    assert [each.get("attributes") for each in told] == [GIVEN] * 3 + [None] * 3
-    assert [("attributes" in each, "parent_run_id" in each) for each in told[3:]] == [(False, False)] * 3
+    records = [each for each in bodies(tmp_path / "audit.db") if each["kind"] != "checkpoint"]
+    assert [each.get("attributes") for each in records] == [GIVEN] * 3 + [None] * 3
+    assert [("attributes" in each, "parent_run_id" in each) for each in records[3:]] == [(False, False)] * 3
     assert trail.verify().ok
 
 

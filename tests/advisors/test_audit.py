@@ -83,7 +83,7 @@ class Spoken(ScriptedChatModel):
         return ChatResponse(answer.message, model="scripted-2", id=f"answer-{len(self.requests)}")
 
 
-def test_the_intent_tells_who_wants_which_tool_with_which_arguments(trail: KeptTrail) -> None:
+def test_the_intent_records_the_agent_the_tool_and_the_arguments(trail: KeptTrail) -> None:
     given = '{"b": 2, "a": 1, "made up": 3}'
     client = ChatClient(
         Spoken([[ToolCall("add", given), adds(1, 1)], adds(3, 4), "x"]), tools=[add], advisors=[auditing(trail)]
@@ -116,7 +116,7 @@ def test_times_are_those_of_the_events_in_order(trail: KeptTrail) -> None:
     assert all(before.timestamp() - 0.001 <= time / 1e9 <= datetime.now(UTC).timestamp() for time in times)
 
 
-def test_the_outcome_tells_what_the_tool_said_how_often_it_was_tried_and_how_long_it_took(
+def test_the_outcome_records_the_result_the_attempts_and_the_duration(
     trail: KeptTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("traced_tools.tools.retries.FIRST_PAUSE", 0.0)
@@ -137,10 +137,10 @@ def test_the_outcome_tells_what_the_tool_said_how_often_it_was_tried_and_how_lon
     assert all(each.fields["duration"] >= 0 for each in (good, bad))
 
 
-# What may be told of contents.
+# Which contents may be stored.
 
 
-def test_of_a_silent_tool_and_of_one_that_does_not_exist_only_digests_may_be_told(trail: KeptTrail) -> None:
+def test_contents_of_an_unknown_tool_or_with_capture_disabled_may_not_be_stored(trail: KeptTrail) -> None:
     @tool(capture=False)
     def hush(secret: str) -> str:
         """Say nothing."""
@@ -148,12 +148,12 @@ def test_of_a_silent_tool_and_of_one_that_does_not_exist_only_digests_may_be_tol
 
     calls = [ToolCall("hush", {"secret": "a"}), ToolCall("hush", {}), ToolCall("hsuh", {"secret": "a"}), adds(1, 1)]
     client_of(trail, [calls, "x"], tools=[hush, add]).prompt("?").call()
-    told = {
+    may_be_stored = {
         (each.kind, each.subject.batch_index, name): content.may_be_stored
         for each in trail.drafts
         for name, content in each.contents.items()
     }
-    assert told == {
+    assert may_be_stored == {
         ("intent", 0, "arguments"): False,
         ("intent", 0, "requested_arguments"): False,
         ("outcome", 0, "result"): False,
@@ -184,7 +184,7 @@ class Referring:
         return ""
 
 
-def test_names_of_arguments_are_told_wherever_the_schema_has_them_and_of_others_how_many(trail: KeptTrail) -> None:
+def test_the_intent_lists_arguments_of_the_schema_and_counts_unknown_ones(trail: KeptTrail) -> None:
     asked = ToolCall("referring", {"city": 1, "country": 2, MARKER: 3, "$defs": 4})
     client_of(trail, [asked, "x"], tools=[Referring()]).prompt("?").call()
     fields = trail.one("intent").fields

@@ -142,7 +142,7 @@ def test_the_words_of_the_records_are_those_of_the_trail(trail: KeptTrail) -> No
     assert {each.fields["outcome"] for each in trail.of("outcome")} == set(AUDIT_OUTCOMES) - {"cancelled"}
 
 
-def test_the_decision_tells_who_decided_and_why(trail: KeptTrail) -> None:
+def test_the_decision_records_who_decided_and_why(trail: KeptTrail) -> None:
     class Coded(Advisor):
         name, order = "policy", 500
 

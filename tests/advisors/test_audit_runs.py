@@ -1,4 +1,4 @@
-"""The audit advisor tells runs side by side apart, and forgets those that are over."""
+"""The audit advisor distinguishes runs side by side, and forgets runs that have ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def notes_of(advisor: AuditAdvisor) -> object:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_runs_side_by_side_share_an_advisor_and_are_told_apart(trail: KeptTrail, mode: str) -> None:
+def test_runs_side_by_side_share_an_advisor_and_are_distinguished(trail: KeptTrail, mode: str) -> None:
     advisor = auditing(trail)
     calls = [adds(1, 1), ToolCall("fail", ""), ToolCall("nobody"), adds(2, 2)]
     clients = [
@@ -62,7 +62,7 @@ def test_runs_side_by_side_share_an_advisor_and_are_told_apart(trail: KeptTrail,
     assert notes_of(advisor) == {}
 
 
-def test_runs_side_by_side_on_one_event_loop_are_told_apart(trail: KeptTrail) -> None:
+def test_runs_side_by_side_on_one_event_loop_are_distinguished(trail: KeptTrail) -> None:
     advisor = auditing(trail)
 
     async def runs() -> None:
@@ -136,18 +136,18 @@ def test_a_run_whose_answers_all_come_from_advice_inside_the_loop_is_recorded(tr
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 def test_no_piece_of_an_answer_is_made_an_event_for_it(trail: KeptTrail, mode: str) -> None:
-    told: list[Event] = []
+    received: list[Event] = []
 
     class Listening(AuditAdvisor):
         def on_event(self, event: Event) -> None:
-            told.append(event)
+            received.append(event)
             super().on_event(event)
 
     advisor = Listening(cast(Any, trail))
     client = ChatClient(ScriptedChatModel([["Adding", " ...", adds(1, 1)], "x"]), tools=[add], advisors=[advisor])
     run(mode, client.prompt("?"))
     assert trail.stories() == [RAN]
-    assert [event.type for event in told if isinstance(event, Delta)] == []
+    assert [event.type for event in received if isinstance(event, Delta)] == []
 
 
 def test_a_call_that_is_cancelled_while_its_intent_is_written_has_no_decision(trail: KeptTrail) -> None:
@@ -252,12 +252,12 @@ def test_a_tool_that_outlives_its_interrupted_run_is_recorded_as_cancelled_with_
     model = ScriptedChatModel([[ToolCall("hold", ""), ToolCall("hold", "")]])
     with pytest.raises(KeyboardInterrupt):
         ChatClient(model, tools=[hold], advisors=[advisor]).prompt("?").call()
-    told = trail.stories()
-    assert told == [["intent hold", "allowed", "cancelled"]] * 2
+    stories = trail.stories()
+    assert stories == [["intent hold", "allowed", "cancelled"]] * 2
     assert notes_of(advisor) == {}
     go_on.set()
     threads[1].join(PATIENCE)
-    assert trail.stories() == told
+    assert trail.stories() == stories
 
 
 def test_nothing_stays_behind_of_runs_that_fail(trail: KeptTrail) -> None:

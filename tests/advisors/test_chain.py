@@ -153,16 +153,16 @@ def test_an_advisor_can_answer_without_the_model(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_an_advisor_puts_in_the_context_reaches_those_further_in_and_comes_back(mode: str) -> None:
-    class Tell(Advisor):
-        name, order = "tell", 100
+    class Note(Advisor):
+        name, order = "note", 100
 
         async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
-            return await call_next(request.replace(context={**request.context, "told": True}))
+            return await call_next(request.replace(context={**request.context, "noted": True}))
 
     inner = Recorder("inner", 400)
-    client = ChatClient(ScriptedChatModel(["x"]), advisors=[Tell(), inner])
+    client = ChatClient(ScriptedChatModel(["x"]), advisors=[Note(), inner])
     response = run(mode, client.prompt("?", params={"asked": 1}))
-    assert dict(inner.requests[0].context) == dict(response.context) == {"asked": 1, "told": True}
+    assert dict(inner.requests[0].context) == dict(response.context) == {"asked": 1, "noted": True}
 
 
 @pytest.mark.parametrize("mode", MODES)

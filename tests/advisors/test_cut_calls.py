@@ -32,7 +32,7 @@ def test_a_call_that_was_cut_off_before_its_arguments_is_not_run(mode: str, argu
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_was_cut_off_in_its_arguments_is_told_to_the_model_and_not_run(mode: str) -> None:
+def test_a_call_whose_arguments_were_cut_off_is_reported_to_the_model_and_not_run(mode: str) -> None:
     emptied, response = cut(mode, ToolCall("empty", '{"folder": "/tm', "c1"))
     assert emptied == []
     assert [result.decision for result in response.tool_results] == ["invalid_arguments"]

@@ -120,7 +120,7 @@ def test_the_driver_of_a_run_finds_it_ended_after_the_batch() -> None:
     assert (by_hand.response.content, by_hand.response.stop_reason) == ("that is all", "advisor")
 
 
-def test_calls_executed_by_hand_tell_which_result_ends_the_run() -> None:
+def test_calls_executed_by_hand_return_the_result_that_ends_the_run() -> None:
     answer = ChatResponse(AssistantMessage(tool_calls=[adds(1, 1), adds(2, 2)]))
     done = ToolCallingManager().execute_tool_calls([UserMessage("?")], answer, tools=[add], advisors=[Ending()])
     assert done.ended_by is done.results[1]
@@ -145,7 +145,7 @@ def test_the_answer_is_not_cut() -> None:
 def test_the_answer_stays_out_of_telemetry_where_a_tool_does(mode: str) -> None:
     @tool(capture=False)
     def secret(a: int) -> str:
-        """Tell a secret."""
+        """Return a secret."""
         return MARKER
 
     telemetry, watching = Telemetry(capture="SPAN_AND_EVENT"), Watching()

@@ -1,4 +1,4 @@
-"""The tools that the loop calls: what is told of those that fail, and advice around them."""
+"""The tools that the loop calls: what the model gets if they fail, and advisors around them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.parametrize("mode", MODES)
 # When a tool fails.
 
 
-def test_b035_a_failure_is_told_to_the_model_and_the_siblings_keep_their_results(mode: str) -> None:
+def test_a_failure_is_reported_to_the_model_and_other_calls_keep_their_results(mode: str) -> None:
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", {"reason": "no disk"}), adds(2, 2)], "noted"])
     response = run(mode, ChatClient(model, tools=[add, fail]).prompt("?"))
     assert [each.content for each in response.tool_results] == ["2", "The tool fail failed: RuntimeError: no disk", "4"]
@@ -48,7 +48,7 @@ def test_b035_a_failure_is_told_to_the_model_and_the_siblings_keep_their_results
     [ToolErrors(always_raise=True), ToolErrors(raise_on=(RuntimeError,)), ToolErrors(raise_on=(Exception,))],
     ids=["always", "exactly", "base class"],
 )
-def test_b035_a_failure_raises_when_the_policy_says_so(mode: str, errors: ToolErrors) -> None:
+def test_a_failure_raises_when_the_policy_says_so(mode: str, errors: ToolErrors) -> None:
     model = ScriptedChatModel([[adds(1, 1), ToolCall("fail", {"reason": "no disk"})]])
     with pytest.raises(ToolExecutionError) as caught:
         run(mode, ChatClient(model, tools=[add, fail], tool_errors=errors).prompt("?"))
@@ -58,7 +58,7 @@ def test_b035_a_failure_raises_when_the_policy_says_so(mode: str, errors: ToolEr
     assert "no disk" not in str(caught.value)
 
 
-def test_a_failure_outside_the_policys_classes_is_told_to_the_model(mode: str) -> None:
+def test_a_failure_outside_the_policys_classes_is_reported_to_the_model(mode: str) -> None:
     model = ScriptedChatModel([ToolCall("fail"), "noted"])
     client = ChatClient(model, tools=[fail], tool_errors=ToolErrors(raise_on=(PermissionError,)))
     assert run(mode, client.prompt("?")).content == "noted"
@@ -248,7 +248,7 @@ def test_a_call_that_cannot_run_never_reaches_advice(mode: str, calls: ToolCall)
     assert not ask(mode, Advice(unreachable), calls=calls).tool_results[0].ok
 
 
-def test_the_deadline_is_told_to_tools_and_advice(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_and_advisors_get_the_deadline(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traced_tools.core.limits.time", SimpleNamespace(monotonic=lambda: 1000.0))
     deadlines: list[float | None] = []
 

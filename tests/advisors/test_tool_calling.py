@@ -77,7 +77,7 @@ class Manager(ToolCallingManager):
 # Passes.
 
 
-def test_b009_a_plain_answer_is_returned_and_no_tool_runs(mode: str) -> None:
+def test_a_plain_answer_is_returned_and_no_tool_runs(mode: str) -> None:
     model, manager = ScriptedChatModel(["four"]), Manager()
     client = ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(manager))
     response = run(mode, client.prompt("2+2?"))
@@ -85,7 +85,7 @@ def test_b009_a_plain_answer_is_returned_and_no_tool_runs(mode: str) -> None:
     assert (len(model.requests), manager.batches, response.tool_results) == (1, [], ())
 
 
-def test_b010_a_response_without_a_model_answer_is_returned_as_it_is(mode: str) -> None:
+def test_a_response_without_a_model_answer_is_returned_as_it_is(mode: str) -> None:
     class Silent(Advisor):
         name, order = "silent", 400
 
@@ -98,7 +98,7 @@ def test_b010_a_response_without_a_model_answer_is_returned_as_it_is(mode: str) 
     assert response.messages == (UserMessage("hi"),)
 
 
-def test_b011_b038_one_tool_round_costs_two_model_calls(mode: str) -> None:
+def test_one_tool_round_costs_two_model_calls(mode: str) -> None:
     model, manager = ScriptedChatModel([adds(2, 3), "five"]), Manager()
     client = ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(manager))
     response = run(mode, client.prompt("2+3?"))
@@ -107,7 +107,7 @@ def test_b011_b038_one_tool_round_costs_two_model_calls(mode: str) -> None:
     assert [(each.name, each.value, each.content) for each in response.tool_results] == [("add", 5, "5")]
 
 
-def test_b012_two_tool_rounds_cost_three_model_calls(mode: str) -> None:
+def test_two_tool_rounds_cost_three_model_calls(mode: str) -> None:
     model, manager = ScriptedChatModel([adds(1, 1), adds(2, 2), "four"]), Manager()
     client = ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(manager))
     response = run(mode, client.prompt("?"))
@@ -115,7 +115,7 @@ def test_b012_two_tool_rounds_cost_three_model_calls(mode: str) -> None:
     assert [each.content for each in response.tool_results] == ["2", "4"]
 
 
-def test_b013_the_last_response_is_the_one_returned(mode: str) -> None:
+def test_the_last_response_is_the_one_returned(mode: str) -> None:
     response = run(mode, ChatClient(ScriptedChatModel([["first", adds(1, 1)], "last"]), tools=[add]).prompt("?"))
     assert response.content == "last"
     assert response.chat_response is not None
@@ -123,7 +123,7 @@ def test_b013_the_last_response_is_the_one_returned(mode: str) -> None:
     assert response.iteration == 2
 
 
-def test_b014_b039_a_checker_that_says_no_leaves_the_calls_to_the_caller(mode: str) -> None:
+def test_a_checker_that_says_no_leaves_the_calls_to_the_caller(mode: str) -> None:
     model, manager = ScriptedChatModel([adds(1, 1)]), Manager()
     loop = ToolCallingAdvisor(manager, is_tool_call=lambda response: False)
     response, chunks = run_chunks(mode, ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"))
@@ -133,7 +133,7 @@ def test_b014_b039_a_checker_that_says_no_leaves_the_calls_to_the_caller(mode: s
     assert bool(chunks) == mode.endswith("stream")
 
 
-def test_b015_a_checker_that_says_yes_makes_a_round_even_without_calls(mode: str) -> None:
+def test_a_checker_that_says_yes_makes_a_round_even_without_calls(mode: str) -> None:
     class Inventive(ToolCallingManager):
         async def execute(self, run: Any, messages: Any, response: Any, tools: Any, **place: Any) -> Any:
             note = ToolMessage([ToolResultPart(call_id="x", name="x", content="made up")])
@@ -146,7 +146,7 @@ def test_b015_a_checker_that_says_yes_makes_a_round_even_without_calls(mode: str
     assert isinstance(model.requests[1].messages[-1], ToolMessage)
 
 
-def test_b023_the_next_request_holds_the_whole_conversation(mode: str) -> None:
+def test_the_next_request_holds_the_whole_conversation(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 2), "three"])
     response = run(mode, ChatClient(model, system="be brief", tools=[add]).prompt("1+2?"))
     sent = model.requests[1].messages
@@ -158,7 +158,7 @@ def test_b023_the_next_request_holds_the_whole_conversation(mode: str) -> None:
     assert_complete(response.messages)
 
 
-def test_b024_b026_b047_without_history_the_model_sees_the_system_and_the_last_message_and_tools_see_all(
+def test_without_history_the_model_sees_the_system_and_the_last_message_and_tools_see_all(
     mode: str,
 ) -> None:
     model, manager = ScriptedChatModel([adds(1, 1), adds(2, 2), "done"]), Manager()
@@ -176,7 +176,7 @@ def test_b024_b026_b047_without_history_the_model_sees_the_system_and_the_last_m
     ]
 
 
-def test_b025_without_history_and_without_a_system_message_none_is_invented(mode: str) -> None:
+def test_without_history_and_without_a_system_message_none_is_invented(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "two"])
     run(mode, ChatClient(model, tools=[add], tool_calling_advisor=ToolCallingAdvisor(keep_history=False)).prompt("?"))
     assert [type(message) for message in model.requests[1].messages] == [ToolMessage]
@@ -211,7 +211,7 @@ def test_several_calls_of_one_answer_are_answered_in_call_order(mode: str) -> No
 # Usage.
 
 
-def test_b016_b017_b022_usage_is_summed_over_the_run(mode: str) -> None:
+def test_usage_is_summed_over_the_run(mode: str) -> None:
     usage = Usage(input_tokens=10, output_tokens=3, cache_read_tokens=2, cache_write_tokens=1)
     model = ScriptedChatModel([adds(1, 1), adds(2, 2), "x"], usage=usage)
     response = run(mode, ChatClient(model, tools=[add]).prompt("?"))
@@ -220,7 +220,7 @@ def test_b016_b017_b022_usage_is_summed_over_the_run(mode: str) -> None:
     assert response.usage.total_tokens == 39
 
 
-def test_b019_with_a_single_model_call_usage_is_as_reported(mode: str) -> None:
+def test_with_a_single_model_call_usage_is_as_reported(mode: str) -> None:
     usage = Usage(input_tokens=10, output_tokens=3)
     assert run(mode, ChatClient(ScriptedChatModel(["x"], usage=usage)).prompt("?")).usage == usage
     assert run(mode, ChatClient(ScriptedChatModel(["x"])).prompt("?")).usage is None
@@ -244,7 +244,7 @@ def test_usage_counts_model_calls_that_advisors_inside_the_loop_repeat(mode: str
 
 
 @pytest.mark.parametrize("texts", [["one"], ["one", "two"]])
-def test_b020_b021_b022_b043_direct_results_are_the_answer(mode: str, texts: list[str]) -> None:
+def test_direct_results_are_the_answer(mode: str, texts: list[str]) -> None:
     usage = Usage(input_tokens=5, output_tokens=2)
     calls = [ToolCall("direct", {"text": text}) for text in texts]
     model = ScriptedChatModel([adds(1, 1), calls], usage=usage)
@@ -302,21 +302,21 @@ def test_a_denied_direct_call_goes_back_to_the_model(mode: str) -> None:
 # Streams.
 
 
-def test_b036_a_plain_answer_is_streamed_word_by_word(mode: str) -> None:
+def test_a_plain_answer_is_streamed_word_by_word(mode: str) -> None:
     response, chunks = run_chunks(mode, ChatClient(ScriptedChatModel(["one two three"])).prompt("?"))
     assert response.content == "one two three"
     if mode.endswith("stream"):
         assert [chunk.text for chunk in chunks if chunk.text] == ["one ", "two ", "three"]
 
 
-def test_b037_no_tool_call_reaches_the_consumer_of_a_stream(mode: str) -> None:
+def test_no_tool_call_reaches_the_consumer_of_a_stream(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "it is two"])
     _, chunks = run_chunks(mode, ChatClient(model, tools=[add]).prompt("?"))
     assert [chunk for chunk in chunks if chunk.tool_calls] == []
     assert {chunk.iteration for chunk in chunks} <= {2}
 
 
-def test_b042_b066_a_request_run_twice_is_two_complete_runs(mode: str) -> None:
+def test_a_request_run_twice_is_two_complete_runs(mode: str) -> None:
     model = ScriptedChatModel([adds(1, 1), "two"] * 2, usage=Usage(input_tokens=1, output_tokens=1))
     inside, outside = Recorder("inside", 400), Recorder("outside", 100)
     spec = ChatClient(model, tools=[add], advisors=[inside, outside]).prompt("?")
@@ -327,7 +327,7 @@ def test_b042_b066_a_request_run_twice_is_two_complete_runs(mode: str) -> None:
     assert len(first.tool_results) == len(second.tool_results) == 1
 
 
-def test_b050_a_model_that_says_nothing_gives_an_empty_answer(mode: str) -> None:
+def test_a_model_that_says_nothing_gives_an_empty_answer(mode: str) -> None:
     class Mute(ChatModel):
         model, provider = "mute", "test"
 

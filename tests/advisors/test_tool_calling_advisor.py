@@ -60,7 +60,7 @@ class Transcript(TranscriptAdvisor):
 # Hooks.
 
 
-def test_b030_initialize_and_finalize_run_once_and_before_and_after_once_a_model_call(mode: str) -> None:
+def test_initialize_and_finalize_run_once_and_before_and_after_once_a_model_call(mode: str) -> None:
     loop = Loop()
     model = ScriptedChatModel([adds(1, 1), "two"])
     run(mode, ChatClient(model, tools=[add], tool_calling_advisor=loop).prompt("?"))
@@ -75,7 +75,7 @@ def test_b030_initialize_and_finalize_run_once_and_before_and_after_once_a_model
     ]
 
 
-def test_b031_b046_tools_added_by_before_are_offered_and_run(mode: str) -> None:
+def test_tools_added_by_before_are_offered_and_run(mode: str) -> None:
     class Adding(ToolCallingAdvisor):
         def before(self, request: ChatClientRequest) -> ChatClientRequest:
             return request if request.tools else request.replace(tools=tool_callbacks(add))
@@ -86,7 +86,7 @@ def test_b031_b046_tools_added_by_before_are_offered_and_run(mode: str) -> None:
     assert [[each.name for each in request.tools] for request in model.requests] == [["add"], ["add"]]
 
 
-def test_b033_what_initialize_changes_counts_from_the_first_pass(mode: str) -> None:
+def test_what_initialize_changes_counts_from_the_first_pass(mode: str) -> None:
     class Hotter(ToolCallingAdvisor):
         def initialize(self, request: ChatClientRequest) -> ChatClientRequest:
             return request.replace(
@@ -113,7 +113,7 @@ def test_what_before_changes_stays_changed(mode: str) -> None:
     assert [request.options.seed for request in model.requests] == [1, 2]
 
 
-def test_b049_after_sees_the_whole_answer_of_each_pass(mode: str) -> None:
+def test_after_sees_the_whole_answer_of_each_pass(mode: str) -> None:
     answers: list[str] = []
 
     class Listening(ToolCallingAdvisor):
@@ -166,7 +166,7 @@ def test_an_error_of_a_hook_passes_unchanged(mode: str, hook: str) -> None:
     assert caught.value is error
 
 
-def test_b032_finalize_runs_once_after_an_answer_and_after_a_direct_result(mode: str) -> None:
+def test_finalize_runs_once_after_an_answer_and_after_a_direct_result(mode: str) -> None:
     for turns, reason in ((["x"], "answered"), ([ToolCall("direct", {"text": "x"})], "return_direct")):
         loop = Loop()
         run(mode, ChatClient(ScriptedChatModel(turns), tools=[direct], tool_calling_advisor=loop).prompt("?"))
@@ -175,7 +175,7 @@ def test_b032_finalize_runs_once_after_an_answer_and_after_a_direct_result(mode:
 
 
 @pytest.mark.parametrize("where", ["model", "tool", "advisor", "unknown tool"])
-def test_b032_finalize_runs_once_after_an_error_with_what_there_is(mode: str, where: str) -> None:
+def test_finalize_runs_once_after_an_error_with_what_there_is(mode: str, where: str) -> None:
     class Late(Recorder):
         async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
             if request.iteration == 2 and where == "advisor":
@@ -206,7 +206,7 @@ def test_b032_finalize_runs_once_after_an_error_with_what_there_is(mode: str, wh
 # History and the order dial.
 
 
-def test_b052_b067_an_advisor_inside_the_loop_sees_every_pass(mode: str) -> None:
+def test_an_advisor_inside_the_loop_sees_every_pass(mode: str) -> None:
     inside, outside = Recorder("inside", 400), Recorder("outside", 200)
     model = ScriptedChatModel([adds(1, 1), "two"])
     run(mode, ChatClient(model, tools=[add], advisors=[inside, outside]).prompt("?"))
@@ -216,7 +216,7 @@ def test_b052_b067_an_advisor_inside_the_loop_sees_every_pass(mode: str) -> None
     assert [response.content for response in outside.responses] == ["two"]
 
 
-def test_b068_a_transcript_inside_the_loop_switches_its_history_off(mode: str) -> None:
+def test_a_transcript_inside_the_loop_switches_its_history_off(mode: str) -> None:
     transcript, inner = Transcript(), Recorder("inner", 500)
     model = ScriptedChatModel([[adds(1, 1), adds(2, 2)], adds(3, 3), "done"])
     client = ChatClient(model, system="brief", tools=[add], advisors=[transcript, inner])
@@ -227,7 +227,7 @@ def test_b068_a_transcript_inside_the_loop_switches_its_history_off(mode: str) -
     assert_complete(transcript.stored)
 
 
-def test_b068_the_loop_that_was_passed_keeps_its_history_for_others(mode: str) -> None:
+def test_the_loop_that_was_passed_keeps_its_history_for_others(mode: str) -> None:
     loop = ToolCallingAdvisor()
     client = ChatClient(
         ScriptedChatModel([adds(1, 1), "two"]), tools=[add], tool_calling_advisor=loop, advisors=[Transcript()]
@@ -237,7 +237,7 @@ def test_b068_the_loop_that_was_passed_keeps_its_history_for_others(mode: str) -
 
 
 @pytest.mark.parametrize(("order", "sent"), [(299, 3), (300, 3), (301, 1)])
-def test_b069_a_transcript_is_inside_only_with_a_greater_order(mode: str, order: int, sent: int) -> None:
+def test_a_transcript_is_inside_only_with_a_greater_order(mode: str, order: int, sent: int) -> None:
     class Quiet(TranscriptAdvisor):
         name = "quiet"
 
@@ -261,7 +261,7 @@ def test_a_transcript_that_a_request_adds_switches_the_history_off_for_that_requ
 # The loop among others.
 
 
-def test_b001_b002_b003_a_loop_is_made_of_what_it_needs(mode: str) -> None:
+def test_a_loop_is_made_of_what_it_needs(mode: str) -> None:
     with pytest.raises(TypeError, match="manager"):
         ToolCallingAdvisor("manager")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is_tool_call"):
@@ -270,12 +270,12 @@ def test_b001_b002_b003_a_loop_is_made_of_what_it_needs(mode: str) -> None:
         ToolCallingAdvisor(order="first")  # type: ignore[arg-type]
 
 
-def test_b004_b005_a_loop_has_a_name_and_an_order(mode: str) -> None:
+def test_a_loop_has_a_name_and_an_order(mode: str) -> None:
     assert (ToolCallingAdvisor().name, ToolCallingAdvisor().order) == ("tool_calling", 300)
     assert ToolCallingAdvisor(order=350).order == 350
 
 
-def test_b053_without_tool_calling_the_caller_gets_the_calls(mode: str) -> None:
+def test_without_tool_calling_the_caller_gets_the_calls(mode: str) -> None:
     inside = Recorder()
     model = ScriptedChatModel([["I would add", adds(1, 1)]])
     client = ChatClient(model, tools=[add], advisors=[inside])
@@ -286,13 +286,13 @@ def test_b053_without_tool_calling_the_caller_gets_the_calls(mode: str) -> None:
     assert [call.name for chunk in chunks for call in chunk.tool_calls] == (["add"] if chunks else [])
 
 
-def test_b055_without_tools_the_chain_runs_once(mode: str) -> None:
+def test_without_tools_the_chain_runs_once(mode: str) -> None:
     inside = Recorder()
     run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[inside]).prompt("?"))
     assert len(inside.requests) == 1
 
 
-def test_b056_tools_injected_by_an_advisor_outside_the_loop_are_run(mode: str) -> None:
+def test_tools_injected_by_an_advisor_outside_the_loop_are_run(mode: str) -> None:
     class Inject(Advisor):
         name, order = "inject", 100
 
@@ -304,12 +304,12 @@ def test_b056_tools_injected_by_an_advisor_outside_the_loop_are_run(mode: str) -
     assert [each.content for each in response.tool_results] == ["2"]
 
 
-def test_b058_tools_of_the_request_are_run(mode: str) -> None:
+def test_tools_of_the_request_are_run(mode: str) -> None:
     response = run(mode, ChatClient(ScriptedChatModel([adds(1, 1), "two"])).prompt("?", tools=[add]))
     assert [each.content for each in response.tool_results] == ["2"]
 
 
-def test_b059_an_explicit_loop_takes_the_place_of_the_clients_own(mode: str) -> None:
+def test_an_explicit_loop_takes_the_place_of_the_clients_own(mode: str) -> None:
     loop = Loop()
     model = ScriptedChatModel([adds(1, 1), "two"])
     run(mode, ChatClient(model, tools=[add], advisors=[loop]).prompt("?"))
@@ -317,7 +317,7 @@ def test_b059_an_explicit_loop_takes_the_place_of_the_clients_own(mode: str) -> 
     assert loop.seen.count("initialize 0") == 1
 
 
-def test_b060_any_tool_loop_keeps_the_clients_own_away(mode: str) -> None:
+def test_any_tool_loop_keeps_the_clients_own_away(mode: str) -> None:
     class Idle(ToolLoopAdvisor):
         name, order = "idle", 300
 
@@ -325,7 +325,7 @@ def test_b060_any_tool_loop_keeps_the_clients_own_away(mode: str) -> None:
     assert (response.tool_results, len(response.tool_calls)) == ((), 1)
 
 
-def test_b061_b062_two_loops_are_an_error_that_names_both(mode: str) -> None:
+def test_two_loops_are_an_error_that_names_both(mode: str) -> None:
     first, second = ToolCallingAdvisor(), ToolCallingAdvisor(order=350)
     with pytest.raises(AdvisorChainError) as caught:
         ChatClient(ScriptedChatModel([]), advisors=[first, second])
@@ -335,14 +335,14 @@ def test_b061_b062_two_loops_are_an_error_that_names_both(mode: str) -> None:
         ChatClient(ScriptedChatModel([]), advisors=[first]).prompt("?", advisors=[second])
 
 
-def test_b059_a_loop_among_the_advisors_comes_before_the_clients_own(mode: str) -> None:
+def test_a_loop_among_the_advisors_comes_before_the_clients_own(mode: str) -> None:
     explicit, own = Loop(), Loop()
     client = ChatClient(ScriptedChatModel(["a"]), tool_calling_advisor=own)
     run(mode, client.prompt("?", advisors=[explicit]))
     assert (len(explicit.finals), len(own.finals)) == (1, 0)
 
 
-def test_b063_a_custom_manager_runs_the_tools(mode: str) -> None:
+def test_a_custom_manager_runs_the_tools(mode: str) -> None:
     class Fixed(ToolCallingManager):
         async def execute(self, run: Any, messages: Any, response: Any, tools: Any, **place: Any) -> Any:
             results = [ToolResult(each.id or "", each.name, "fixed") for each in response.message.tool_calls]

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.parametrize("mode", MODES)
 
 
 class Clock:
-    """A clock that moves when it is told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -97,7 +97,7 @@ def limited_client(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ChatC
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_b027_a_broken_limit_asks_once_more_without_tools(mode: str, limit: str, limited_client: Any) -> None:
+def test_a_broken_limit_asks_once_more_without_tools(mode: str, limit: str, limited_client: Any) -> None:
     client, model, loop = limited_client(limit, "conclude", "concluded")
     response, chunks = run_chunks(mode, client.prompt("?"))
     assert (response.content, response.stop_reason) == ("concluded", limit)

@@ -66,7 +66,7 @@ class KeptTrail:
 
 
 def stories_of(drafts: Iterable[Draft]) -> list[list[str]]:
-    """What each call's drafts tell, in their order."""
+    """The drafts of each call as words, in their order."""
     found: dict[str, dict[Any, list[str]]] = {}  # runs in the order they began: ids of one millisecond have none
     for draft in drafts:
         assert draft.subject is not None

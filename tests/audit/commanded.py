@@ -44,7 +44,7 @@ COMMANDS: tuple[list[str], ...] = (
 
 
 def make_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store of the story, as what the command line reads unless it is told otherwise."""
+    """The store of the story, which is the default store of the command line."""
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", SECRET)
     store = write(tmp_path / "audit.db", story())

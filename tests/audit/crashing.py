@@ -59,7 +59,7 @@ async def work(trail: AuditTrail, name: str) -> None:
 
 
 def main() -> None:
-    """Fork, kill, tell; until standard input ends."""
+    """Fork a child, kill it and report it, until standard input ends."""
     global _started
     store, started = sys.argv[1:]
     _started = os.open(f"{store}.warmed", os.O_CREAT | os.O_WRONLY)

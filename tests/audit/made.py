@@ -27,14 +27,14 @@ Row = dict[str, Any]
 
 
 def content(text: str, stored: bool = False) -> dict[str, Any]:
-    """A content as a record tells of it; the digest is none that any key makes."""
-    told: dict[str, Any] = {
+    """A content as a record has it, with a digest that no key makes."""
+    fields: dict[str, Any] = {
         "digest": hash_of(json.dumps(text)),
         "form": "json",
         "size": len(text.encode("utf-8", "surrogatepass")),
         "key_id": KEY_ID,
     }
-    return told | ({"text": text} if stored else {})
+    return fields | ({"text": text} if stored else {})
 
 
 CITY = content('{"city": "Oslo"}')
@@ -63,7 +63,7 @@ class Chain:
     head: str = GENESIS
 
     def add(self, kind: str, *, time: int | None = None, **fields: Any) -> Row:
-        """Add a record; fields that are None are left out."""
+        """Add a record; fields that are None are omitted."""
         self.time = self.time + SECOND if time is None else time
         common = {
             "schema_version": SCHEMA_VERSION,
@@ -74,17 +74,19 @@ class Chain:
             "previous": self.head,
             "service": "travel",
         }
-        told = {name: value for name, value in fields.items() if value is not None}
-        return self._keep(row_of(common | told, self.time))
+        given = {name: value for name, value in fields.items() if value is not None}
+        return self._keep(row_of(common | given, self.time))
 
     def _keep(self, row: Row) -> Row:
         self.rows.append(row)
         self.length, self.head = row["sequence"], row["hash"]
         return row
 
-    def call(self, tool: str = "search", *, decision: str | None = "allowed", outcome: str | None = "ok", **told: Any):
+    def call(
+        self, tool: str = "search", *, decision: str | None = "allowed", outcome: str | None = "ok", **fields: Any
+    ):
         """Add the records of a call, as far as it came; returns the rows."""
-        subject, rest = _subject_of(tool, told)
+        subject, rest = _subject_of(tool, fields)
         intent = {"source": "local", "arguments": CITY, "argument_names": ["city"]}
         rows = [self.add("intent", **subject, **{**intent, **_taken(rest, _OF_INTENT)})]
         if decision is not None:
@@ -98,10 +100,10 @@ class Chain:
     def checkpoint(self, *others: Chain, **fields: Any) -> Row:
         """Add a checkpoint that knows the heads of `others`, signed where the chain has a key, and its line."""
         heads = {other.chain_id: {"sequence": other.length, "hash": other.head} for other in others}
-        told = {"records": self.length, "head": self.head, "heads": heads or None, "key_id": KEY_ID, **fields}
+        content = {"records": self.length, "head": self.head, "heads": heads or None, "key_id": KEY_ID, **fields}
         if self.signing_key is not None:
-            told["public_key"] = base64.b64encode(self.signing_key.public_key().public_bytes_raw()).decode()
-        row = self.add("checkpoint", **told)
+            content["public_key"] = base64.b64encode(self.signing_key.public_key().public_bytes_raw()).decode()
+        row = self.add("checkpoint", **content)
         if self.signing_key is not None:
             row = self._keep(self._signed(self.rows.pop()))
         self.checked = row["sequence"]
@@ -131,11 +133,11 @@ _OF_DECISION = ("advisor", "reason_code", "by")
 _OF_OUTCOME = ("duration", "attempts", "result", "error_type")
 
 
-def _taken(told: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: told.pop(name) for name in names if name in told}
+def _taken(fields: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: fields.pop(name) for name in names if name in fields}
 
 
-def _subject_of(tool: str, told: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
+def _subject_of(tool: str, fields: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
     subject: Row = {
         "agent": "planner",
         "run_id": "run-1",
@@ -150,7 +152,7 @@ def _subject_of(tool: str, told: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
         "parent_run_id": None,
         "attributes": None,
     }
-    return subject | _taken(told, tuple(subject)), told
+    return subject | _taken(fields, tuple(subject)), fields
 
 
 def line_of(row: Row) -> dict[str, Any]:

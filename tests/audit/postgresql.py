@@ -56,8 +56,8 @@ class Server:
             "fsync": "off",  # only a crash of the machine needs it; with it, stopping syncs thousands of files
             "shared_buffers": "64MB",
         }
-        told = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
-        command = [*_ENDING_WITH_US, str(self._programs / "postgres"), "-D", str(self._data), *told]
+        options = (word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
+        command = [*_ENDING_WITH_US, str(self._programs / "postgres"), "-D", str(self._data), *options]
         with (self._folder / "log.txt").open("ab") as log:
             process: subprocess.Popen[bytes] = subprocess.Popen(command, stdout=log, stderr=log, **self._somebody)
         self._process = process

@@ -22,11 +22,11 @@ LONG = 30.0
 """Seconds for what restarts servers."""
 
 
-def intent(name: str, **told: Any) -> Draft:
+def intent(name: str, **changes: Any) -> Draft:
     """Return an intent of a run of that name."""
     subject = {"agent": "agent", "run_id": name, "call_id": "c1", "tool": "search", "iteration": 1, "batch_index": 0}
     contents = {"arguments": Content('{"q": 1}', may_be_stored=True, is_json=True)}
-    return Draft("intent", time.time_ns(), Subject(**{**subject, **told}), {"source": "local"}, contents)
+    return Draft("intent", time.time_ns(), Subject(**{**subject, **changes}), {"source": "local"}, contents)
 
 
 def write(trail: AuditTrail, *names: str) -> None:

@@ -1,4 +1,4 @@
-"""What is told of a tool that advice runs again: how it ended the last time, and the times before."""
+"""The records of a tool that an advisor reruns: its last outcome, and the earlier ones."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def places(records: list[Any] | tuple[Any, ...]) -> list[tuple[str, int]]:
     return [(record.chain_id, record.sequence) for record in records]
 
 
-def test_the_last_outcome_and_the_last_decision_of_the_same_word_stand(path: Path) -> None:
+def test_the_last_outcome_and_the_last_repeat_of_a_decision_count(path: Path) -> None:
     call = only_call(path, again())
     assert (call.state, call.fields("decision")["arguments"], call.conflicting) == ("ok", OTHER, ())
     assert [(each.kind, each.sequence) for each in call.earlier] == [("decision", 2), ("outcome", 3)]
     assert [each.sequence for each in call.records] == [1, 2, 4, 3, 5]
 
 
-def test_a_decision_with_another_word_conflicts_however_often_the_tool_ran(path: Path) -> None:
+def test_a_different_decision_conflicts_even_if_the_tool_ran_twice(path: Path) -> None:
     chain = again()
     chain.add("decision", **RUN, decision="denied")
     call = only_call(path, chain)
@@ -64,12 +64,12 @@ def test_a_decision_with_another_word_conflicts_however_often_the_tool_ran(path:
     assert places(call.conflicting) == [("chain-a", 6)]
 
 
-def test_chains_that_tell_of_the_same_times_do_not_conflict(path: Path) -> None:
+def test_chains_that_record_the_same_tool_runs_do_not_conflict(path: Path) -> None:
     call = only_call(path, again(), again("chain-b"))
     assert (call.conflicting, places(call.records)[-1]) == ((), ("chain-a", 5))
 
 
-def test_a_chain_that_tells_of_another_end_conflicts(path: Path) -> None:
+def test_a_chain_that_records_a_different_outcome_conflicts(path: Path) -> None:
     call = only_call(path, again(last="timeout"), again("chain-b"))
     assert (call.state, places(call.conflicting)) == ("timeout", [("chain-b", 5)])
 
@@ -82,14 +82,14 @@ def test_a_tool_that_ran_before_its_intent_was_on_record_stays_late(path: Path) 
     assert only_call(path, chain).is_late
 
 
-def test_a_call_is_found_by_how_it_ended_at_last(path: Path) -> None:
+def test_a_call_is_found_by_its_last_outcome(path: Path) -> None:
     reader = AuditReader(write(path, again()))
     for decision in (None, "allowed"):
         assert reader.calls(outcome="error", decision=decision) == []
         assert [call.state for call in reader.calls(outcome="ok", decision=decision)] == ["ok"]
 
 
-def test_calls_that_ended_otherwise_at_last_use_up_no_limit(path: Path) -> None:
+def test_calls_whose_last_outcome_differs_do_not_count_towards_the_limit(path: Path) -> None:
     chain = Chain()
     chain.call(run_id="run-0", outcome="error")
     for number in range(1, 4):
@@ -110,9 +110,9 @@ def twice() -> Chain:
     for number in range(10):
         call = {**RUN, "run_id": f"run-{number}"}
         ended = [("outcome", {"outcome": "error"})] * 2 if number % 2 else []
-        for kind, told in (("intent", {}), ("decision", {"decision": "allowed"}), *ended):
-            row = chain.add(kind, **call, **told)
-            chain.add(kind, **call, **told, time=row["time"])
+        for kind, fields in (("intent", {}), ("decision", {"decision": "allowed"}), *ended):
+            row = chain.add(kind, **call, **fields)
+            chain.add(kind, **call, **fields, time=row["time"])
     return chain
 
 
@@ -159,11 +159,11 @@ def test_the_result_that_is_matched_is_the_last_one(path: Path) -> None:
     assert not match(path, "call-1", "down", content="result", key=KEY)
 
 
-def test_show_tells_of_each_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_lists_each_run_of_the_tool(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     write(path, again())
-    told = [line.split("── ")[-1] for line in audit("show", "run-1", "--store", path).stdout.splitlines()]
-    assert told[-5:] == [
+    shown = [line.split("── ")[-1] for line in audit("show", "run-1", "--store", path).stdout.splitlines()]
+    assert shown[-5:] == [
         "decision     2026-01-01 12:00:02.000  allowed",
         "decision     2026-01-01 12:00:04.000  allowed",
         f"ran with     not stored (digest {OTHER['digest'][:12]}, {OTHER['size']} bytes)",
@@ -182,7 +182,7 @@ class Again(Advisor):
         return result if result.outcome == "ok" else await call_next(call)
 
 
-def test_two_audits_of_a_tool_that_ran_twice_tell_of_two_times(path: Path) -> None:
+def test_two_audit_advisors_record_both_runs_of_a_repeated_tool(path: Path) -> None:
     failures = [ConnectionError()]
 
     @tool

@@ -83,15 +83,15 @@ def test_show_names_the_arguments_where_they_are_not_stored(
     store: Path, stored: bool, names: list[str], unknown: int | None, line: str | None
 ) -> None:
     chain = Chain()
-    told = {"arguments": content('{"amount": 13}', stored=stored), "argument_names": names}
+    names_fields = {"arguments": content('{"amount": 13}', stored=stored), "argument_names": names}
     subject = {"run_id": RUN, "iteration": 1, "batch_index": 0, "call_id": "call_1", "tool": "pay"}
-    chain.add("intent", **subject, **told, unknown_arguments=unknown)
+    chain.add("intent", **subject, **names_fields, unknown_arguments=unknown)
     insert(store.with_name("names.db"), chain.rows)
     text = printed("show", RUN, "--store", store.with_name("names.db"))
     assert [each.split("── ")[1] for each in text.splitlines() if "── names" in each] == ([line] if line else [])
 
 
-def test_show_names_what_runs_and_what_the_model_wrote(store: Path) -> None:
+def test_show_prints_the_arguments_that_ran_and_those_that_the_model_wrote(store: Path) -> None:
     chain = Chain()
     written = content('{"amount":"9"}', stored=True)
     chain.call("pay", run_id=RUN, arguments=content('{"amount":9}', stored=True), requested_arguments=written)
@@ -103,13 +103,13 @@ def test_show_names_what_runs_and_what_the_model_wrote(store: Path) -> None:
     ]
 
 
-def test_show_marks_what_is_unfinished(store: Path) -> None:
+def test_show_marks_unfinished_calls(store: Path) -> None:
     text = printed("show", OTHER_RUN)
     assert "mail  call_4  UNFINISHED" in text
     assert "outcome      UNFINISHED: no outcome is recorded" in text
 
 
-def test_show_takes_the_beginning_that_only_one_run_has(store: Path) -> None:
+def test_show_accepts_a_unique_prefix_of_a_run_id(store: Path) -> None:
     assert f"run {RUN}" in printed("show", "0197a3b2")
     assert "several runs begin with 0197:\n" in complaint("show", "0197")
     assert OTHER_RUN in complaint("show", "0197")
@@ -126,7 +126,7 @@ def test_show_prints_json_with_all_records(store: Path) -> None:
     assert [record["kind"] for record in run["calls"][0]["records"]] == ["intent", "decision", "outcome"]
 
 
-def test_show_needs_a_place_for_the_trace_id_and_a_trace_id_that_is_one(store: Path) -> None:
+def test_show_links_to_a_trace_only_with_a_placeholder_and_a_valid_trace_id(store: Path) -> None:
     assert "{trace_id}" in complaint("show", RUN, "--trace-url", "http://traces/")
     chain = Chain()
     chain.call(run_id="run", trace_id="../../x")
@@ -140,12 +140,12 @@ def test_show_needs_a_place_for_the_trace_id_and_a_trace_id_that_is_one(store: P
 # verify
 
 
-def test_verify_of_a_whole_store_ends_with_0(store: Path) -> None:
+def test_verify_of_an_intact_store_exits_with_0(store: Path) -> None:
     assert printed("verify") == "whole and unchanged: 11 records in 1 chain, 1 checkpoint\n"
     assert json.loads(printed("verify", "--json"))["ok"] is True
 
 
-def test_verify_names_the_first_bad_record_and_ends_with_1(store: Path) -> None:
+def test_verify_prints_the_first_invalid_record_and_exits_with_1(store: Path) -> None:
     tamper(store)
     text = printed("verify", status=1)
     assert "CHANGED: record 4 of chain 0197a3b2-0000-7000-8000-00000000000a: its column tool says other than" in text
@@ -210,9 +210,7 @@ def test_export_never_overwrites_the_trail(store: Path, tmp_path: Path, end: str
     assert target.read_bytes() == kept
 
 
-def test_export_makes_no_file_that_would_be_taken_for_the_checkpoints(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_does_not_create_the_file_of_the_checkpoints(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(store.parent)
     Path(f"{store}.checkpoints").unlink()
     assert "a file of the audit trail" in complaint(
@@ -221,7 +219,7 @@ def test_export_makes_no_file_that_would_be_taken_for_the_checkpoints(
     assert not Path(f"{store}.checkpoints").exists()
 
 
-def test_export_that_cannot_be_ends_with_2(store: Path, tmp_path: Path) -> None:
+def test_an_export_with_invalid_options_exits_with_2(store: Path, tmp_path: Path) -> None:
     assert "format must be one of" in complaint("export", "--format", "xlsx")
     assert "cannot be written" in complaint("export", "--format", "csv", "--output", tmp_path / "no" / "where")
     complaint("export")
@@ -230,14 +228,14 @@ def test_export_that_cannot_be_ends_with_2(store: Path, tmp_path: Path) -> None:
 # match
 
 
-def test_match_proves_and_refutes(store: Path, tmp_path: Path) -> None:
+def test_match_proves_or_refutes_a_content(store: Path, tmp_path: Path) -> None:
     right, wrong = '{ "city": "\\u004fslo" }\n', '{"city": "Rome"}'
     assert printed("match", "call_1", "--arguments", file(tmp_path, right)) == (
         "call_1: its arguments were this: the digests are the same\n"
     )
     assert "NOT this" in printed("match", "call_1", "--arguments", file(tmp_path, wrong), status=1)
-    told = printed("match", "call_1", "--arguments", file(tmp_path, wrong), "--json", status=1)
-    assert json.loads(told) == {"call_id": "call_1", "content": "arguments", "matches": False}
+    printed_json = printed("match", "call_1", "--arguments", file(tmp_path, wrong), "--json", status=1)
+    assert json.loads(printed_json) == {"call_id": "call_1", "content": "arguments", "matches": False}
     place = ("--run", "0197a3b2", "--iteration", 1)
     assert "are the same" in printed("match", "call_1", "--arguments", file(tmp_path, right), *place)
 
@@ -267,9 +265,9 @@ def test_match_without_a_result_exits_with_2(store: Path, tmp_path: Path, monkey
     monkeypatch.delenv("TRACED_TOOLS_AUDIT_KEY")
     assert "there is no audit key" in complaint("match", "call_1", "--arguments", given)
     server = ("--store", "postgresql+psycopg://auditor@127.0.0.1/audit")
-    told = complaint("match", "call_1", "--arguments", given, *server)
-    assert "set TRACED_TOOLS_AUDIT_KEY" in told
-    assert "key=" not in told
+    text = complaint("match", "call_1", "--arguments", given, *server)
+    assert "set TRACED_TOOLS_AUDIT_KEY" in text
+    assert "key=" not in text
 
 
 # Stores

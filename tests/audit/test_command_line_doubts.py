@@ -1,4 +1,4 @@
-"""`traced-tools audit` where a store contradicts itself, lacks what was archived, or cannot tell."""
+"""`traced-tools audit` where a store contradicts itself, lacks archived records, or cannot decide."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_records_that_contradict_earlier_ones_are_shown_as_conflicting(
     shown = audit("show", "run-1")
     assert "pay  call-pay  denied CONFLICTING by policy" in shown
     assert "conflicting  2026-01-01 12:00:03.000  decision approved: record 3 of chain chain-a" in shown
-    (told,) = json.loads(audit("show", "run-1", "--json"))["calls"]
-    assert (told["decision"], told["conflicting"]) == ("denied", 1)
-    assert [record["sequence"] for record in told["records"]] == [1, 2, 3]
+    (call,) = json.loads(audit("show", "run-1", "--json"))["calls"]
+    assert (call["decision"], call["conflicting"]) == ("denied", 1)
+    assert [record["sequence"] for record in call["records"]] == [1, 2, 3]
 
 
 def test_a_damaged_record_that_contradicts_an_earlier_one_is_shown(chain: Chain, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_tool_that_ran_before_its_intent_was_on_record_is_shown_as_late(chain:
     assert [call["late"] for call in calls] == [True, False]
 
 
-def test_verify_takes_the_time_of_the_archive(chain: Chain, tmp_path: Path) -> None:
+def test_verify_accepts_records_that_were_archived_before_a_time(chain: Chain, tmp_path: Path) -> None:
     chain.call("pay").append(chain.checkpoint())
     chain.call("pay")
     store = write(tmp_path / "audit.db", chain)
@@ -90,7 +90,7 @@ def test_verify_takes_the_time_of_the_archive(chain: Chain, tmp_path: Path) -> N
     assert "--archived-before" in audit("verify", "--archived-before", "long ago", status=2)
 
 
-def test_match_that_only_the_exact_text_could_decide_ends_with_2(chain: Chain, tmp_path: Path) -> None:
+def test_match_exits_with_2_if_only_the_exact_text_can_be_compared(chain: Chain, tmp_path: Path) -> None:
     big = '{"id": 9007199254740993}'
     chain.call(call_id="call-1", arguments=KEY.content(big, is_json=True))
     write(tmp_path / "audit.db", chain)
@@ -104,7 +104,7 @@ def test_match_that_only_the_exact_text_could_decide_ends_with_2(chain: Chain, t
         assert said in audit("match", "call-1", "--arguments", claimed, status=status)
 
 
-def test_the_name_of_a_tool_that_does_not_exist_is_proved_by_its_digest(chain: Chain, tmp_path: Path) -> None:
+def test_match_compares_the_name_of_an_unknown_tool_with_its_digest(chain: Chain, tmp_path: Path) -> None:
     chain.call("_unknown", run_id="run-1", call_id="call-1", decision="unknown_tool", requested_name=KEY.content("rm"))
     write(tmp_path / "audit.db", chain)
     claimed = tmp_path / "claimed"
@@ -115,7 +115,7 @@ def test_the_name_of_a_tool_that_does_not_exist_is_proved_by_its_digest(chain: C
     assert "not stored (digest" in line
 
 
-def test_a_result_of_json_is_matched_by_its_value_and_any_other_by_its_text(chain: Chain, tmp_path: Path) -> None:
+def test_a_json_result_is_matched_by_value_and_any_other_result_by_text(chain: Chain, tmp_path: Path) -> None:
     chain.call(call_id="json", result=KEY.content('{"b":1.5,"a":[1]}', is_json=True))
     chain.call(call_id="text", batch_index=1, result=KEY.content("sunny", is_json=True))
     chain.call(call_id="odd", batch_index=2, result=KEY.content('{"id": 9007199254740993}', is_json=True))

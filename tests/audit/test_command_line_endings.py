@@ -47,8 +47,8 @@ def test_output_that_cannot_be_written_exits_with_2(store: Path, command: list[s
     if changed:
         tamper(store)
     with open("/dev/full", "wb") as full:
-        told = ended(process(*command, stdout=full))
-    assert told == (2, "audit: standard output cannot be written: No space left on device\n")
+        result = ended(process(*command, stdout=full))
+    assert result == (2, "audit: standard output cannot be written: No space left on device\n")
 
 
 CLOSED = f"import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-c', {MAIN!r}, *sys.argv[1:]])"
@@ -56,9 +56,9 @@ CLOSED = f"import os, sys; os.close(1); os.execv(sys.executable, [sys.executable
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each[0])
-def test_closed_standard_output_is_no_verdict(store: Path, command: list[str]) -> None:
-    told = ended(process(*command, code=CLOSED))
-    assert told == (2, "audit: standard output cannot be written: it is closed\n")
+def test_closed_standard_output_exits_with_2(store: Path, command: list[str]) -> None:
+    result = ended(process(*command, code=CLOSED))
+    assert result == (2, "audit: standard output cannot be written: it is closed\n")
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_an_export_to_a_file_needs_no_standard_output(store: Path, tmp_path: Pat
     assert (status, len((tmp_path / "records").read_text().splitlines())) == (0, 11)
 
 
-def test_a_file_whose_name_nothing_can_have_is_no_verdict(store: Path) -> None:
+def test_a_file_name_that_is_too_long_exits_with_2(store: Path) -> None:
     assert "cannot be read: File name too long" in complaint("verify", "--store", "x" * 300)
 
 
@@ -110,7 +110,7 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_terminal_without_unicode_is_written_to_all_the_same(store: Path) -> None:
+def test_a_terminal_without_unicode_gets_escaped_characters(store: Path) -> None:
     chain = Chain()
     chain.call(run_id=RUN, agent="Zoë")
     insert(store.with_name("zoe.db"), chain.rows)

@@ -1,4 +1,4 @@
-"""`traced-tools audit list`, as a person runs it: which calls are listed, and what is told of each."""
+"""`traced-tools audit list`, as a person runs it: which calls are listed, and with which columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_list_shows_a_row_for_each_call(store: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120, 200])
-def test_list_fits_the_screen_and_never_loses_who_and_what(
+def test_list_fits_the_screen_and_always_shows_agent_tool_and_outcome(
     store: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -40,9 +40,7 @@ def test_list_fits_the_screen_and_never_loses_who_and_what(
     assert not [word for word in words if word not in text]
 
 
-def test_list_on_a_narrow_screen_cuts_nothing_of_who_decided_and_why(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_on_a_narrow_screen_shows_the_whole_decision(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     chain = story()
     refusal = {"decision": "denied", "by": "ana of compliance", "advisor": "rules version 2", "reason_code": "over 100"}
@@ -54,7 +52,7 @@ def test_list_on_a_narrow_screen_cuts_nothing_of_who_decided_and_why(
     assert not [word for word in words if word not in text]
 
 
-def test_list_into_a_pipe_cuts_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_into_a_pipe_truncates_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     chain = story()
     chain.call("t" * 150, run_id=RUN, iteration=9, agent="a" * 150)
@@ -140,7 +138,7 @@ def marked(store: Path) -> Path:
     ],
     ids=str,
 )
-def test_list_and_export_take_attributes_of_runs(marked: Path, options: list[str], tools: list[str]) -> None:
+def test_list_and_export_filter_by_run_attributes(marked: Path, options: list[str], tools: list[str]) -> None:
     listed = json.loads(printed("list", "--json", "--store", marked, *options))
     assert [call["tool"] for call in listed] == tools
     if "--limit" not in options:
@@ -181,7 +179,7 @@ def test_list_and_show_name_the_person_the_advisor_and_the_code(store: Path, mon
     assert "ok (approved by bob)" in narrow
 
 
-def test_list_says_when_there_is_nothing_and_when_there_may_be_more(store: Path) -> None:
+def test_list_reports_that_no_call_matches_or_that_there_may_be_more(store: Path) -> None:
     assert printed("list", "--tool", "nothing") == "no matching calls\n"
     assert "2 calls, 0 refused, 1 unfinished; there may be more: --limit 20" in printed("list", "--limit", "2")
 
@@ -210,7 +208,7 @@ def test_the_last_line_counts_refused_calls(store: Path) -> None:
     assert last == "6 calls, 4 refused, 0 unfinished"
 
 
-def test_a_repeated_call_is_found_by_the_word_of_spans_and_by_that_of_its_record(store: Path) -> None:
+def test_a_repeated_call_is_found_as_repeated_and_as_limited(store: Path) -> None:
     chain = Chain()
     refusal = {"decision": "limited", "outcome": None}
     chain.call("over", run_id=RUN, reason_code="max_tool_calls", **refusal)
@@ -244,18 +242,16 @@ def test_a_repeated_call_is_found_by_the_word_of_spans_and_by_that_of_its_record
     ],
     ids=str,
 )
-def test_a_question_that_cannot_be_understood_ends_with_2_and_what_is_wrong(
-    store: Path, options: list[str], named: str
-) -> None:
+def test_an_invalid_filter_exits_with_2_and_names_the_option(store: Path, options: list[str], named: str) -> None:
     assert named in complaint("list", *options)
 
 
-def test_help_says_which_zone_a_time_without_one_is_in(store: Path) -> None:
+def test_help_names_the_zone_of_times_without_a_zone(store: Path) -> None:
     for command in ("list", "export"):
         assert "UTC without a zone" in " ".join(printed(command, "--help").replace("│", "").split())
 
 
-def test_times_may_be_spans_back_from_now_or_in_utc() -> None:
+def test_times_are_durations_before_now_or_times_in_utc() -> None:
     now = datetime.now(UTC)
     for text, span in (("90s", 90), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1w", 604_800)):
         time = parse_time(text, "--since")

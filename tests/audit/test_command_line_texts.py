@@ -32,7 +32,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(value=values, ascii=st.booleans(), indent=st.sampled_from([None, 2, "\t"]))
 @example(value={"path": "C:\\new\t", "odd": '\x7f\u202e\U000e0001\ud800"'}, ascii=False, indent=2)
-def test_arguments_that_show_prints_are_those_that_were_stored(
+def test_show_prints_the_stored_arguments(
     tmp_path_factory: pytest.TempPathFactory, value: Any, ascii: bool, indent: int | str | None
 ) -> None:
     text = json.dumps(value, ensure_ascii=ascii, indent=indent).replace("\n", "\r\n" if indent == 2 else "\n")
@@ -94,13 +94,22 @@ def everything_printed(store: Path) -> dict[str, str]:
 
 
 @given(name=hostile)
-def test_nothing_that_cannot_be_seen_is_printed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_no_invisible_character_is_printed(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     chain = Chain()
-    told = content(name, stored=True)
+    stored_content = content(name, stored=True)
     odd: dict[str, Any] = {"run_id": "run-1", "agent": name, "conversation_id": name, "trace_id": name, "call_id": name}
-    chain.call(name, **odd, reason=told, model=name, provider=name, arguments=told, argument_names=[name], result=told)
+    chain.call(
+        name,
+        **odd,
+        reason=stored_content,
+        model=name,
+        provider=name,
+        arguments=stored_content,
+        argument_names=[name],
+        result=stored_content,
+    )
     chain.call(name, **odd, iteration=2, decision="denied", advisor=name, reason_code=name)
-    chain.call("_unknown", **odd, iteration=3, decision="unknown_tool", requested_name=told)
+    chain.call("_unknown", **odd, iteration=3, decision="unknown_tool", requested_name=stored_content)
     chain.call(name, **odd, iteration=4, outcome="error", error_type=name)
     store = tmp_path_factory.mktemp("hostile") / "audit.db"
     insert(store, chain.rows)
@@ -112,8 +121,8 @@ def test_nothing_that_cannot_be_seen_is_printed(tmp_path_factory: pytest.TempPat
 
 def test_markup_and_escapes_are_shown_as_they_were_written(store: Path) -> None:
     chain = Chain()
-    told = content("[red]\x1b[31m\u202e \\x1b", stored=True) | {"form": "text"}
-    chain.call("[bold]x[/]", run_id="run-1", agent=":smile: \\x1b", reason=told)
+    stored_content = content("[red]\x1b[31m\u202e \\x1b", stored=True) | {"form": "text"}
+    chain.call("[bold]x[/]", run_id="run-1", agent=":smile: \\x1b", reason=stored_content)
     insert(store.with_name("odd.db"), chain.rows)
     assert "[bold]x[/]" in printed("list", "--store", store.with_name("odd.db"))
     assert ":smile: \\\\x1b" in printed("list", "--store", store.with_name("odd.db"))
@@ -121,7 +130,7 @@ def test_markup_and_escapes_are_shown_as_they_were_written(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ten_megabytes_and_invalid_unicode_break_nothing(store: Path) -> None:
+def test_contents_of_ten_megabytes_and_invalid_unicode_are_printed(store: Path) -> None:
     huge = "x" * 10_000_000
     chain = Chain()
     chain.call(huge, run_id="run-1", decision=None)
@@ -147,7 +156,7 @@ def test_damaged_records_are_shown_as_damaged(store: Path) -> None:
 
 @pytest.mark.parametrize("value", ["char(27) || '[2J'", "x'1b5b'"], ids=["text", "bytes"])
 @pytest.mark.parametrize("column", ["iteration", "batch_index", "call_id", "hash"])
-def test_what_is_no_value_of_its_column_is_shown_all_the_same(store: Path, column: str, value: str) -> None:
+def test_a_value_of_the_wrong_type_in_a_column_is_shown(store: Path, column: str, value: str) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute(f"UPDATE audit_records SET {column} = {value} WHERE sequence < 4")
     for command in (["list"], ["list", "--json"], ["show", RUN], ["show", RUN, "--json"]):
@@ -157,7 +166,7 @@ def test_what_is_no_value_of_its_column_is_shown_all_the_same(store: Path, colum
 
 
 @pytest.mark.parametrize("time", ["'abc'", "x'ff'", "1e300"], ids=str)
-def test_a_record_whose_time_is_none_is_damaged_and_shown_without(store: Path, time: str) -> None:
+def test_a_record_with_an_invalid_time_is_shown_as_damaged_without_a_time(store: Path, time: str) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute(f"UPDATE audit_records SET time = {time} WHERE kind = 'intent' AND tool IN ('book', 'mail')")
     lines = {line.split()[4]: line.split() for line in printed("list").splitlines()[1:5]}

@@ -62,7 +62,7 @@ def intended(store: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_whenever_the_process_is_killed_each_tool_that_started_has_its_intent(store: Path, killer: Killer) -> None:
+def test_each_tool_that_started_before_a_kill_has_its_intent(store: Path, killer: Killer) -> None:
     seed = random.randrange(2**32)
     chance, started = random.Random(seed), store.with_name("started")
     for number in range(KILLS):
@@ -74,7 +74,7 @@ def test_whenever_the_process_is_killed_each_tool_that_started_has_its_intent(st
 
 
 def check_chains(store: Path, seed: int) -> None:
-    """Fail unless all chains are whole, and what they tell of calls makes sense."""
+    """Fail unless all chains verify and the records of each call are plausible."""
     assert bodies(store), f"seed {seed}"
     found = verify(store)
     assert found.ok, f"{found.problem} of seed {seed}"

@@ -41,7 +41,7 @@ def shuffled(value: Any) -> Any:
 
 
 @given(values)
-def test_a_value_has_one_digest_however_its_json_is_written(value: Any) -> None:
+def test_a_value_has_one_digest_for_all_ways_to_write_its_json(value: Any) -> None:
     first = PLAIN.content(json.dumps(value), is_json=True)
     for text in (json.dumps(shuffled(value), indent=3, ensure_ascii=False), f" \n{json.dumps(value)}\t"):
         again = PLAIN.content(text, is_json=True)
@@ -50,7 +50,7 @@ def test_a_value_has_one_digest_however_its_json_is_written(value: Any) -> None:
 
 
 @given(values)
-def test_the_canonical_form_is_that_of_the_library(value: Any) -> None:
+def test_the_canonical_form_is_the_one_of_rfc8785(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)
     assert canonical_json(text) == rfc8785.dumps(json.loads(text))
     assert canonical_json(json.dumps(value)) == rfc8785.dumps(json.loads(text))
@@ -58,14 +58,14 @@ def test_the_canonical_form_is_that_of_the_library(value: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [0.0001, 9.999e-5, 1e-7, 0.1 + 0.2, 123456789012345.6, 1e15 + 0.5, 1e16, 1e21, -0.0])
-def test_a_number_is_written_as_the_library_does(number: float) -> None:
+def test_a_number_is_written_as_rfc8785_does(number: float) -> None:
     for text in (repr(number), f"{number:.20e}", repr(-number)):
         assert canonical_json(f"[{text}]") == rfc8785.dumps([float(text)])
         assert canonical_text([float(text)]).encode() == rfc8785.dumps([float(text)])
 
 
 @pytest.mark.parametrize("keys", ["\ue000\U00010000", "\uffff\U0010ffff", "é\ud7ff\ue000", "z\x7f\x80"])
-def test_keys_are_sorted_as_the_library_does(keys: str) -> None:
+def test_keys_are_sorted_as_rfc8785_does(keys: str) -> None:
     value = dict.fromkeys(keys, 1)
     for escaped in (True, False):
         assert canonical_json(json.dumps(value, ensure_ascii=escaped)) == rfc8785.dumps(value)
@@ -100,7 +100,7 @@ def test_different_values_have_different_digests(one: Any, other: Any) -> None:
         ('{"\\u0061": 1}', '{"a": 1}'),
     ],
 )
-def test_ways_of_writing_do_not_matter(one: str, other: str) -> None:
+def test_equal_values_in_different_json_have_equal_digests(one: str, other: str) -> None:
     assert PLAIN.content(one, is_json=True)["digest"] == PLAIN.content(other, is_json=True)["digest"]
     assert PLAIN.matches(PLAIN.content(one, is_json=True), other)
 
@@ -109,7 +109,7 @@ def test_ways_of_writing_do_not_matter(one: str, other: str) -> None:
     ("one", "other"),
     [("1", '"1"'), ("[1, 2]", "[2, 1]"), ("null", "{}"), ('{"a": null}', "{}"), ("true", "1"), ('"é"', '"e\\u0301"')],
 )
-def test_other_values_are_other_contents(one: str, other: str) -> None:
+def test_different_json_values_do_not_match(one: str, other: str) -> None:
     content = PLAIN.content(one, is_json=True)
     assert PLAIN.content(other, is_json=True)["digest"] != content["digest"]
     assert not PLAIN.matches(content, other)
@@ -137,7 +137,7 @@ def test_other_values_are_other_contents(one: str, other: str) -> None:
         "\ufeff{}",
     ],
 )
-def test_what_has_no_canonical_form_is_a_text(text: str) -> None:
+def test_a_content_without_a_canonical_form_is_digested_as_text(text: str) -> None:
     content = PLAIN.content(text, is_json=True)
     assert content["form"] == "text"
     assert content == PLAIN.content(text)
@@ -145,7 +145,7 @@ def test_what_has_no_canonical_form_is_a_text(text: str) -> None:
     assert not PLAIN.matches(content, text + " ")
 
 
-def test_it_does_not_depend_on_the_stack_which_form_a_digest_has() -> None:
+def test_the_form_of_a_digest_does_not_depend_on_the_depth_of_the_stack() -> None:
     deepest = "[" * 128 + "]" * 128
     found: list[str] = []
 
@@ -200,19 +200,19 @@ def test_a_short_key_is_refused() -> None:
 
 def test_a_definition_has_the_plain_digest_of_its_canonical_form() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    told: dict[str, Any] = {"name": "get_weather", "description": "Look it up.", "input_schema": schema}
-    expected = hashlib.sha256(rfc8785.dumps(told)).hexdigest()
-    assert definition_digest(ToolDefinition(**told)) == expected
-    assert definition_digest(ToolDefinition(**{**told, "description": "Look it up!"})) != expected
+    fields: dict[str, Any] = {"name": "get_weather", "description": "Look it up.", "input_schema": schema}
+    expected = hashlib.sha256(rfc8785.dumps(fields)).hexdigest()
+    assert definition_digest(ToolDefinition(**fields)) == expected
+    assert definition_digest(ToolDefinition(**{**fields, "description": "Look it up!"})) != expected
 
 
-def test_a_definition_without_a_canonical_form_has_a_digest_all_the_same() -> None:
+def test_a_definition_without_a_canonical_form_has_a_digest_too() -> None:
     wide = [ToolDefinition(name="wide", input_schema={"maximum": 2**63 - each, "default": {1}}) for each in (1, 1, 2)]
     found = [definition_digest(each) for each in wide]
     assert found[0] == found[1] != found[2]
 
 
-def test_big_json_takes_no_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_json_is_canonicalized_without_rfc8785(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rfc8785, "dumps", None)
     assert canonical_json('{"b": [1, true, null], "a": "x"}') == b'{"a":"x","b":[1,true,null]}'
     assert canonical_json('{"ü": -0.25, "b": 2.50}') == '{"b":2.5,"ü":-0.25}'.encode()

@@ -51,9 +51,9 @@ def closed(signing_key: Ed25519PrivateKey | None = None) -> Chain:
     return chain
 
 
-def test_a_closed_chain_is_whole(tmp_path: Path) -> None:
-    told = verify(write(tmp_path / "audit.db", closed(KEY)), public_key=PUBLIC)
-    assert (told.problem, told.uncovered, told.notes) == (None, 0, ())
+def test_a_closed_chain_verifies(tmp_path: Path) -> None:
+    result = verify(write(tmp_path / "audit.db", closed(KEY)), public_key=PUBLIC)
+    assert (result.problem, result.uncovered, result.notes) == (None, 0, ())
 
 
 @pytest.mark.parametrize("outside", [True, False])
@@ -65,7 +65,7 @@ def test_a_record_forged_behind_the_end_of_a_closed_chain_is_inserted(tmp_path: 
     assert found(write(tmp_path / "audit.db", chain)) == ("inserted", "chain-a", 8)
 
 
-def test_a_line_that_says_otherwise_whether_the_chain_was_closed_is_damaged(tmp_path: Path) -> None:
+def test_a_line_that_contradicts_its_final_checkpoint_is_damaged(tmp_path: Path) -> None:
     chain = closed()
     del chain.lines[0]["final"]
     assert found(write(tmp_path / "audit.db", chain)) == ("damaged line", None, None)
@@ -77,20 +77,20 @@ def test_a_line_that_says_otherwise_whether_the_chain_was_closed_is_damaged(tmp_
 def left(chain: Chain, length: int | None = None, **place: Any) -> Chain:
     """A new chain, which begins with the end of the one that was left: record `length`, else the last."""
     length = chain.length if length is None else length
-    told = {"chain_id": chain.chain_id, "sequence": length, "hash": chain.rows[length - 1]["hash"], **place}
+    end = {"chain_id": chain.chain_id, "sequence": length, "hash": chain.rows[length - 1]["hash"], **place}
     new = Chain("chain-b", time=chain.time)
-    new.add("gap", since="x", until="y", late=0, lost=0, abandoned=told)
+    new.add("gap", since="x", until="y", late=0, lost=0, abandoned=end)
     return called(new)
 
 
-def test_a_chain_that_ends_where_it_was_left_is_whole_and_covered(tmp_path: Path) -> None:
+def test_an_abandoned_chain_is_covered_up_to_its_recorded_end(tmp_path: Path) -> None:
     chain = called(Chain())
-    told = verify(write(tmp_path / "audit.db", chain, left(chain)))
-    assert (told.problem, told.uncovered) == (None, 7)
-    assert not [note for note in told.notes if "gap" in note]
+    result = verify(write(tmp_path / "audit.db", chain, left(chain)))
+    assert (result.problem, result.uncovered) == (None, 7)
+    assert not [note for note in result.notes if "gap" in note]
 
 
-def test_a_chain_whose_end_was_gone_when_it_was_left_is_cut_off(tmp_path: Path) -> None:
+def test_an_abandoned_chain_that_lacks_its_recorded_end_is_cut_off(tmp_path: Path) -> None:
     chain = called(Chain())
     new = left(chain)
     new.checkpoint(_shortened(chain))
@@ -107,7 +107,7 @@ def _shortened(chain: Chain) -> Chain:
     return Chain(chain.chain_id, length=3, head=chain.rows[2]["hash"])
 
 
-def test_a_record_forged_into_a_live_chain_which_its_writer_left_is_inserted(tmp_path: Path) -> None:
+def test_a_record_added_to_an_abandoned_chain_is_inserted(tmp_path: Path) -> None:
     chain = called(Chain())
     new = left(chain)
     chain.add("outcome", run_id="run-1", outcome="error")
@@ -115,12 +115,12 @@ def test_a_record_forged_into_a_live_chain_which_its_writer_left_is_inserted(tmp
     assert found(write(tmp_path / "audit.db", chain, new)) == ("inserted", "chain-a", 7)
 
 
-def test_a_chain_that_was_left_with_another_last_record_is_changed(tmp_path: Path) -> None:
+def test_an_abandoned_chain_with_a_different_last_record_is_changed(tmp_path: Path) -> None:
     chain = called(Chain())
     assert found(write(tmp_path / "audit.db", chain, left(chain, hash="f" * 64))) == ("changed", "chain-a", 6)
 
 
-def test_a_chain_that_was_left_and_is_gone_is_removed(tmp_path: Path) -> None:
+def test_an_abandoned_chain_that_is_missing_is_removed(tmp_path: Path) -> None:
     chain = called(Chain())
     assert found(write(tmp_path / "audit.db", left(chain))) == ("removed", "chain-a", 1)
 
@@ -128,13 +128,13 @@ def test_a_chain_that_was_left_and_is_gone_is_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "place", [None, [], {}, {"sequence": 10**30}, {"chain_id": "chain-a", "sequence": "x", "hash": "y"}], ids=str
 )
-def test_a_gap_record_that_names_no_place_says_nothing_about_one(tmp_path: Path, place: object) -> None:
+def test_an_invalid_reference_to_an_abandoned_chain_is_ignored(tmp_path: Path, place: object) -> None:
     chain = called(Chain())
     chain.add("gap", abandoned=place)
     assert found(write(tmp_path / "audit.db", chain)) is None
 
 
-def test_numbers_that_no_store_has_are_named_and_no_crash(tmp_path: Path) -> None:
+def test_impossibly_large_sequence_numbers_are_reported_as_problems(tmp_path: Path) -> None:
     chain = called(Chain())
     chain.add("gap", abandoned={"chain_id": "chain-a", "sequence": 10**30, "hash": "f" * 64})
     assert found(write(tmp_path / "gap.db", chain)) == ("cut off", "chain-a", 8)
@@ -146,7 +146,7 @@ def test_numbers_that_no_store_has_are_named_and_no_crash(tmp_path: Path) -> Non
 # Chains that nobody signed.
 
 
-def test_chains_without_a_signed_checkpoint_are_noted_where_a_key_is_given(tmp_path: Path) -> None:
+def test_with_a_public_key_chains_without_a_signed_checkpoint_are_noted(tmp_path: Path) -> None:
     forged = called(Chain("chain-f"))
     store = write(tmp_path / "audit.db", closed(KEY), forged)
     assert "chains without a signed checkpoint: chain-f" in verify(store, public_key=PUBLIC).notes
@@ -154,11 +154,11 @@ def test_chains_without_a_signed_checkpoint_are_noted_where_a_key_is_given(tmp_p
 
 
 def test_of_many_unsigned_chains_the_first_are_listed(tmp_path: Path) -> None:
-    told = verify(
+    result = verify(
         write(tmp_path / "audit.db", *(called(Chain(f"chain-{each}")) for each in range(7))), public_key=PUBLIC
     )
     assert (
-        told.notes[-1] == "chains without a signed checkpoint: chain-0, chain-1, chain-2, chain-3, chain-4 and 2 more"
+        result.notes[-1] == "chains without a signed checkpoint: chain-0, chain-1, chain-2, chain-3, chain-4 and 2 more"
     )
 
 
@@ -190,11 +190,11 @@ def archived(tmp_path: Path) -> Path:
 
 def test_missing_records_are_a_problem_unless_they_were_archived(archived: Path) -> None:
     assert found(archived) == ("removed", "chain-a", 1)
-    told = verify(archived, archived_before=after(9))
-    assert told.problem is None
-    assert (told.records, told.chains, told.uncovered) == (5, 1, 0)
+    result = verify(archived, archived_before=after(9))
+    assert result.problem is None
+    assert (result.records, result.chains, result.uncovered) == (5, 1, 0)
     noted = "taken as archived before 2026-01-01T12:00:09.500000000Z: 9 records, and 1 whole chain"
-    assert noted in told.notes
+    assert noted in result.notes
 
 
 def test_a_missing_record_with_a_line_after_the_cutoff_is_a_problem(archived: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_missing_record_with_a_line_after_the_cutoff_is_a_problem(archived: Pa
 
 
 @pytest.mark.parametrize("missing", ["sequence < 7", "1"], ids=["the beginning", "all of it"])
-def test_what_is_missing_of_a_chain_that_began_later_is_removed(tmp_path: Path, missing: str) -> None:
+def test_records_missing_from_a_chain_that_began_after_the_cutoff_are_removed(tmp_path: Path, missing: str) -> None:
     began = UUID(int=NOON // 1_000_000 << 80 | 7 << 76 | 2 << 62)  # a version 7, as of each writer
     chain = called(Chain(str(began), time=NOON - 99 * SECOND))  # its records say that they are older
     chain.checkpoint()
@@ -221,14 +221,14 @@ def test_a_missing_chain_with_a_line_after_the_cutoff_is_a_problem(tmp_path: Pat
     assert found(store, archived_before=after(13)) == ("removed", "chain-a", 1)
 
 
-def test_a_record_missing_long_after_the_time_is_removed(tmp_path: Path) -> None:
+def test_a_missing_record_that_is_later_than_the_cutoff_is_removed(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", aged())
     remove(store, "sequence = 10")
     assert found(store, archived_before=NOON_TIME - timedelta(seconds=51)) == ("removed", "chain-a", 10)
     assert found(store, archived_before=NOON_TIME - timedelta(seconds=48)) is None  # neighbours may be out of order
 
 
-def test_what_is_left_of_an_archived_chain_must_be_what_was_written(archived: Path) -> None:
+def test_the_remaining_records_of_an_archived_chain_are_checked(archived: Path) -> None:
     with closing(sqlite3.connect(archived)) as connection, connection:
         connection.execute("UPDATE audit_records SET agent = 'other' WHERE sequence = 11")
     assert found(archived, archived_before=after(9)) == ("changed", "chain-a", 11)
@@ -275,5 +275,5 @@ def test_a_detached_partition_is_verified_with_a_cutoff(database: Database, tmp_
     problem = verify(url, checkpoints=lines).problem
     assert problem is not None
     assert problem.finding == "removed"
-    told = verify(url, checkpoints=lines, archived_before=datetime(2001, 2, 1, tzinfo=UTC))
-    assert (told.problem, told.records) == (None, 7)
+    result = verify(url, checkpoints=lines, archived_before=datetime(2001, 2, 1, tzinfo=UTC))
+    assert (result.problem, result.records) == (None, 7)

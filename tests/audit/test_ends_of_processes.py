@@ -35,7 +35,7 @@ threading.Thread.start = refuse
 
 
 @pytest.mark.parametrize("then", ["", 'write(trail, intent("two"))', REFUSE], ids=["at once", "later", "no threads"])
-def test_all_that_an_open_trail_records_is_mirrored_before_telemetry_ends(path: Path, then: str) -> None:
+def test_every_record_of_an_open_trail_is_mirrored_before_telemetry_ends(path: Path, then: str) -> None:
     with collecting() as collector:
         done = in_a_process(SCRIPT.format(path=str(path), url=collector.url, then=then))
     assert bodies(path)[-1]["final"] is True
@@ -51,7 +51,7 @@ def test_all_that_an_open_trail_records_is_mirrored_before_telemetry_ends(path: 
     assert done.stdout + done.stderr == ""
 
 
-def test_a_trail_has_the_mirror_begin_before_it_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trail_starts_the_mirror_before_it_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.12 starts no thread for it any more when the process ends with the first records."""
     order: list[object] = []
     monkeypatch.setattr(mirror, "begin", order.append)
@@ -62,7 +62,7 @@ def test_a_trail_has_the_mirror_begin_before_it_writes(path: Path, monkeypatch: 
     assert order == [options, 1]
 
 
-def test_a_process_with_an_open_trail_ends_in_peace_where_no_thread_can_be_had(path: Path) -> None:
+def test_a_process_that_cannot_start_threads_closes_its_open_trail_silently(path: Path) -> None:
     script = SCRIPT.format(path=str(path), url=None, then=REFUSE).replace("configure(otlp=None)", "")
     done = in_a_process(script)
     assert bodies(path)[-1]["final"] is True

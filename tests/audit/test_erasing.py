@@ -83,14 +83,14 @@ def test_texts_are_erased_and_the_chain_still_verifies(path: Path, full: AuditTr
     assert {"digest", "form", "key_id", "size", "text_hash"} == set(run_1[0]["arguments"])
 
 
-def test_what_is_not_asked_for_stays(path: Path, full: AuditTrail) -> None:
+def test_only_the_requested_contents_are_erased(path: Path, full: AuditTrail) -> None:
     assert full.erase("run-1", call_id="call_2", contents=["result"], **ASKED).texts == 1
     assert ["text" in each["result"] for each in of_kind(path, "outcome")] == [True, False, True]
     assert ["text" in each["reason"] for each in of_kind(path, "intent")] == [True, True, True]
     assert full.verify().erased == 1
 
 
-def test_the_erasure_is_a_record_that_names_the_texts_who_asked_and_why(path: Path, full: AuditTrail) -> None:
+def test_the_erasure_record_lists_the_texts_the_requester_and_the_reason(path: Path, full: AuditTrail) -> None:
     full.erase("run-2", **ASKED)
     (record,) = of_kind(path, "erasure")
     named = [(each["sequence"], each["contents"]) for each in record["erased"]]
@@ -99,7 +99,7 @@ def test_the_erasure_is_a_record_that_names_the_texts_who_asked_and_why(path: Pa
     assert SECRET not in json.dumps(record)
 
 
-def test_no_byte_of_an_erased_text_is_left_in_the_files_while_others_stay(path: Path, full: AuditTrail) -> None:
+def test_no_byte_of_an_erased_text_is_left_in_the_files(path: Path, full: AuditTrail) -> None:
     assert held(path, f"{SECRET}-reason-call_1") != []
     full.erase("run-1", **ASKED)
     for name in ("arguments", "reason", "result"):
@@ -114,7 +114,7 @@ def test_the_digest_of_an_erased_text_still_proves_it(path: Path, full: AuditTra
     assert not match(path, "call_1", "something else", content="reason", key=KEY)
 
 
-def test_the_trail_goes_on_recording_and_erases_what_came_since(path: Path, full: AuditTrail) -> None:
+def test_the_trail_keeps_recording_and_erases_later_texts_too(path: Path, full: AuditTrail) -> None:
     full.erase("run-1", **ASKED)
     call(full, "call_4")
     assert full.erase("run-1", **ASKED).texts == 3
@@ -165,7 +165,7 @@ def test_nothing_is_erased_while_a_record_of_the_run_is_still_pending(path: Path
     assert full.erase("run-1", **ASKED).texts == 7
 
 
-def test_many_records_are_named_by_several_erasures(
+def test_an_erasure_of_many_texts_is_split_into_several_records(
     path: Path, full: AuditTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(erasing, "_BATCH", 3)
@@ -219,7 +219,7 @@ def problem(path: Path, **options: Any) -> tuple[str, int | None, str] | None:
     return None if found is None else (found.finding, found.sequence, found.text)
 
 
-def test_a_text_that_no_erasure_names_is_missing(closed: Path) -> None:
+def test_a_missing_text_that_no_erasure_lists_is_a_problem(closed: Path) -> None:
     erase_by_hand(closed, 1)
     finding, sequence, text = problem(closed) or ("", 0, "")
     assert (finding, sequence) == ("changed", 1)
@@ -258,8 +258,8 @@ def forged_erasure(path: Path, chain: Chain) -> None:
         {"chain_id": chain_id, "sequence": sequence, "hash": hash_, "contents": NAMES}
         for chain_id, sequence, hash_ in rows
     ]
-    told = {"erased": erased, "erased_run": "run-1", "requested_by": "me", "erasure_reason": "mine"}
-    chain.add("erasure", schema_version=2, **told)
+    fields = {"erased": erased, "erased_run": "run-1", "requested_by": "me", "erasure_reason": "mine"}
+    chain.add("erasure", schema_version=2, **fields)
 
 
 def test_an_erasure_forged_among_records_that_were_archived_counts_for_nothing(path: Path) -> None:
@@ -345,7 +345,7 @@ def test_an_erasure_hides_no_change_to_the_rest_of_the_record(path: Path, full: 
 
 
 @pytest.mark.parametrize("name", ["salt", "cut"])
-def test_nothing_is_left_of_an_erased_text_beside_its_digest(path: Path, full: AuditTrail, name: str) -> None:
+def test_an_erased_content_with_an_added_field_is_changed(path: Path, full: AuditTrail, name: str) -> None:
     full.erase("run-1", **ASKED)
     full.close()
     fields = bodies(path)[0]
@@ -364,7 +364,7 @@ def test_a_record_that_was_changed_is_not_erased(path: Path, full: AuditTrail) -
     assert of_kind(path, "outcome")[0]["result"]["text"] == f"{SECRET}-result-call_1"
 
 
-def test_nothing_is_erased_where_a_trigger_could_keep_it(path: Path, full: AuditTrail) -> None:
+def test_nothing_is_erased_if_the_table_has_a_trigger(path: Path, full: AuditTrail) -> None:
     by_hand(
         path,
         "CREATE TABLE kept (body)",
@@ -396,7 +396,7 @@ def test_signed_erasures_verify_with_the_public_key(path: Path) -> None:
 
 
 @given(text=st.text(st.characters(codec=None, exclude_categories=())) | st.just("\ud83d\ude00\0"), mark=st.booleans())
-def test_any_text_is_one_that_the_record_commits_to(text: str, mark: bool) -> None:
+def test_the_text_hash_of_a_record_verifies_for_any_text(text: str, mark: bool) -> None:
     maker = RecordMaker(AuditKey(KEY), "full", None, {})
     chain = Sealed()
     draft = Draft(
@@ -410,7 +410,7 @@ def test_any_text_is_one_that_the_record_commits_to(text: str, mark: bool) -> No
     assert Erasures().check_texts("chain", 1, row[-2], fields) is None
 
 
-def test_the_same_text_is_recorded_alike(path: Path) -> None:
+def test_equal_calls_with_stored_texts_do_not_conflict(path: Path) -> None:
     with AuditTrail(path, key=KEY, content="full") as trail:
         call(trail, "call_1")
         call(trail, "call_1")
@@ -427,7 +427,7 @@ def test_the_same_text_is_recorded_alike(path: Path) -> None:
         ({"call_id": "call_9"}, AuditError),
     ],
 )
-def test_what_cannot_be_erased_so_is_refused(
+def test_an_invalid_erasure_request_is_refused(
     path: Path, full: AuditTrail, changes: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -452,7 +452,7 @@ def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_command_erases_and_says_how_much(store: Path) -> None:
+def test_the_erase_command_prints_how_many_texts_it_erased(store: Path) -> None:
     assert printed("erase", "run-1", *WORDS) == "erased 6 texts of 4 records of run run-1\n"
     assert printed("erase", "run-1", *WORDS, status=1) == "run run-1 has no stored texts to erase\n"
     verified = printed("verify")
@@ -467,8 +467,10 @@ def test_the_command_erases_and_says_how_much(store: Path) -> None:
 
 
 def test_the_erase_command_erases_the_selected_contents_and_prints_json(store: Path) -> None:
-    told = printed("erase", "run", *WORDS, "--call", "call_2", "--content", "reason", "--content", "result", "--json")
-    assert json.loads(told) == {
+    printed_json = printed(
+        "erase", "run", *WORDS, "--call", "call_2", "--content", "reason", "--content", "result", "--json"
+    )
+    assert json.loads(printed_json) == {
         "run_id": "run-1",
         "texts": 2,
         "records": 2,
@@ -478,18 +480,18 @@ def test_the_erase_command_erases_the_selected_contents_and_prints_json(store: P
     assert json.loads(printed("verify", "--json"))["erased"] == 2
 
 
-def test_the_command_complains_of_what_it_cannot_do(
+def test_the_erase_command_reports_invalid_requests(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no run begins with" in complaint("erase", "other", *WORDS, status=1)
-    assert "contents must be of" in complaint("erase", "run-1", *WORDS, "--content", "thoughts")
+    assert "contents must be any of" in complaint("erase", "run-1", *WORDS, "--content", "thoughts")
     assert "--checkpoints" in complaint("erase", "run-1", *WORDS, "--store", "postgresql://127.0.0.1:1/audit")
     assert audit("erase", "run-1").exit_code == 2
     assert "no audit store" in complaint("erase", "run-1", *WORDS, "--store", tmp_path / "missing.db")
     assert of_kind(store, "erasure") == []
 
 
-def test_the_command_wants_the_key_where_checkpoints_are_signed(
+def test_the_erase_command_requires_the_signing_key_if_checkpoints_are_signed(
     closed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert "--signing-key" in complaint("erase", "run-1", *WORDS, "--store", closed)
@@ -501,7 +503,7 @@ def test_the_command_wants_the_key_where_checkpoints_are_signed(
     assert verify(closed).erased == 3
 
 
-def test_the_command_wants_the_file_of_checkpoints_that_are_not_beside_the_store(path: Path, tmp_path: Path) -> None:
+def test_the_erase_command_requires_a_checkpoint_file_that_is_not_beside_the_store(path: Path, tmp_path: Path) -> None:
     lines = tmp_path / "elsewhere"
     with AuditTrail(path, key=KEY, content="full", checkpoints=lines) as trail:
         call(trail, "call_1")

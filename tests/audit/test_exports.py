@@ -58,8 +58,8 @@ def chain() -> Chain:
 
 
 def test_a_line_of_json_is_the_body_with_the_hash_beside_it(chain: Chain) -> None:
-    told = lines(exported("jsonl", *chain.rows))
-    for line, row in zip(told, chain.rows, strict=True):
+    exported_lines = lines(exported("jsonl", *chain.rows))
+    for line, row in zip(exported_lines, chain.rows, strict=True):
         own = line.pop("hash")
         assert (own, body_of(line)) == (row["hash"], row["body"])
         assert hash_of(body_of(line)) == own
@@ -94,7 +94,7 @@ def test_an_export_of_nothing_can_be_read(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_records_are_written_as_they_come(format: str, chain: Chain) -> None:
+def test_records_are_exported_one_by_one(format: str, chain: Chain) -> None:
     """Never more than some thousands are held at once."""
     alive = 0
     most = 0
@@ -121,7 +121,7 @@ def test_records_are_written_as_they_come(format: str, chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=cmd|' /C calc'!A0"])
-def test_a_formula_is_no_formula(chain: Chain, name: str) -> None:
+def test_a_name_that_looks_like_a_formula_is_escaped_in_csv(chain: Chain, name: str) -> None:
     chain.call(tool=name, agent=name)
     row = table(exported("csv", *chain.rows))[-1]
     assert not row["tool"].startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
@@ -133,7 +133,7 @@ UNSEEN = " \t\r\n\x00\x0b\x1f\x7f\x85\xa0\xad\u034f\u115f\u200b\u2060\u2028\u300
 
 
 @given(before=st.text(st.sampled_from(UNSEEN), max_size=3), sign=st.sampled_from(SIGNS))
-def test_no_sign_in_another_width_or_behind_what_cannot_be_seen_begins_a_formula(before: str, sign: str) -> None:
+def test_a_formula_sign_in_another_width_or_after_invisible_characters_is_escaped(before: str, sign: str) -> None:
     chain = Chain()
     chain.call(tool=f"{before}{sign}1+1", agent=f"{sign}cmd")
     row = table(exported("csv", *chain.rows))[0]
@@ -154,7 +154,7 @@ hostile = st.text(st.characters(), max_size=40) | st.sampled_from(
 
 
 @given(name=hostile)
-def test_no_name_reaches_the_outside_as_it_is_if_it_cannot_be_seen(name: str) -> None:
+def test_invisible_characters_in_names_are_escaped(name: str) -> None:
     chain = Chain()
     chain.call(tool=name, agent=name, reason=content(name, stored=True), error_type=name)
     for form in ("jsonl", "csv"):
@@ -186,7 +186,7 @@ def odd_rows(chain: Chain) -> list[Row]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_damaged_records_are_exported_as_well_as_can_be(format: str, chain: Chain) -> None:
+def test_damaged_records_are_exported(format: str, chain: Chain) -> None:
     rows = odd_rows(chain)
     data = exported(format, *rows)
     if format == "jsonl":
@@ -197,7 +197,7 @@ def test_damaged_records_are_exported_as_well_as_can_be(format: str, chain: Chai
         assert not [cell for row in table(data) for cell in row.values() if cell.startswith("=")]
 
 
-def test_a_format_that_is_none_is_refused() -> None:
+def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="jsonl, csv, parquet"):
         export([], "xlsx", io.BytesIO())  # type: ignore[arg-type]
 
@@ -208,7 +208,7 @@ def test_parquet_without_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch
         export([], "parquet", io.BytesIO())
 
 
-def test_what_a_reader_gives_can_be_exported(chain: Chain, tmp_path: Path) -> None:
+def test_the_records_of_a_reader_can_be_exported(chain: Chain, tmp_path: Path) -> None:
     reader = AuditReader(write(tmp_path / "audit.db", chain))
     file = io.BytesIO()
     assert export(reader.records(), "jsonl", file) == len(chain.rows)

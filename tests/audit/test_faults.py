@@ -79,7 +79,7 @@ def test_a_caller_with_no_time_out_fails_at_once_in_an_outage_and_counts_as_late
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(AuditUnavailable):
             write(quick, intent("first"))
-        assert quick.problem == "OperationalError: another process holds the store locked"
+        assert quick.problem == "OperationalError: another process has locked the store; end its transaction"
         with pytest.raises(AuditUnavailable, match=r"within 0 s \(OperationalError"):
             quick.write(intent("blocking"), timeout=0).run()
         with pytest.raises(AuditUnavailable, match=r"within 0 s \(OperationalError"):
@@ -104,7 +104,9 @@ def test_an_open_read_transaction_does_not_block_the_writer(path: Path, quick: A
 # Full.
 
 
-def test_a_database_that_may_not_grow_is_unavailable_until_it_may(path: Path, quick: AuditTrail) -> None:
+def test_a_database_that_reached_its_page_limit_is_unavailable_until_it_is_raised(
+    path: Path, quick: AuditTrail
+) -> None:
     writing = quick._writer._appender._writing
     assert writing is not None
     writing._driver.execute("PRAGMA max_page_count=1")

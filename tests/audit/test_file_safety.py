@@ -146,7 +146,7 @@ def test_a_key_that_others_can_read_or_write_is_refused(folder: Path, which: str
 
 
 @pytest.mark.parametrize("command", [["list"], ["show", "run-1"]], ids=["list", "show"])
-def test_verified_answers_need_a_public_key_that_not_everybody_can_change(folder: Path, command: list[str]) -> None:
+def test_verified_answers_refuse_a_public_key_that_others_can_write(folder: Path, command: list[str]) -> None:
     path, use = key_in(folder, "public")
     use(folder)
     path.chmod(0o646)
@@ -158,14 +158,14 @@ def test_verified_answers_need_a_public_key_that_not_everybody_can_change(folder
 
 @pytest.mark.parametrize("which", KEYS)
 @pytest.mark.parametrize("mode", [0o777, 0o757, 0o703])
-def test_a_key_that_anybody_can_replace_is_refused(folder: Path, which: str, mode: int) -> None:
+def test_a_key_that_others_can_replace_is_refused(folder: Path, which: str, mode: int) -> None:
     _, use = key_in(folder, which)
     folder.chmod(mode)
     with pytest.raises(ConfigurationError, match=r"can be replaced.*folder"):
         use(folder)
 
 
-def test_a_key_is_not_made_where_anybody_can_replace_it(folder: Path) -> None:
+def test_a_key_is_not_created_in_a_folder_where_others_can_replace_it(folder: Path) -> None:
     folder.chmod(0o777)
     with pytest.raises(ConfigurationError, match="can be replaced"):
         digest(folder)
@@ -173,7 +173,7 @@ def test_a_key_is_not_made_where_anybody_can_replace_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("which", KEYS)
-def test_the_folder_that_a_link_leads_to_counts_as_well(folder: Path, tmp_path: Path, which: str) -> None:
+def test_the_folder_that_a_link_points_to_is_checked(folder: Path, tmp_path: Path, which: str) -> None:
     path, use = key_in(folder, which)
     target = tmp_path / "target"
     target.mkdir()
@@ -185,7 +185,7 @@ def test_the_folder_that_a_link_leads_to_counts_as_well(folder: Path, tmp_path: 
         use(folder)
 
 
-def test_each_folder_on_a_way_of_several_links_counts(folder: Path, tmp_path: Path) -> None:
+def test_the_folder_of_each_link_in_a_series_is_checked(folder: Path, tmp_path: Path) -> None:
     path, use = key_in(folder, "signing")
     way = tmp_path / "way"
     way.mkdir()
@@ -242,19 +242,19 @@ def test_root_may_use_a_key_of_another_user_and_gets_no_chown_advice(
     assert "chown" not in caplog.text
 
 
-def test_a_public_key_of_another_user_or_one_that_a_group_can_write_is_taken_and_logged(
+def test_a_public_key_of_another_user_or_writable_by_a_group_is_accepted_and_logged(
     folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, use = key_in(folder, "public", 0o664)
     monkeypatch.setattr(file_safety.os, "geteuid", lambda: SOMEBODY + 1)
     owners.foreign.add(path.stat().st_ino)
     use(folder)
-    told = [text for text in caplog.messages if text.startswith("the public key")]
-    assert f"uid {SOMEBODY}" in told[0]
-    assert "mode 664" in told[1]
+    messages = [text for text in caplog.messages if text.startswith("the public key")]
+    assert f"uid {SOMEBODY}" in messages[0]
+    assert "mode 664" in messages[1]
 
 
-def test_a_key_that_could_have_been_replaced_still_compares_digests(
+def test_a_digest_key_that_others_can_replace_is_accepted_for_reading_and_logged(
     folder: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, _ = key_in(folder, "digests")
@@ -267,19 +267,19 @@ def test_a_key_that_could_have_been_replaced_still_compares_digests(
 
 
 @pytest.mark.parametrize("which", KEYS)
-def test_a_key_in_the_folder_of_another_user_is_taken_and_logged(
+def test_a_key_in_the_folder_of_another_user_is_accepted_and_logged(
     folder: Path, owners: Owners, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     _, use = key_in(folder, which)
     owners.foreign.add(folder.stat().st_ino)
     use(folder)
-    (told,) = caplog.messages
-    assert f"can be replaced: its folder {folder} belongs to another user (uid {SOMEBODY})" in told
+    (message,) = caplog.messages
+    assert f"can be replaced: its folder {folder} belongs to another user (uid {SOMEBODY})" in message
 
 
 @pytest.mark.parametrize("which", KEYS)
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
-def test_a_key_in_a_folder_that_is_closed_or_sticky_is_taken(folder: Path, which: str, mode: int) -> None:
+def test_a_key_in_a_closed_or_sticky_folder_is_accepted(folder: Path, which: str, mode: int) -> None:
     _, use = key_in(folder, which)
     folder.chmod(mode)
     use(folder)
@@ -301,7 +301,7 @@ def test_the_group_may_read_a_signing_key_that_root_owns_as_kubernetes_mounts_it
             use(folder)
 
 
-def test_a_key_from_a_pipe_is_taken(folder: Path) -> None:
+def test_a_key_from_a_pipe_is_accepted(folder: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, SIGNING_KEY)
     os.close(writing)
@@ -314,9 +314,9 @@ def test_a_folder_whose_group_can_replace_a_key_is_logged_once(folder: Path, cap
     folder.chmod(0o770)
     for _ in range(2):
         sign(folder)
-    (told,) = caplog.messages
-    assert "chmod go-w" in told
-    assert "mode 770" in told
+    (message,) = caplog.messages
+    assert "chmod go-w" in message
+    assert "mode 770" in message
 
 
 def test_a_trail_is_refused_at_once_if_others_can_read_its_key_or_replace_it(folder: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_trail_is_refused_at_once_if_others_can_read_its_key_or_replace_it(fol
         AuditTrail(folder / "audit.db")
 
 
-def test_a_trail_whose_key_is_opened_to_others_later_denies_and_says_why(folder: Path) -> None:
+def test_a_trail_whose_key_becomes_readable_to_others_denies_and_reports_why(folder: Path) -> None:
     path, _ = key_in(folder, "digests")
     trail = AuditTrail(folder / "audit.db")
     path.chmod(0o620)
@@ -349,9 +349,9 @@ def test_a_store_or_its_checkpoints_that_others_can_write_are_logged_once(
     for _ in range(2):
         with AuditTrail(folder / "audit.db", key=KEY) as trail:
             write(trail, intent())
-    (told,) = caplog.messages
-    assert told.startswith(f"{folder / name} may be written by others (mode 666)")
-    assert "chmod 600" in told
+    (message,) = caplog.messages
+    assert message.startswith(f"{folder / name} may be written by others (mode 666)")
+    assert "chmod 600" in message
     assert len(bodies(folder / "audit.db")) == 6
 
 
@@ -361,9 +361,9 @@ def test_a_folder_in_which_others_can_replace_the_store_is_logged(
     folder.chmod(0o777)
     with AuditTrail(folder / "audit.db", key=KEY) as trail:
         write(trail, intent())
-    (told,) = caplog.messages
-    assert str(folder) in told
-    assert "mode 777" in told
+    (message,) = caplog.messages
+    assert str(folder) in message
+    assert "mode 777" in message
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can give files away")
@@ -373,5 +373,5 @@ def test_a_store_of_another_user_is_logged(folder: Path, caplog: pytest.LogCaptu
     os.chown(folder / "audit.db", SOMEBODY, -1)
     with AuditTrail(folder / "audit.db", key=KEY) as trail:
         write(trail, intent())
-    (told,) = caplog.messages
-    assert f"uid {SOMEBODY}" in told
+    (message,) = caplog.messages
+    assert f"uid {SOMEBODY}" in message

@@ -60,7 +60,7 @@ def test_a_reader_cannot_change_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["reader", "writer"])
-def test_a_trail_writes_on_beside_a_reader(tmp_path: Path, first: str) -> None:
+def test_a_trail_keeps_writing_while_a_store_is_read(tmp_path: Path, first: str) -> None:
     path = closed(tmp_path / "audit.db")
     if first == "reader":
         with open_for_reading(path) as store:
@@ -78,7 +78,7 @@ def test_a_trail_writes_on_beside_a_reader(tmp_path: Path, first: str) -> None:
     assert verify(path).ok
 
 
-def test_a_trail_that_closes_beside_a_reader_leaves_its_files_to_the_reader(tmp_path: Path) -> None:
+def test_a_trail_that_closes_during_a_read_leaves_its_files_to_the_reader(tmp_path: Path) -> None:
     path = closed(tmp_path / "audit.db")
     with open_for_reading(path):
         with AuditTrail(path, key=KEY) as trail:
@@ -87,7 +87,7 @@ def test_a_trail_that_closes_beside_a_reader_leaves_its_files_to_the_reader(tmp_
     assert calls(path) == ["before", "during"]
 
 
-def test_what_a_killed_process_left_beside_the_store_is_read_and_stays(tmp_path: Path) -> None:
+def test_the_log_file_of_a_killed_process_is_read_and_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "audit.db"
     trail = AuditTrail(path, key=KEY)
     settle(trail, intent("before"))
@@ -116,7 +116,9 @@ def refuse_writing(monkeypatch: pytest.MonkeyPatch, *refused: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["folder", "store"])
-def test_who_may_not_write_reads_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+def test_a_reader_without_write_access_creates_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
     path = closed(tmp_path / "audit.db")
     refuse_writing(monkeypatch, path if which == "store" else tmp_path)
     before = files(path)

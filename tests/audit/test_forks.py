@@ -101,7 +101,7 @@ def test_a_child_that_records_nothing_writes_nothing(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
+def test_a_parent_may_fork_many_times_while_it_writes(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     stop = threading.Event()
     written: list[str] = []
@@ -125,16 +125,16 @@ def test_a_busy_parent_may_fork_again_and_again(path: Path) -> None:
     assert verify(path).ok
 
 
-def test_a_child_goes_on_writing_after_its_parent_has_closed(path: Path) -> None:
+def test_a_child_keeps_writing_after_its_parent_closes_the_trail(path: Path) -> None:
     """The parent is the last to let go of the store, so it thinks, and clears up after itself."""
     trail = AuditTrail(path, key=KEY)
     write(trail, intent("parent"))
-    begun, tell_begun = os.pipe()
-    closed, tell_closed = os.pipe()
+    begun, report_begun = os.pipe()
+    closed, report_closed = os.pipe()
 
     def child() -> None:
         write(trail, intent("child-1"))
-        os.write(tell_begun, b"x")
+        os.write(report_begun, b"x")
         os.read(closed, 1)
         write(trail, intent("child-2"))
         trail.close()
@@ -142,9 +142,9 @@ def test_a_child_goes_on_writing_after_its_parent_has_closed(path: Path) -> None
     process_id = in_child(child)
     os.read(begun, 1)
     trail.close()
-    os.write(tell_closed, b"x")
+    os.write(report_closed, b"x")
     check_ended(process_id)
-    for descriptor in (begun, tell_begun, closed, tell_closed):
+    for descriptor in (begun, report_begun, closed, report_closed):
         os.close(descriptor)
     assert sorted(calls(path)) == ["child-1", "child-2", "parent"]
 

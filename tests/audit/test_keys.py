@@ -24,7 +24,7 @@ def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
-def test_an_argument_comes_before_the_environment_and_that_before_the_file(
+def test_the_argument_overrides_the_environment_and_the_environment_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "audit.db"
@@ -36,7 +36,9 @@ def test_an_argument_comes_before_the_environment_and_that_before_the_file(
     assert load_key(b"the argument's own key", store).id == load_key("the argument's own key", store).id
 
 
-def test_the_file_holds_what_the_environment_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_content_of_the_key_file_is_valid_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = load_key(None, tmp_path / "audit.db", create=True)
     text = (tmp_path / "audit.db.key").read_text().strip()
     assert len(bytes.fromhex(text)) == 32
@@ -44,9 +46,7 @@ def test_the_file_holds_what_the_environment_takes(tmp_path: Path, monkeypatch: 
     assert load_key(None, None).id == made.id
 
 
-def test_the_file_is_for_its_owner_alone_and_said_once_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_key_file_is_for_its_owner_alone_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mask = os.umask(0)
     try:
         for _ in range(3):
@@ -61,14 +61,14 @@ def test_the_file_is_for_its_owner_alone_and_said_once_in_the_log(
     assert [each.name for each in tmp_path.iterdir()] == ["audit.db.key"]
 
 
-def test_many_at_once_agree_on_one_key(tmp_path: Path) -> None:
+def test_concurrent_callers_create_one_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda _: load_key(None, tmp_path / "audit.db", create=True).id, range(64)))
     assert len(set(found)) == 1
     assert [each.name for each in tmp_path.iterdir()] == ["audit.db.key"]
 
 
-def test_who_only_reads_makes_no_key(tmp_path: Path) -> None:
+def test_reading_creates_no_key(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=KEY_VARIABLE):
         load_key(None, tmp_path / "audit.db")
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes) -> None
         load_key(None, tmp_path / "audit.db", create=True)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_key_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.db.key").mkdir()
     with pytest.raises(ConfigurationError, match="IsADirectoryError"):
         load_key(None, tmp_path / "audit.db", create=True)
@@ -106,7 +106,7 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [17, object(), ["k" * 20], "short", b"short"])
-def test_no_error_holds_any_of_a_key(tmp_path: Path, key: object) -> None:
+def test_no_error_contains_part_of_a_key(tmp_path: Path, key: object) -> None:
     with pytest.raises(ConfigurationError) as caught:
         AuditTrail(tmp_path / "audit.db", key=key)  # type: ignore[arg-type]
     assert "short" not in str(caught.value).replace("too short", "")
@@ -141,7 +141,7 @@ def test_a_store_without_a_usable_key_records_nothing_and_says_why(
     ]
 
 
-def test_the_key_is_nowhere_but_in_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_in_its_file_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     key = f"{SECRET} and so on, so that it is long"
     with AuditTrail(tmp_path / "audit.db", key=key, content="full") as trail:

@@ -17,7 +17,7 @@ from traced_tools.audit.store import _Sqlite
 from traced_tools.audit.trail import AuditTrail
 
 
-def test_a_file_that_is_removed_is_made_anew_and_nothing_goes_to_the_old_one(
+def test_a_removed_store_is_created_again_and_gets_all_later_records(
     path: Path, quick: AuditTrail, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("audit.db", "audit.db-wal", "audit.db-shm"):
@@ -29,7 +29,7 @@ def test_a_file_that_is_removed_is_made_anew_and_nothing_goes_to_the_old_one(
     assert [text for text in caplog.messages if "a new chain begins" in text]
 
 
-def test_a_file_that_is_replaced_by_an_older_one_begins_a_new_chain(path: Path, quick: AuditTrail) -> None:
+def test_a_store_replaced_by_an_older_copy_gets_a_new_chain(path: Path, quick: AuditTrail) -> None:
     quick.checkpoint()
     with closing(sqlite3.connect(path)) as copied:
         copied.execute("VACUUM INTO ?", (str(path.parent / "copy"),))
@@ -52,7 +52,7 @@ def stored(path: Path) -> list[tuple[Any, ...]]:
 
 
 def check_abandoned(path: Path, chain_id: str, sequence: int, digest: str) -> None:
-    """Fail unless the one other chain begins with telling where that chain ended."""
+    """Fail unless the only other chain begins with a gap record that has the end of the given chain."""
     begins = [json.loads(body) for chain, number, _, body in stored(path) if chain != chain_id and number == 1]
     (gap,) = begins
     assert gap["kind"] == "gap"
@@ -116,7 +116,7 @@ def test_the_end_of_an_abandoned_chain_is_recorded_after_any_number_of_failures(
     check_abandoned(path, chain_id, sequence, digest)
 
 
-def test_a_log_that_is_removed_takes_no_record_with_it(path: Path, quick: AuditTrail) -> None:
+def test_removing_the_log_file_loses_no_later_record(path: Path, quick: AuditTrail) -> None:
     settle(quick, intent("before too"))
     for name in ("audit.db-wal", "audit.db-shm"):
         (path.parent / name).unlink()
@@ -171,11 +171,14 @@ def test_a_file_that_may_only_be_read_is_unavailable(path: Path, monkeypatch: py
     assert calls(path) == ["call_1"]
 
 
-def test_the_log_says_what_is_wrong_with_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_gives_the_cause_if_a_file_is_not_a_database(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = tmp_path / "audit.db"
     store.write_text("this is no database, " * 100)
     with AuditTrail(store, key=KEY) as trail:
         trail.submit(intent())
         assert not trail.flush(0.5)
         trail.close(0.1)
-    assert "(DatabaseError: it is no SQLite database, or a damaged one)" in caplog.text
+    assert (
+        "(DatabaseError: it is no SQLite database, or a damaged one; check the path, or restore a backup)"
+        in caplog.text
+    )

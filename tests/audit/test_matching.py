@@ -1,4 +1,4 @@
-"""Whether a text is the content a record tells of: proved, refuted, or not to be told with this key."""
+"""Whether a text is the recorded content of a call: it matches, it does not match, or this key cannot decide."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("text", ['{"city": "Oslo", "days": 3}', '{"days":3.0,\n"city":"\\u004fslo"}'])
-def test_arguments_are_proved_in_whatever_way_they_are_written(store: Path, text: str) -> None:
+def test_arguments_match_for_all_ways_to_write_their_json(store: Path, text: str) -> None:
     assert match(store, "call-1", text)
 
 
 @pytest.mark.parametrize("text", ['{"city": "Oslo", "days": 4}', "{}", "", "no JSON", '"\udcff"', "[" * 10_000])
-def test_other_arguments_are_refuted(store: Path, text: str) -> None:
+def test_other_arguments_do_not_match(store: Path, text: str) -> None:
     assert not match(store, "call-1", text)
 
 
-def test_what_ran_and_what_the_model_wrote_are_proved_apart(store: Path) -> None:
+def test_the_arguments_that_ran_and_those_that_the_model_wrote_match_separately(store: Path) -> None:
     assert match(store, "call-0", '{"amount": 9}')
     assert not match(store, "call-0", '{"amount": "9"}')
     assert match(store, "call-0", '{"amount": "9"}', content="requested_arguments")
     assert not match(store, "call-0", '{"amount": 9}', content="requested_arguments")
 
 
-def test_what_the_model_wrote_is_what_ran_where_nothing_else_is_recorded(store: Path) -> None:
+def test_requested_arguments_default_to_the_arguments_that_ran(store: Path) -> None:
     assert match(store, "call-1", '{"city": "Oslo", "days": 3}', content="requested_arguments")
 
 
-def test_what_the_model_wrote_instead_of_json_is_proved_as_text(store: Path) -> None:
+def test_arguments_that_are_not_json_match_as_text(store: Path) -> None:
     assert match(store, "call-3", "no JSON")
     assert not match(store, "call-3", "no  JSON")
 
@@ -76,7 +76,7 @@ def with_text(tmp_path: Path) -> Path:
     return write(tmp_path / "text.db", chain)
 
 
-def test_of_arguments_without_a_canonical_form_only_the_exact_text_is_compared(with_text: Path) -> None:
+def test_arguments_without_a_canonical_form_match_by_their_exact_text(with_text: Path) -> None:
     assert match(with_text, "call-0", BIG)
     for call_id, text in (("call-0", BIG.replace(":", ": ")), ("call-1", '{"a":1}')):
         with pytest.raises(AuditError, match="only the exact text can be compared"):
@@ -94,13 +94,13 @@ def test_a_call_that_two_audits_recorded_is_one_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"digest": "\xe9"}, {"digest": "\udcff"}, {"form": "\udcff"}], ids=ascii)
-def test_a_digest_that_no_trail_wrote_proves_nothing(tmp_path: Path, changed: dict[str, str]) -> None:
+def test_an_invalid_digest_does_not_match(tmp_path: Path, changed: dict[str, str]) -> None:
     chain = Chain()
     chain.call(call_id="call-1", arguments={**KEY.content("{}", is_json=True), **changed})
     assert not match(write(tmp_path / "audit.db", chain), "call-1", "{}", key=SECRET)
 
 
-def test_results_and_reasons_are_proved_and_refuted(store: Path) -> None:
+def test_results_and_reasons_are_matched(store: Path) -> None:
     assert match(store, "call-1", "sunny", content="result")
     assert not match(store, "call-1", "rainy", content="result")
     assert match(store, "call-1", "the user asks", content="reason")
@@ -118,7 +118,7 @@ def test_run_and_iteration_select_one_of_several_calls_with_an_id(store: Path) -
     assert match(store, "call-2", text, run_id="run-2", iteration=2)
 
 
-def test_a_call_that_is_not_there_is_an_error(store: Path) -> None:
+def test_a_missing_call_is_an_error(store: Path) -> None:
     with pytest.raises(AuditError, match=r"no call \\u001b"):
         match(store, "\x1b", "{}")
     with pytest.raises(AuditError, match="no call call-1 in this run"):
@@ -132,12 +132,12 @@ def test_a_content_that_was_not_recorded_is_an_error(store: Path) -> None:
         match(store, "call-3", "x", content="reason")
 
 
-def test_a_word_that_is_no_content_is_refused(store: Path) -> None:
+def test_an_unknown_content_is_refused(store: Path) -> None:
     with pytest.raises(ConfigurationError, match="content must be one of"):
         match(store, "call-1", "x", content="secret")  # type: ignore[arg-type]
 
 
-def test_a_wrong_key_is_reported_and_not_taken_for_other_arguments(store: Path) -> None:
+def test_a_wrong_key_is_an_error_and_not_a_mismatch(store: Path) -> None:
     other = AuditKey(b"another secret of length")
     with pytest.raises(AuditError, match=f"with key {KEY.id}, not key {other.id}"):
         match(store, "call-1", "{}", key=b"another secret of length")
@@ -150,7 +150,7 @@ def test_a_missing_key_is_an_error_and_no_key_is_created(store: Path) -> None:
     assert not Path(f"{store}.key").exists()
 
 
-def test_the_key_of_the_environment_is_taken(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_the_environment_is_used(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(f"{store}.key").unlink()
     monkeypatch.setenv("TRACED_TOOLS_AUDIT_KEY", SECRET.decode())
     assert match(store, "call-1", "sunny", content="result")

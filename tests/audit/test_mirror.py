@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of records that are durable, and that nothing it does holds up or breaks a trail."""
+"""Durable records are mirrored to OpenTelemetry, and nothing that OpenTelemetry does blocks or breaks a trail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from traced_tools.audit.writing import mirror
 from traced_tools.observe import names
 
 
-def tell(telemetry: Telemetry, *records: AuditRecord) -> None:
+def mirror_all(telemetry: Telemetry, *records: AuditRecord) -> None:
     mirror.mirror_records(rows_of(*records), telemetry.options)
     assert mirror.flush(PATIENCE)
 
@@ -40,8 +40,8 @@ def telemetry() -> Telemetry:
     return Telemetry()
 
 
-def test_each_record_is_an_event_of_the_table_and_is_counted(telemetry: Telemetry) -> None:
-    tell(telemetry, *one_of_each(), record("intent", 6))
+def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) -> None:
+    mirror_all(telemetry, *one_of_each(), record("intent", 6))
     assert [event.name for event in telemetry.events] == [
         f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
     ]
@@ -52,14 +52,14 @@ def test_each_record_is_an_event_of_the_table_and_is_counted(telemetry: Telemetr
     assert_consistent(telemetry)
 
 
-def test_the_table_has_the_words_of_the_trail() -> None:
+def test_the_telemetry_registry_lists_the_enum_values_of_the_trail() -> None:
     assert names.ATTRIBUTES[names.AUDIT_RECORD].values == RECORD_KINDS
     assert names.ATTRIBUTES[names.AUDIT_OUTCOME].values == AUDIT_OUTCOMES
     assert set(AUDIT_DECISIONS) <= set(names.ATTRIBUTES[names.TOOL_DECISION].values)
 
 
-def test_an_event_tells_of_the_call_with_the_time_and_the_trace_of_the_record(telemetry: Telemetry) -> None:
-    tell(telemetry, *one_of_each())
+def test_an_event_has_the_fields_the_time_and_the_trace_of_its_record(telemetry: Telemetry) -> None:
+    mirror_all(telemetry, *one_of_each())
     intent, decision, outcome, checkpoint, gap, _ = telemetry.events
     of_call = {
         names.RUN_ID: "run-1",
@@ -111,46 +111,46 @@ def test_an_event_tells_of_the_call_with_the_time_and_the_trace_of_the_record(te
 
 
 def test_the_body_is_the_record_itself_so_that_its_hash_can_be_checked(telemetry: Telemetry) -> None:
-    tell(telemetry, *one_of_each())
-    for each, told in zip(one_of_each(), telemetry.records, strict=True):
-        assert told.log_record.body == each.body
-        assert hash_of(str(told.log_record.body)) == (told.log_record.attributes or {})[names.AUDIT_HASH]
+    mirror_all(telemetry, *one_of_each())
+    for each, mirrored in zip(one_of_each(), telemetry.records, strict=True):
+        assert mirrored.log_record.body == each.body
+        assert hash_of(str(mirrored.log_record.body)) == (mirrored.log_record.attributes or {})[names.AUDIT_HASH]
 
 
 @pytest.mark.parametrize("field", ["arguments", "reason", "requested_name", "result"])
 def test_a_stored_text_stays_in_the_store(telemetry: Telemetry, field: str) -> None:
-    tell(telemetry, record(**{field: {**DIGEST, "text": MARKER, "cut": True}}, tags={"text": "a tag"}))
-    (told,) = telemetry.records
-    assert MARKER not in repr(told.log_record)
-    fields = json.loads(str(told.log_record.body))
+    mirror_all(telemetry, record(**{field: {**DIGEST, "text": MARKER, "cut": True}}, tags={"text": "a tag"}))
+    (mirrored,) = telemetry.records
+    assert MARKER not in repr(mirrored.log_record)
+    fields = json.loads(str(mirrored.log_record.body))
     assert fields[field] == DIGEST
     assert fields["tags"] == {"text": "a tag"}
     assert {name: fields[name] for name in CALL} == CALL
 
 
-def test_what_the_table_does_not_list_of_an_event_is_in_its_body_alone(telemetry: Telemetry) -> None:
-    tell(telemetry, record("outcome", source="local", decision="allowed", later="more"))
+def test_a_field_that_the_registry_does_not_list_is_in_the_body_alone(telemetry: Telemetry) -> None:
+    mirror_all(telemetry, record("outcome", source="local", decision="allowed", later="more"))
     (event,) = telemetry.events
     assert set(event.attributes) <= set(names.AUDIT_OUTCOME_EVENT.attributes)
     assert_consistent(telemetry)
 
 
-def test_a_record_without_a_trace_is_in_none_whatever_is_current(telemetry: Telemetry) -> None:
+def test_a_record_without_a_trace_does_not_join_the_current_trace(telemetry: Telemetry) -> None:
     with telemetry.tracer_provider.get_tracer("application").start_as_current_span("request"):
-        tell(telemetry, record(trace_id=None, span_id=None))
+        mirror_all(telemetry, record(trace_id=None, span_id=None))
     (event,) = telemetry.events
     assert (event.trace_id, event.span_id) == (None, None)
 
 
-def test_text_that_utf_8_cannot_hold_is_told_as_it_can_be(telemetry: Telemetry) -> None:
-    tell(telemetry, record(conversation_id="\ud800 x", tags={"\ud801": "\ud802"}))
-    (told,) = telemetry.records
-    str(told.log_record.body).encode()
-    conversation = str((told.log_record.attributes or {})[names.CONVERSATION_ID])
+def test_text_that_utf_8_cannot_encode_is_replaced(telemetry: Telemetry) -> None:
+    mirror_all(telemetry, record(conversation_id="\ud800 x", tags={"\ud801": "\ud802"}))
+    (mirrored,) = telemetry.records
+    str(mirrored.log_record.body).encode()
+    conversation = str((mirrored.log_record.attributes or {})[names.CONVERSATION_ID])
     assert conversation.encode().endswith(b" x")
 
 
-def test_where_nothing_is_set_up_nothing_is_told_and_nothing_is_raised() -> None:
+def test_without_telemetry_nothing_is_emitted_or_raised() -> None:
     mirror.mirror_records(rows_of(*one_of_each()))
     mirror.mirror_records([], TelemetryOptions())
     mirror.verified("store", True, 1.0)
@@ -197,7 +197,7 @@ def failures(telemetry: Telemetry) -> float:
     return sum(total(point) for point in telemetry.metric(names.TELEMETRY_FAILURES.name))
 
 
-def test_a_slow_exporter_holds_nobody_up_and_what_it_cannot_take_is_counted(
+def test_a_slow_exporter_blocks_no_caller_and_dropped_records_are_counted(
     telemetry: Telemetry, blocked: tuple[Blocked, TelemetryOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor, options = blocked
@@ -219,15 +219,15 @@ def test_a_slow_exporter_holds_nobody_up_and_what_it_cannot_take_is_counted(
     assert counted == 6
 
 
-def test_a_batch_larger_than_may_wait_is_told_when_nothing_waits(
+def test_a_batch_larger_than_the_queue_is_emitted_if_the_queue_is_empty(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror, "MOST_WAITING", 2)
-    tell(telemetry, *one_of_each())
+    mirror_all(telemetry, *one_of_each())
     assert len(telemetry.events) == 6
 
 
-def test_an_exporter_that_raises_costs_its_record_alone_and_is_counted(
+def test_an_exporter_that_raises_loses_its_record_alone_and_is_counted(
     telemetry: Telemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -244,13 +244,13 @@ def test_an_exporter_that_raises_costs_its_record_alone_and_is_counted(
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"kind":"intent","trace_id":"no hex","span_id":1}'])
-def test_a_record_that_cannot_be_told_of_costs_itself_alone(telemetry: Telemetry, body: str) -> None:
-    tell(telemetry, AuditRecord("c", 1, NOON, "intent", "h", body), record("outcome"))
+def test_a_record_that_cannot_be_mirrored_is_lost_alone(telemetry: Telemetry, body: str) -> None:
+    mirror_all(telemetry, AuditRecord("c", 1, NOON, "intent", "h", body), record("outcome"))
     assert [event.name for event in telemetry.events] == [names.AUDIT_OUTCOME_EVENT.name]
     assert failures(telemetry) == 1
 
 
-def test_a_meter_that_raises_is_no_affair_of_the_trail(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_meter_that_raises_does_not_reach_the_trail(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise RuntimeError(MARKER)
 
@@ -261,7 +261,7 @@ def test_a_meter_that_raises_is_no_affair_of_the_trail(telemetry: Telemetry, mon
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes it so that there are no more threads, and that the mirror has none yet."""
-    monkeypatch.setattr(mirror, "_LINE", mirror._Line())
+    monkeypatch.setattr(mirror, "_QUEUE", mirror._Queue())
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError(MARKER)
@@ -269,28 +269,30 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
-def test_waiting_for_nothing_takes_no_thread(no_threads: Callable[[], None]) -> None:
+def test_a_flush_of_an_empty_queue_starts_no_thread(no_threads: Callable[[], None]) -> None:
     no_threads()
     assert mirror.flush(0.0)
 
 
-def test_a_mirror_that_has_begun_needs_no_more_threads(telemetry: Telemetry, no_threads: Callable[[], None]) -> None:
+def test_a_started_mirror_starts_no_further_thread(telemetry: Telemetry, no_threads: Callable[[], None]) -> None:
     mirror.begin(telemetry.options)
     no_threads()
-    tell(telemetry, *one_of_each())
+    mirror_all(telemetry, *one_of_each())
     assert len(telemetry.events) == len(one_of_each())
 
 
-def test_a_mirror_that_nobody_looks_into_begins_without_a_thread(no_threads: Callable[[], None]) -> None:
+def test_without_a_logger_the_mirror_starts_no_thread(no_threads: Callable[[], None]) -> None:
     before = set(threading.enumerate())
     mirror.begin()
     assert set(threading.enumerate()) <= before
 
 
-def test_what_there_is_no_thread_for_is_counted(telemetry: Telemetry, no_threads: Callable[[], None]) -> None:
+def test_records_are_counted_as_lost_if_no_thread_can_start(
+    telemetry: Telemetry, no_threads: Callable[[], None]
+) -> None:
     no_threads()
     for _ in range(2):
-        tell(telemetry, *one_of_each())
+        mirror_all(telemetry, *one_of_each())
     assert telemetry.events == []
     assert failures(telemetry) == 2 * len(one_of_each())
 
@@ -305,7 +307,7 @@ def gauge(telemetry: Telemetry, metric: Any) -> list[float]:
     return [point.value for point in points]
 
 
-def test_the_lag_is_that_of_the_trail_that_lags_most_and_is_forgotten_with_it(telemetry: Telemetry) -> None:
+def test_the_lag_is_the_longest_of_all_live_trails(telemetry: Telemetry) -> None:
     assert gauge(telemetry, names.AUDIT_LAG) == []
     trails = [Waiting(0.0), Waiting(2.5)]
     for each in trails:
@@ -322,7 +324,7 @@ def found(telemetry: Telemetry) -> Sequence[float]:
     return [*gauge(telemetry, names.AUDIT_VERIFIED), *gauge(telemetry, names.AUDIT_LAST_VERIFIED)]
 
 
-def test_a_verification_is_observed_once_there_was_one_and_one_bad_store_is_not_hidden(telemetry: Telemetry) -> None:
+def test_the_verification_metrics_report_the_worst_store(telemetry: Telemetry) -> None:
     assert found(telemetry) == []
     mirror.verified("one", True, 100.0, telemetry.options)
     assert found(telemetry) == [1, 100.0]
@@ -333,7 +335,7 @@ def test_a_verification_is_observed_once_there_was_one_and_one_bad_store_is_not_
     assert found(telemetry) == [1, 300.0]
 
 
-def test_telling_leaves_the_current_span_as_it_was(telemetry: Telemetry) -> None:
+def test_mirroring_leaves_the_current_span_unchanged(telemetry: Telemetry) -> None:
     before = trace.get_current_span()
-    tell(telemetry, record())
+    mirror_all(telemetry, record())
     assert trace.get_current_span() is before

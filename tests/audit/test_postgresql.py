@@ -90,7 +90,9 @@ def write_many(url: str, name: str) -> None:
         write(trail, *(f"{name}{n}" for n in range(200)))
 
 
-def test_hostile_texts_are_stored_and_hold_nothing_up(database: Database, opened: Callable[..., AuditTrail]) -> None:
+def test_hostile_texts_are_stored_and_block_no_later_record(
+    database: Database, opened: Callable[..., AuditTrail]
+) -> None:
     trail = opened()
     hostile = (
         "a\0b",
@@ -105,8 +107,8 @@ def test_hostile_texts_are_stored_and_hold_nothing_up(database: Database, opened
         "".join(chr(0x20000 + n * 137 % 42_000) for n in range(600)),  # which PostgreSQL cannot pack
     )
     for text in hostile:
-        told = {"agent": text, "call_id": text, "tool": text, "conversation_id": text}
-        trail.write(intent("hostile", **told)).run()
+        names = {"agent": text, "call_id": text, "tool": text, "conversation_id": text}
+        trail.write(intent("hostile", **names)).run()
     write(trail, "after")
     assert intents(database) == ["hostile"] * len(hostile) + ["after"]
     trail.close()
@@ -164,21 +166,21 @@ def breakage(database: Database, trail: AuditTrail, caplog: pytest.LogCaptureFix
     return said
 
 
-def test_a_wrong_password_is_told_and_not_shown(
+def test_a_wrong_password_is_reported_and_not_shown(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = opened(database.url(WRITER, "wrong-password"))
     assert "password" in breakage(database, trail, caplog)
 
 
-def test_a_missing_table_is_told_with_the_sql_that_makes_it(
+def test_a_missing_table_is_reported_with_the_sql_that_creates_it(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = opened(database.server.url("postgres", WRITER))
     assert "`traced-tools audit sql`" in breakage(database, trail, caplog)
 
 
-def test_a_role_that_may_not_write_is_told_what_it_lacks(
+def test_a_role_that_may_not_write_is_reported_with_the_command_to_run(
     database: Database, opened: Callable[..., AuditTrail], caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = opened(database.url(READER))

@@ -31,7 +31,7 @@ def written(opened: Callable[..., AuditTrail]) -> None:
     trail.close()
 
 
-def test_the_owner_erases_and_the_store_still_verifies(
+def test_the_owner_may_erase_and_the_store_still_verifies(
     database: Database, opened: Callable[..., AuditTrail], tmp_path: Path
 ) -> None:
     written(opened)
@@ -53,6 +53,6 @@ def test_a_role_that_may_not_change_records_erases_nothing_and_records_nothing(
     before = bodies(database)
     with pytest.raises(AuditError):
         opened(database.url(role)).erase("one", requested_by="ticket 4711", reason="a request")
-    told = complaint("erase", "one", *WORDS, "--store", database.url(role), "--checkpoints", tmp_path / "checkpoints")
-    assert "owner of the table" in told if role == READER else "cannot be read" in told
+    text = complaint("erase", "one", *WORDS, "--store", database.url(role), "--checkpoints", tmp_path / "checkpoints")
+    assert "owner of the table" in text if role == READER else "cannot be read" in text
     assert bodies(database) == before

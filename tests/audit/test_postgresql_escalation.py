@@ -58,7 +58,7 @@ def warnings_of(connection: psycopg.Connection[Any]) -> Iterator[list[str]]:
     connection.remove_notice_handler(hear)
 
 
-def test_the_owner_runs_nothing_that_the_writer_made(open_database: Database) -> None:
+def test_the_owner_runs_no_function_that_the_writer_created(open_database: Database) -> None:
     with closing(open_database.connect(WRITER)) as writer:
         for function in BETTER_FITS:
             writer.execute(f"CREATE FUNCTION public.{function} RETURNS text {HOSTILE}")
@@ -77,13 +77,13 @@ def test_the_owner_runs_nothing_that_the_writer_made(open_database: Database) ->
     open_database.set_up()
 
 
-def test_the_sql_takes_away_the_right_to_create_in_the_schema_of_the_trail(open_database: Database) -> None:
+def test_the_sql_revokes_the_right_to_create_in_the_schema_of_the_trail(open_database: Database) -> None:
     open_database.set_up()
     with closing(open_database.connect(WRITER)) as writer, pytest.raises(InsufficientPrivilege):
         writer.execute("CREATE TABLE public.mine (n integer)")
 
 
-def test_the_sql_fails_where_it_cannot_take_that_right_away(server: Server) -> None:
+def test_the_sql_fails_if_it_cannot_revoke_that_right(server: Server) -> None:
     with closing(server.connect(OWNER)) as connection:
         connection.execute(f"CREATE ROLE tenant LOGIN CREATEROLE PASSWORD '{server.password}'")
         connection.execute("CREATE DATABASE tenants OWNER tenant")

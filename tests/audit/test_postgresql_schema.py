@@ -105,11 +105,11 @@ def structure(url: str, primary_key: list[str]) -> dict[str, Any]:
         columns = seen.get_columns("audit_records")
     finally:
         engine.dispose()
-    told = [(each["name"], str(each["type"]), each["nullable"], each["default"]) for each in columns]
-    return {"columns": told, "indexes": indexes}
+    described = [(each["name"], str(each["type"]), each["nullable"], each["default"]) for each in columns]
+    return {"columns": described, "indexes": indexes}
 
 
-def test_the_table_of_the_sql_is_that_of_the_package(server: Server, database: Database) -> None:
+def test_the_sql_creates_the_table_of_the_package(server: Server, database: Database) -> None:
     with closing(server.connect(OWNER)) as connection:
         connection.execute("CREATE DATABASE of_the_package")
     engine = create_engine(server.url("of_the_package"))
@@ -121,7 +121,7 @@ def test_the_table_of_the_sql_is_that_of_the_package(server: Server, database: D
 
 
 @pytest.mark.parametrize(("role", "statement"), [(role, statement) for role in REFUSED for statement in REFUSED[role]])
-def test_a_role_is_refused_what_is_not_its_business(database: Database, role: str, statement: str) -> None:
+def test_a_role_is_refused_what_it_has_no_right_to(database: Database, role: str, statement: str) -> None:
     with closing(database.connect(role)) as connection, pytest.raises(InsufficientPrivilege):
         connection.execute(statement)
 
@@ -138,7 +138,7 @@ def test_a_reader_reads_whole_records(database: Database, writer: psycopg.Connec
         assert reader.execute("SELECT body FROM audit_records WHERE chain_id = 'read'").fetchall() == [("b",)]
 
 
-def test_a_record_sent_again_as_it_was_is_refused(writer: psycopg.Connection[Any]) -> None:
+def test_a_record_that_is_inserted_twice_is_refused(writer: psycopg.Connection[Any]) -> None:
     writer.execute(INSERT, ["again", 1, ns(2026, 1)])
     with pytest.raises(UniqueViolation):
         writer.execute(INSERT, ["again", 1, ns(2026, 1)])
@@ -240,7 +240,7 @@ def test_a_record_of_a_detached_month_stays_in_the_default_partition(
     assert where(owner, "late") == {2: "audit_records_2002_01"}
 
 
-def test_detaching_gives_up_rather_than_have_writers_wait_for_a_long_query(
+def test_detaching_gives_up_before_a_long_query_blocks_writers(
     database: Database, owner: psycopg.Connection[Any], writer: psycopg.Connection[Any]
 ) -> None:
     writer.execute(INSERT, ["busy", 1, ns(2003, 1)])
@@ -285,7 +285,7 @@ def test_the_sql_runs_statement_by_statement_in_a_transaction_and_in_psql(server
             assert len(partitions(connection)) == 14
 
 
-def test_the_owner_needs_not_be_a_superuser_and_the_schema_not_public(server: Server) -> None:
+def test_the_owner_may_be_an_ordinary_user_and_the_schema_a_private_one(server: Server) -> None:
     with closing(server.connect(OWNER)) as connection:
         connection.execute(f"CREATE ROLE owner LOGIN CREATEROLE PASSWORD '{server.password}'")
         connection.execute("CREATE DATABASE owned OWNER owner")

@@ -40,13 +40,13 @@ def plans(store: Path, *statements: Any) -> list[str]:
     ],
     ids=str,
 )
-def test_no_question_sorts_or_looks_at_all_records(tmp_path: Path, wanted: dict[str, Any]) -> None:
+def test_every_filter_is_answered_from_an_index(tmp_path: Path, wanted: dict[str, Any]) -> None:
     store = write(tmp_path / "audit.db", some())
     for step in plans(store, queries.matching_keys(CallFilter(**wanted))):
         assert "USING INDEX audit_" in step or "USING COVERING INDEX audit_" in step or "SUBQUERY" in step, step
 
 
-def test_the_rarer_of_two_words_leads_the_way(tmp_path: Path) -> None:
+def test_a_query_uses_the_index_of_the_rarer_filter(tmp_path: Path) -> None:
     store = write(tmp_path / "audit.db", some())
     for decision, index in (("approved", "audit_decisions"), ("allowed", "audit_outcomes")):
         first, *_ = plans(store, queries.matching_keys(CallFilter(outcome="ok", decision=decision)))

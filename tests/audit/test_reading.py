@@ -1,4 +1,4 @@
-"""What is asked of a store, and what is told when there is none."""
+"""Reading calls, runs and records from a store, and the errors if there is none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reader(tmp_path: Path) -> AuditReader:
     return AuditReader(write(tmp_path / "audit.db", story()))
 
 
-def told(reader: AuditReader, **wanted: Any) -> list[str]:
+def lines_of(reader: AuditReader, **wanted: Any) -> list[str]:
     return [f"{call.run_id}/{call.iteration}/{call.batch_index} {call.state}" for call in reader.calls(**wanted)]
 
 
@@ -79,7 +79,7 @@ QUESTIONS: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("wanted", "expected"), QUESTIONS, ids=lambda each: str(each)[:60])
 def test_calls_are_found_newest_first(reader: AuditReader, wanted: dict[str, Any], expected: list[str]) -> None:
-    assert told(reader, **wanted) == expected
+    assert lines_of(reader, **wanted) == expected
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +92,13 @@ def filled_server(database: Database) -> Database:
 
 
 @pytest.mark.parametrize(("wanted", "expected"), QUESTIONS, ids=lambda each: str(each)[:60])
-def test_calls_are_found_on_a_server_by_who_may_only_read(
+def test_calls_are_found_on_a_server_with_the_reading_role(
     filled_server: Database, wanted: dict[str, Any], expected: list[str]
 ) -> None:
-    assert told(AuditReader(filled_server.url("my_auditor")), **wanted) == expected
+    assert lines_of(AuditReader(filled_server.url("my_auditor")), **wanted) == expected
 
 
-def test_a_server_gives_runs_records_and_beginnings_of_ids(filled_server: Database) -> None:
+def test_a_server_returns_runs_records_and_run_ids_by_prefix(filled_server: Database) -> None:
     reader = AuditReader(filled_server.url("my_auditor").replace("postgresql+psycopg", "postgresql"))
     assert len(reader.run("run-1").calls) == 3
     assert reader.run_ids("run-") == ["run-1", "run-2", "run-3"]
@@ -123,17 +123,17 @@ def test_a_call_has_the_fields_of_its_records(reader: AuditReader) -> None:
     assert call.fields("outcome")["duration"] == 0.25
 
 
-def test_a_run_has_its_calls_in_the_order_of_passes_and_places(reader: AuditReader) -> None:
+def test_a_run_has_its_calls_in_order_of_iteration_and_position(reader: AuditReader) -> None:
     run = reader.run("run-1")
     assert [(call.iteration, call.batch_index) for call in run.calls] == [(1, 0), (2, 0), (2, 1)]
 
 
-def test_a_run_that_is_not_there_is_an_error(reader: AuditReader) -> None:
+def test_a_missing_run_is_an_error(reader: AuditReader) -> None:
     with pytest.raises(AuditError, match=r"has no run 'run-\\x1b'"):
         reader.run("run-\x1b")
 
 
-def test_runs_are_found_by_how_their_ids_begin(reader: AuditReader) -> None:
+def test_runs_are_found_by_the_prefix_of_their_ids(reader: AuditReader) -> None:
     assert reader.run_ids("run-") == ["run-1", "run-2", "run-3"]
     assert reader.run_ids("run-", limit=2) == ["run-1", "run-2"]
     assert reader.run_ids("run-2") == ["run-2"]
@@ -149,7 +149,7 @@ def test_records_come_chain_by_chain_and_in_order(tmp_path: Path) -> None:
     assert len(places) == len(story().rows) + 3
 
 
-def test_records_are_those_of_the_calls_that_are_asked_for(reader: AuditReader) -> None:
+def test_records_are_filtered_by_the_calls_they_belong_to(reader: AuditReader) -> None:
     def kinds(**wanted: Any) -> list[str]:
         return [f"{record.fields['tool']} {record.kind}" for record in reader.records(**wanted)]
 
@@ -194,7 +194,7 @@ def test_calls_with_damaged_records_are_listed_as_damaged(tmp_path: Path) -> Non
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("UPDATE audit_records SET body = x'ff' WHERE kind = 'decision'")
         connection.execute("UPDATE audit_records SET body = '{\"outcome\": [}' WHERE kind = 'outcome'")
-    assert {state for line in told(AuditReader(store)) for state in line.split()[1:]} == {"damaged", "unfinished"}
+    assert {state for line in lines_of(AuditReader(store)) for state in line.split()[1:]} == {"damaged", "unfinished"}
 
 
 @pytest.mark.parametrize("number", ["'x'", "x'ff'", "1.5", "NULL"])
@@ -207,7 +207,7 @@ def test_calls_whose_position_is_not_a_number_are_damaged(tmp_path: Path, column
     assert sorted(call.state for call in calls) == ["damaged", "denied", "error"]
 
 
-def test_calls_are_found_beside_many_whose_pass_is_no_number(tmp_path: Path) -> None:
+def test_calls_are_found_among_many_without_a_numeric_iteration(tmp_path: Path) -> None:
     chain = Chain()
     for number in range(20):
         chain.call(run_id=f"run-{number:02}", iteration=1)
@@ -235,7 +235,7 @@ def contradicted() -> Chain:
     return chain
 
 
-def test_the_first_intent_and_decision_of_a_call_stand_and_later_ones_conflict(tmp_path: Path) -> None:
+def test_the_first_intent_and_decision_of_a_call_count_and_later_ones_conflict(tmp_path: Path) -> None:
     reader = AuditReader(write(tmp_path / "audit.db", contradicted()))
     for call in (*reader.calls(decision="approved", tool="book", agent="planner"), reader.run("run-1").calls[2]):
         assert (call.state, call.shared_field("tool")) == ("denied", "book")
@@ -246,7 +246,7 @@ def test_the_first_intent_and_decision_of_a_call_stand_and_later_ones_conflict(t
 def test_two_audit_advisors_on_one_trail_do_not_conflict(tmp_path: Path) -> None:
     chain = Chain()
     for each in ("intent", "decision", "outcome"):
-        for time in (None, chain.time + SECOND):  # both tell of the same moment
+        for time in (None, chain.time + SECOND):  # both records have the same time
             chain.add(each, run_id="run-1", iteration=1, batch_index=0, decision="allowed", time=time)
     (call,) = AuditReader(write(tmp_path / "audit.db", chain)).run("run-1").calls
     assert call.conflicting == ()
@@ -264,7 +264,7 @@ def test_two_audit_advisors_on_one_trail_do_not_conflict(tmp_path: Path) -> None
     ],
     ids=str,
 )
-def test_times_and_limits_that_no_store_can_hold_are_the_nearest(
+def test_times_and_limits_out_of_range_are_clamped(
     reader: AuditReader, filled_server: Database, wanted: dict[str, Any], calls: int
 ) -> None:
     for each in (reader, AuditReader(filled_server.url("my_auditor"))):
@@ -323,7 +323,7 @@ def test_a_url_that_cannot_be_used_does_not_show_its_password() -> None:
 
 def test_a_store_may_be_named_by_url(tmp_path: Path) -> None:
     write(tmp_path / "audit.db", story())
-    assert told(AuditReader(f"sqlite:///{tmp_path}/audit.db")) == ALL
+    assert lines_of(AuditReader(f"sqlite:///{tmp_path}/audit.db")) == ALL
 
 
 def test_reading_takes_no_lock_and_sees_what_is_committed(tmp_path: Path) -> None:
@@ -331,15 +331,15 @@ def test_reading_takes_no_lock_and_sees_what_is_committed(tmp_path: Path) -> Non
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM audit_records")
-        assert told(AuditReader(store)) == ALL
+        assert lines_of(AuditReader(store)) == ALL
         records = AuditReader(store).records()
         next(records)
         writer.execute("COMMIT")  # in the middle of a reading that sees what was
         assert len(list(records)) == len(story().rows) - 1
-    assert told(AuditReader(store)) == []
+    assert lines_of(AuditReader(store)) == []
 
 
-def test_records_that_are_half_read_leave_nothing_behind_and_complain_about_nothing(reader: AuditReader) -> None:
+def test_a_half_read_iterator_of_records_is_closed_when_it_is_collected(reader: AuditReader) -> None:
     half_read = reader.records()
     next(half_read)
     circle: list[Any] = [half_read]
@@ -349,9 +349,9 @@ def test_records_that_are_half_read_leave_nothing_behind_and_complain_about_noth
     assert not opening._OPEN
 
 
-def test_a_large_store_can_be_made_and_is_whole(tmp_path: Path) -> None:
+def test_a_large_store_verifies(tmp_path: Path) -> None:
     insert(tmp_path / "audit.db", many(5_000, chains=2))
-    told = verify(tmp_path / "audit.db")
-    assert (told.problem, told.chains) == (None, 2)
-    assert 5_000 <= told.records < 5_100
+    result = verify(tmp_path / "audit.db")
+    assert (result.problem, result.chains) == (None, 2)
+    assert 5_000 <= result.records < 5_100
     assert len(AuditReader(tmp_path / "audit.db").calls(decision="denied")) > 10

@@ -152,7 +152,7 @@ def test_defaults_of_columns_and_names_of_indexes_do_not_matter(
 DECISIONS = "(decision, time, tool, agent, conversation_id) WHERE kind = 'decision'"
 
 
-def test_an_index_that_leaves_a_refusal_out_is_found_though_the_catalog_says_otherwise(
+def test_an_index_without_a_refusal_is_found_although_the_catalog_hides_it(
     filled_database: Database, owner: psycopg.Connection[Any]
 ) -> None:
     owner.execute("DROP INDEX audit_decisions")
@@ -212,7 +212,7 @@ def test_a_record_in_the_partition_of_another_month_is_found(server: Server) -> 
     )
 
 
-def test_verified_answers_of_a_server_are_those_of_its_records(filled_database: Database) -> None:
+def test_verified_answers_of_a_server_come_from_its_records(filled_database: Database) -> None:
     with read_verified(filled_database.url(READER)) as reader:
         assert [call.run_id for call in reader.calls(decision="denied")] == ["run-denied"]
         assert reader.run("run-1").calls[0].state == "ok"

@@ -82,7 +82,7 @@ def overwrite(store: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     store.write_bytes(data)
 
 
-def test_an_index_that_leaves_a_refusal_out_is_found_though_its_text_is_put_back(store: Path) -> None:
+def test_an_index_without_a_refusal_is_found_although_its_text_is_restored(store: Path) -> None:
     made_again(store, "audit_decisions", "'decision'", "'decision' AND decision <> 'denied'")
     assert denied(store) == 0
     assert found(store) == DAMAGED
@@ -155,7 +155,7 @@ def test_a_schema_that_this_version_does_not_write_is_named(store: Path, stateme
     ],
     ids=["type", "collation", "check", "null", "without rowid", "order"],
 )
-def test_a_table_that_is_declared_otherwise_is_named(store: Path, before: str, after: str) -> None:
+def test_a_table_with_a_different_declaration_is_named(store: Path, before: str, after: str) -> None:
     built_again(store, before, after)
     assert found(store) == SCHEMA
 
@@ -164,7 +164,7 @@ def test_a_table_that_is_declared_otherwise_is_named(store: Path, before: str, a
     "sql",
     ["CREATE INDEX audit_calls ON audit_records (nothing)", "no SQL", "CREATE INDEX other ON audit_records (tool)"],
 )
-def test_an_entry_of_the_schema_that_sqlite_cannot_read_is_named(store: Path, sql: str) -> None:
+def test_a_schema_entry_that_sqlite_cannot_read_is_named(store: Path, sql: str) -> None:
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
         schema_text(connection, "audit_calls", sql)
     assert found(store) == SCHEMA
@@ -181,7 +181,7 @@ def test_an_entry_of_the_schema_that_sqlite_cannot_read_is_named(store: Path, sq
     ],
     ids=["blob", "NUL in the table", "NUL in the statement", "NULL"],
 )
-def test_an_entry_of_the_schema_that_sqlite_reads_otherwise_is_named(store: Path, table: str | None, sql: str) -> None:
+def test_a_schema_entry_that_sqlite_reads_differently_is_named(store: Path, table: str | None, sql: str) -> None:
     by_hand(store, "CREATE TABLE other (x)")
     trigger = "CREATE TRIGGER t BEFORE UPDATE ON other BEGIN SELECT 1; END"
     if table != "other":
@@ -215,7 +215,7 @@ def test_a_second_table_whose_name_differs_in_case_is_named(store: Path) -> None
     assert "AUDIT_RECORDS" in verify(store).problem.text  # type: ignore[union-attr]
 
 
-def test_another_encoding_which_hides_runs_from_their_prefix_is_named(store: Path, tmp_path: Path) -> None:
+def test_an_encoding_that_hides_runs_from_a_prefix_search_is_named(store: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(store)) as connection:
         script = "\n".join(connection.iterdump())
@@ -245,7 +245,7 @@ def test_a_fraction_where_readers_expect_an_integer_is_named(store: Path, column
     assert not verify(store).ok
 
 
-def test_what_does_not_concern_the_trail_may_be_in_its_file(store: Path) -> None:
+def test_other_tables_and_views_may_be_in_the_file(store: Path) -> None:
     by_hand(
         store,
         *("CREATE TABLE songs (name TEXT CHECK (name <> ''))", "CREATE VIEW s AS SELECT name FROM songs", "ANALYZE"),
@@ -254,7 +254,7 @@ def test_what_does_not_concern_the_trail_may_be_in_its_file(store: Path) -> None
     assert verify(store).ok
 
 
-def test_what_other_tables_declare_is_not_evaluated(store: Path) -> None:
+def test_declarations_of_other_tables_are_not_evaluated(store: Path) -> None:
     by_hand(
         store, "CREATE TABLE songs (name TEXT)", "CREATE INDEX by_name ON songs (name)", "INSERT INTO songs VALUES (1)"
     )
@@ -265,7 +265,7 @@ def test_what_other_tables_declare_is_not_evaluated(store: Path) -> None:
     assert verify(store).ok
 
 
-def test_a_store_that_was_packed_or_copied_is_whole(store: Path, tmp_path: Path) -> None:
+def test_a_vacuumed_or_copied_store_verifies(store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -276,7 +276,9 @@ def test_a_store_that_was_packed_or_copied_is_whole(store: Path, tmp_path: Path)
     assert verify(copy).ok
 
 
-def test_a_declaration_with_other_white_space_case_and_quotes_is_the_same(tmp_path: Path, store: Path) -> None:
+def test_a_declaration_that_differs_only_in_white_space_case_and_quotes_is_accepted(
+    tmp_path: Path, store: Path
+) -> None:
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
         other = " ".join(TABLE.split()).replace("TEXT", "text").replace("hash", '"hash"')
         schema_text(connection, "audit_records", other)

@@ -96,7 +96,7 @@ def test_contents_that_are_stored_stay_in_the_store(tmp_path: Path, wiretap: Wir
     assert leaks(tmp_path, wiretap, said, holds_marker) == ["file audit.db"]
 
 
-def test_a_value_that_a_redactor_replaces_is_nowhere(tmp_path: Path, wiretap: Wiretap) -> None:
+def test_a_value_that_a_redactor_replaces_is_in_no_output(tmp_path: Path, wiretap: Wiretap) -> None:
     trail = trail_in(tmp_path, wiretap, key=KEY, content="redacted", redactor=lambda name, value: "left out")
     said = audited(wiretap, trail, "call", "result", "answer")
     assert leaks(tmp_path, wiretap, said, holds_marker) == []
@@ -112,12 +112,12 @@ def test_a_redactor_that_raises_leaks_nothing(tmp_path: Path, wiretap: Wiretap) 
     assert leaks(tmp_path, wiretap, said, holds_marker) == []
 
 
-def test_the_key_is_nowhere(tmp_path: Path, wiretap: Wiretap) -> None:
+def test_the_key_is_in_no_output(tmp_path: Path, wiretap: Wiretap) -> None:
     said = audited(wiretap, trail_in(tmp_path, wiretap, key=KEY), "call", "result", "answer")
     exported = wiretap.exported() | {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    told = b"".join([*exported.values(), *(text.encode() for text in said)])
+    output = b"".join([*exported.values(), *(text.encode() for text in said)])
     for spelled in (KEY, KEY.hex().encode(), base64.b64encode(KEY), repr(KEY)[2:-1].encode()):
-        assert spelled not in told
+        assert spelled not in output
 
 
 @pytest.mark.parametrize("on_failure", ["deny", "warn"])

@@ -153,7 +153,9 @@ def test_the_files_are_for_their_owner_alone(path: Path) -> None:
     assert stat.S_IMODE(Path(f"{path}.checkpoints").stat().st_mode) == 0o600
 
 
-def test_a_trail_goes_on_with_its_store_after_a_change_of_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trail_keeps_its_store_after_a_change_of_the_current_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(path.parent)
     trail = AuditTrail("audit.db", key=KEY)
     monkeypatch.chdir("/")
@@ -171,7 +173,7 @@ def test_closing_writes_all_pending_records(path: Path) -> None:
     assert bodies(path)[-1]["kind"] == "checkpoint"
 
 
-def test_closing_twice_is_closing_once(path: Path) -> None:
+def test_closing_twice_has_no_further_effect(path: Path) -> None:
     trail = AuditTrail(path, key=KEY)
     write(trail, intent())
     trail.close()

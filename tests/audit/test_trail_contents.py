@@ -31,7 +31,7 @@ BOTH_FORMS = ("arguments", "requested_arguments")
 # What is stored.
 
 
-def test_a_record_says_what_its_draft_says(path: Path) -> None:
+def test_a_record_has_the_fields_of_its_draft(path: Path) -> None:
     draft = intent(conversation_id="c-1", trace_id="0" * 31 + "1", span_id="0" * 15 + "1")
     with AuditTrail(path, key=KEY, service="travel", tags={"region": "eu"}) as trail:
         write(trail, draft)
@@ -62,7 +62,7 @@ def test_a_record_says_what_its_draft_says(path: Path) -> None:
     }
 
 
-def test_columns_repeat_what_the_body_says(path: Path) -> None:
+def test_columns_repeat_fields_of_the_body(path: Path) -> None:
     decision = Draft("decision", 5, intent().subject, {"decision": "allowed", "advisor": "policy"})
     with AuditTrail(path, key=KEY) as trail:
         trail.submit(intent())
@@ -78,42 +78,42 @@ def test_columns_repeat_what_the_body_says(path: Path) -> None:
         assert timestamp(row["time"]) == fields["time"]
 
 
-def test_what_is_unknown_is_left_out(path: Path) -> None:
+def test_unknown_fields_are_omitted(path: Path) -> None:
     with AuditTrail(path, key=KEY) as trail:
         write(trail, intent())
     assert not {"service", "tags", "conversation_id", "trace_id", "span_id"} & set(of_kind(path, "intent")[0])
 
 
-def stored(path: Path, told: Content, /, **options: Any) -> dict[str, Any]:
+def stored(path: Path, content: Content, /, **options: Any) -> dict[str, Any]:
     """What a trail stores of a content."""
     with AuditTrail(path, key=KEY, **options) as trail:
-        write(trail, Draft("intent", 1, intent().subject, contents={"arguments": told}))
+        write(trail, Draft("intent", 1, intent().subject, contents={"arguments": content}))
     found: dict[str, Any] = of_kind(path, "intent")[0]["arguments"]
     return found
 
 
-def test_nothing_but_a_digest_is_stored_by_default(path: Path) -> None:
+def test_only_a_digest_is_stored_by_default(path: Path) -> None:
     stored(path, Content(json.dumps({"city": SECRET}), True, True))
     for each in path.parent.iterdir():
         assert SECRET.encode() not in each.read_bytes()
 
 
-def test_all_of_a_content_is_stored_on_request(path: Path) -> None:
-    told = stored(path, Content('{"city":  "Oslo"}', True, True), content="full")
-    assert told["text"] == '{"city":  "Oslo"}'
-    assert "cut" not in told
+def test_the_whole_content_is_stored_on_request(path: Path) -> None:
+    content = stored(path, Content('{"city":  "Oslo"}', True, True), content="full")
+    assert content["text"] == '{"city":  "Oslo"}'
+    assert "cut" not in content
 
 
-def test_a_redactor_is_given_the_value_and_says_what_is_stored(path: Path) -> None:
+def test_a_redactor_gets_the_value_and_returns_what_is_stored(path: Path) -> None:
     seen: list[tuple[str, object]] = []
 
     def redact(name: str, value: Any) -> object:
         seen.append((name, value))
         return {**value, "city": "***"}
 
-    told = stored(path, Content('{"city": "Oslo", "days": 2}', True, True), content="redacted", redactor=redact)
+    content = stored(path, Content('{"city": "Oslo", "days": 2}', True, True), content="redacted", redactor=redact)
     assert seen == [("arguments", {"city": "Oslo", "days": 2})]
-    assert json.loads(told["text"]) == {"city": "***", "days": 2}
+    assert json.loads(content["text"]) == {"city": "***", "days": 2}
 
 
 def test_a_redactor_of_arguments_redacts_both_forms_of_them(path: Path) -> None:
@@ -134,9 +134,9 @@ def test_a_redactor_of_arguments_redacts_both_forms_of_them(path: Path) -> None:
 
 @pytest.mark.parametrize("left", [None, 1 / 2, "a text", [1], {"a": None}])
 def test_a_redactor_may_return_anything(path: Path, left: object) -> None:
-    told = stored(path, Content("words", True), content="redacted", redactor=lambda name, value: left)
+    content = stored(path, Content("words", True), content="redacted", redactor=lambda name, value: left)
     text = left if left is None or isinstance(left, str) else json.dumps(left)
-    assert told.get("text") == text
+    assert content.get("text") == text
 
 
 @pytest.mark.parametrize("text", ["{", "\ud800", '{"a": 1}'])
@@ -144,27 +144,27 @@ def test_a_redactor_that_fails_leaves_the_digest(path: Path, text: str) -> None:
     def fail(name: str, value: object) -> object:
         raise SystemError(SECRET)
 
-    told = stored(path, Content(text, True, True), content="redacted", redactor=fail)
-    assert set(told) == {"digest", "form", "size", "key_id"}
+    content = stored(path, Content(text, True, True), content="redacted", redactor=fail)
+    assert set(content) == {"digest", "form", "size", "key_id"}
 
 
-def test_a_redactor_may_return_what_cannot_be_stored(path: Path) -> None:
-    told = stored(path, Content("{}", True, True), content="redacted", redactor=lambda name, value: object())
-    assert "text" not in told
+def test_a_redactor_that_returns_an_unstorable_value_leaves_the_digest(path: Path) -> None:
+    content = stored(path, Content("{}", True, True), content="redacted", redactor=lambda name, value: object())
+    assert "text" not in content
 
 
 @pytest.mark.parametrize("content", ["full", "redacted"])
-def test_of_a_silent_tool_only_the_digest_is_stored(path: Path, content: Any) -> None:
+def test_only_the_digest_is_stored_for_a_tool_with_capture_disabled(path: Path, content: Any) -> None:
     redactor = (lambda name, value: value) if content == "redacted" else None
     stored(path, Content(SECRET, False), content=content, redactor=redactor)
     assert SECRET.encode() not in path.read_bytes() + Path(f"{path}.checkpoints").read_bytes()
 
 
-def test_a_long_content_is_cut_and_says_so(path: Path) -> None:
-    told = stored(path, Content("x" * (MOST_CONTENT + 1), True), content="full")
-    assert told["text"] == "x" * MOST_CONTENT
-    assert told["cut"] is True
-    assert told["size"] == MOST_CONTENT + 1
+def test_a_long_content_is_cut_and_marked_as_cut(path: Path) -> None:
+    content = stored(path, Content("x" * (MOST_CONTENT + 1), True), content="full")
+    assert content["text"] == "x" * MOST_CONTENT
+    assert content["cut"] is True
+    assert content["size"] == MOST_CONTENT + 1
 
 
 # Odd drafts.
@@ -173,7 +173,7 @@ hostile = st.text(st.characters()) | st.sampled_from(["\0", "\ud800", "'; DROP T
 
 
 @given(st.lists(hostile, min_size=5, max_size=5), hostile)
-def test_any_text_goes_through(tmp_path_factory: pytest.TempPathFactory, names: list[str], text: str) -> None:
+def test_any_text_is_stored(tmp_path_factory: pytest.TempPathFactory, names: list[str], text: str) -> None:
     path = tmp_path_factory.mktemp("any") / "audit.db"
     agent, run_id, call_id, tool, conversation = names
     with AuditTrail(path, key=KEY, content="full", service=text, tags={text: text}) as trail:
@@ -227,14 +227,14 @@ def test_a_circular_draft_is_cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize("time", [None, "now", 2**80, -(2**80)])
-def test_a_time_that_is_none_becomes_that_of_the_record(path: Path, time: Any) -> None:
+def test_an_invalid_time_is_replaced_by_the_current_time(path: Path, time: Any) -> None:
     with AuditTrail(path, key=KEY) as trail:
         write(trail, Draft("intent", time, intent().subject))
     (record, _) = bodies(path)
     assert record["time"][:2] == "20"
 
 
-def test_a_draft_that_no_record_can_be_made_of_is_lost_alone_and_counted(path: Path) -> None:
+def test_a_draft_that_cannot_become_a_record_is_lost_alone_and_counted(path: Path) -> None:
     impossible = Draft("intent", 1, "nobody")  # type: ignore[arg-type]
     with AuditTrail(path, key=KEY) as trail:
         trail.submit(intent("before"))

@@ -12,7 +12,7 @@ from traced_tools.audit.trail import AuditTrail
 
 @pytest.mark.parametrize("store", ["audit.db", Path("audit.db"), "sqlite:///audit.db"], ids=repr)
 @pytest.mark.parametrize("checkpoints", [None, "lines", Path("lines")], ids=repr)
-def test_what_is_written_is_read_whatever_folder_is_the_current_one(
+def test_a_relative_path_names_one_store_for_writing_and_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str | Path, checkpoints: str | Path | None
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

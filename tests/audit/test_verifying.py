@@ -38,11 +38,11 @@ def rewrite(store: Path, sequence: int, **fields: Any) -> None:
         "body": body,
         "hash": hash_of(body),
     }
-    told = ", ".join(f"{name} = ?" for name in columns)
-    by_hand(store, (f"UPDATE audit_records SET {told} WHERE sequence = ?", [*columns.values(), sequence]))
+    assignments = ", ".join(f"{name} = ?" for name in columns)
+    by_hand(store, (f"UPDATE audit_records SET {assignments} WHERE sequence = ?", [*columns.values(), sequence]))
 
 
-def test_a_whole_store_is_whole_and_counted(tmp_path: Path) -> None:
+def test_an_intact_store_verifies_and_is_counted(tmp_path: Path) -> None:
     chain, other = Chain("chain-a"), Chain("chain-b")
     filled(chain).checkpoint()
     filled(other, 2).checkpoint(chain)
@@ -57,26 +57,26 @@ def test_a_whole_store_is_whole_and_counted(tmp_path: Path) -> None:
         lost=3,
         problem=None,
         notes=(
-            "gap records tell of intents written late: 2, and records never written: 3",
+            "gap records report intents written late: 2, and records never written: 3",
             "2 late and 3 lost records between x and y, by record 14 of the chain chain-a",
         ),
     )
 
 
-def test_an_empty_store_is_whole(tmp_path: Path) -> None:
-    told = verify(write(tmp_path / "audit.db"))
-    assert told.ok
-    assert (told.records, told.chains) == (0, 0)
+def test_an_empty_store_verifies(tmp_path: Path) -> None:
+    result = verify(write(tmp_path / "audit.db"))
+    assert result.ok
+    assert (result.records, result.chains) == (0, 0)
 
 
-def test_times_before_and_after_the_year_are_written_alike(tmp_path: Path) -> None:
+def test_records_of_any_date_verify(tmp_path: Path) -> None:
     chain = Chain()
     for time in (0, 1, NOON + 1, NOON + 86_399_999_999_999, 4_102_444_799_999_999_999):
         chain.add("gap", time=time)
     assert verify(write(tmp_path / "audit.db", chain)).ok
 
 
-def test_records_written_during_a_verification_do_no_harm(tmp_path: Path) -> None:
+def test_records_written_during_a_verification_cause_no_problem(tmp_path: Path) -> None:
     chain = filled(Chain(), 400)
     chain.checkpoint()
     store = write(tmp_path / "audit.db", chain)
@@ -97,17 +97,19 @@ def test_an_edited_body_is_named(store: Path, sequence: int) -> None:
 
 
 @pytest.mark.parametrize("sequence", [1, 5, 11])
-def test_an_edited_record_with_a_recomputed_hash_is_named_and_not_the_next_one(store: Path, sequence: int) -> None:
+def test_an_edited_record_with_a_recomputed_hash_is_named_instead_of_the_next_record(
+    store: Path, sequence: int
+) -> None:
     rewrite(store, sequence, service="trouble")
     assert found(store) == ("changed", "chain-a", sequence)
 
 
-def test_a_record_whose_predecessor_is_made_up_is_named_itself(store: Path) -> None:
+def test_a_record_with_a_forged_previous_hash_is_named(store: Path) -> None:
     rewrite(store, 5, previous="f" * 64)
     assert found(store) == ("changed", "chain-a", 5)
 
 
-def test_a_first_record_that_names_one_before_it_is_named(store: Path) -> None:
+def test_a_first_record_with_a_previous_hash_is_named(store: Path) -> None:
     rewrite(store, 1, previous="f" * 64)
     assert found(store) == ("changed", "chain-a", 1)
 
@@ -127,7 +129,7 @@ def test_a_change_to_any_column_is_named(store: Path, change: str) -> None:
     assert found(store) == ("changed", "chain-a", 5)
 
 
-def test_bytes_that_are_not_utf8_do_not_pass_for_a_replacement_character(tmp_path: Path) -> None:
+def test_invalid_utf8_does_not_count_as_a_replacement_character(tmp_path: Path) -> None:
     chain = Chain()
     chain.call(agent="a\ufffdb")
     store = write(tmp_path / "audit.db", chain)
@@ -137,7 +139,7 @@ def test_bytes_that_are_not_utf8_do_not_pass_for_a_replacement_character(tmp_pat
 
 
 @pytest.mark.parametrize("sequence", [1, 1500, 2100])
-def test_bytes_that_are_not_utf8_hide_no_record_beside_them(tmp_path: Path, sequence: int) -> None:
+def test_invalid_utf8_hides_no_other_record(tmp_path: Path, sequence: int) -> None:
     store = write(tmp_path / "audit.db", filled(Chain(), 700))
     by_hand(store, f"UPDATE audit_records SET body = CAST(x'ff' AS TEXT) WHERE sequence = {sequence}")
     read = [(record.sequence, record.body == b"\xff") for record in AuditReader(store).records()]
@@ -145,7 +147,7 @@ def test_bytes_that_are_not_utf8_hide_no_record_beside_them(tmp_path: Path, sequ
     assert found(store) == ("changed", "chain-a", sequence)
 
 
-def test_a_record_of_no_kind_or_version_is_named(tmp_path: Path) -> None:
+def test_a_record_of_an_unknown_kind_or_version_is_named(tmp_path: Path) -> None:
     kinds, versions = filled(Chain(), 1), filled(Chain(), 1)
     kinds.add("wish")
     versions.add("gap", schema_version=2)
@@ -154,7 +156,7 @@ def test_a_record_of_no_kind_or_version_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["[" * 100_000, '{"a": NaN}', '{"a": ' + "9" * 5000 + "}", "null", ""])
-def test_a_body_that_no_parser_likes_is_named_and_no_crash(store: Path, body: str) -> None:
+def test_a_body_that_cannot_be_parsed_is_named(store: Path, body: str) -> None:
     by_hand(store, ("UPDATE audit_records SET body = ?, hash = ? WHERE sequence = 5", [body, hash_of(body)]))
     assert found(store) == ("changed", "chain-a", 5)
 
@@ -179,7 +181,7 @@ def test_a_deleted_record_is_named_even_if_the_others_are_moved_up(store: Path) 
 
 
 @pytest.mark.parametrize("later", [6, 9])
-def test_two_swapped_records_are_named_by_the_first(store: Path, later: int) -> None:
+def test_the_first_of_two_swapped_records_is_named(store: Path, later: int) -> None:
     by_hand(
         store,
         "UPDATE audit_records SET sequence = -1 WHERE sequence = 5",
@@ -189,7 +191,7 @@ def test_two_swapped_records_are_named_by_the_first(store: Path, later: int) -> 
     assert found(store) == ("swapped", "chain-a", 5)
 
 
-def test_two_swapped_bodies_are_named_by_the_first(store: Path) -> None:
+def test_the_first_of_two_swapped_bodies_is_named(store: Path) -> None:
     first, second = (body_of(body_at(store, each)) for each in (5, 6))
     by_hand(
         store,
@@ -199,7 +201,7 @@ def test_two_swapped_bodies_are_named_by_the_first(store: Path) -> None:
     assert found(store) == ("swapped", "chain-a", 5)
 
 
-def test_two_records_swapped_with_numbers_and_hashes_made_anew_are_named(tmp_path: Path) -> None:
+def test_two_records_swapped_with_new_numbers_and_hashes_are_named(tmp_path: Path) -> None:
     chain = filled(Chain())
     fifth, sixth = (json.loads(chain.rows[index]["body"]) for index in (4, 5))
     chain.rows[4] = row_of({**sixth, "sequence": 5}, chain.rows[5]["time"])
@@ -218,7 +220,7 @@ def test_a_record_before_the_first_is_named(store: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "finding", "named"), [("'x'", "inserted", 13), ("x'00'", "inserted", 13)])
-def test_a_record_without_a_proper_number_is_named(store: Path, number: str, finding: str, named: int) -> None:
+def test_a_record_with_an_invalid_number_is_named(store: Path, number: str, finding: str, named: int) -> None:
     by_hand(
         store,
         f"INSERT INTO audit_records SELECT chain_id, {number}, time, kind, {', '.join(REPEATED)}, hash, body"
@@ -227,7 +229,7 @@ def test_a_record_without_a_proper_number_is_named(store: Path, number: str, fin
     assert found(store) == (finding, "chain-a", named)
 
 
-def test_a_record_between_two_numbers_is_named(store: Path) -> None:
+def test_a_record_with_a_fractional_number_is_named(store: Path) -> None:
     by_hand(store, "UPDATE audit_records SET sequence = 5.5 WHERE sequence = 5")
     assert found(store) == ("inserted", "chain-a", 5)
 
@@ -280,11 +282,11 @@ def test_a_tail_cut_after_the_last_checkpoint_is_not_detected(tmp_path: Path) ->
     store = write(tmp_path / "audit.db", chain)
     assert verify(store).uncovered == 6
     by_hand(store, "DELETE FROM audit_records WHERE sequence > 16")
-    told = verify(store)
-    assert (told.ok, told.uncovered) == (True, 3)
+    result = verify(store)
+    assert (result.ok, result.uncovered) == (True, 3)
 
 
-def test_without_lines_outside_a_cut_tail_is_said_to_be_possible(store: Path) -> None:
+def test_without_lines_outside_the_notes_say_that_the_tail_may_be_cut_off(store: Path) -> None:
     (note,) = verify(store).notes
     assert "cut off" in note
     by_hand(store, "DELETE FROM audit_records WHERE sequence > 9")
@@ -304,7 +306,7 @@ def test_other_chains_and_lines_reveal_a_missing_chain(tmp_path: Path, outside: 
     assert found(store) == ("removed", "chain-a", 1)
 
 
-def test_what_another_chain_covers_is_covered(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_chain_covers_records(tmp_path: Path) -> None:
     chain, other = filled(Chain("chain-a")), Chain("chain-b")
     other.checkpoint(chain)
     assert verify(write(tmp_path / "audit.db", chain, other)).uncovered == 0

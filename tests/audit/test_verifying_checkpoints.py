@@ -25,7 +25,7 @@ KEY, OTHER_KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32), Ed25519Private
 
 
 def forged(tmp_path: Path, forge: Callable[[Chain], object], key: Ed25519PrivateKey | None = None) -> Path:
-    """A store in which one chain was forged after another one and a line outside had told of it.
+    """A store with a chain that was forged after another chain and a line outside the store listed its head.
 
     Records 1 to 12, a checkpoint 13, records 14 to 19.
     """
@@ -58,12 +58,10 @@ def swap(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("forge", [edit, delete, insert, swap])
-def test_a_chain_with_recomputed_hashes_is_revealed_by_witnesses_only(
-    tmp_path: Path, forge: Callable[[Chain], None]
-) -> None:
+def test_only_a_witness_reveals_a_chain_with_recomputed_hashes(tmp_path: Path, forge: Callable[[Chain], None]) -> None:
     lone = filled(Chain())
     forge(lone)
-    assert verify(write(tmp_path / "lone.db", lone)).ok  # nobody tells of it
+    assert verify(write(tmp_path / "lone.db", lone)).ok  # no witness lists it
     assert found(forged(tmp_path, forge)) == ("changed", "chain-a", 12)
 
 
@@ -118,14 +116,14 @@ def lines_of(store: Path) -> Path:
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_line_that_a_crash_cut_off_is_noted_and_no_problem(lined: Path, which: int) -> None:
+def test_a_line_that_a_crash_cut_off_is_a_note_and_not_a_problem(lined: Path, which: int) -> None:
     written = [body_of(json.loads(line)) for line in lines_of(lined).read_text().splitlines()]
     written[which] = written[which][:-30]
     lines_of(lined).write_text("\n".join(written))
-    told = verify(lined)
-    assert told.problem is None
-    assert f"line {which + 1} outside the store was cut off; its checkpoint is in the store" in told.notes
-    assert "checkpoints of the store without a whole line outside it: 1" in told.notes
+    result = verify(lined)
+    assert result.problem is None
+    assert f"line {which + 1} outside the store was cut off; its checkpoint is in the store" in result.notes
+    assert "checkpoints of the store without a whole line outside it: 1" in result.notes
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -137,37 +135,37 @@ def test_a_line_that_is_otherwise_damaged_is_a_problem(lined: Path, which: int, 
     assert found(lined) == ("damaged line", None, None)
 
 
-def told_by(body: str, **fields: Any) -> str:
-    """A line with this body that fits it as far as it says."""
+def line_with(body: str, **fields: Any) -> str:
+    """A line with this body, the body's hash and these fields."""
     return json.dumps({"body": body, "hash": hash_of(body), **fields})
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        told_by('{"kind":"checkpoint"}'),
-        told_by('{"kind":"checkpoint","chain_id":"c"}', chain_id="c"),
-        told_by('{"chain_id":1,"kind":"checkpoint","sequence":1}', chain_id=1, sequence=1),
+        line_with('{"kind":"checkpoint"}'),
+        line_with('{"kind":"checkpoint","chain_id":"c"}', chain_id="c"),
+        line_with('{"chain_id":1,"kind":"checkpoint","sequence":1}', chain_id=1, sequence=1),
         *(
-            told_by(
+            line_with(
                 f'{{"chain_id":"c","kind":"checkpoint","sequence":{each}}}', chain_id="c", sequence=json.loads(each)
             )
             for each in ("[1]", "{}", "0", "-1", "1.0", "true", "null", r'"\ud800"')
         ),
         r'{"body":"{\"kind\":\"checkpoint\",\"a\":\"\ud800\"}","hash":"x"}',
-        told_by('{"chain_id":"c","kind":"checkpoint","sequence":1,"service":"é"}', chain_id="c", sequence=1),
+        line_with('{"chain_id":"c","kind":"checkpoint","sequence":1,"service":"é"}', chain_id="c", sequence=1),
         *('{"body":[],"hash":"x"}', '{"body":"{}","hash":[]}', '{"body":"' + "[" * 100_000 + '"}'),
     ],
     ids=lambda line: line[:60],
 )
-def test_a_line_that_no_trail_writes_is_a_problem_and_no_crash(lined: Path, line: str) -> None:
+def test_a_line_that_no_trail_writes_is_a_problem(lined: Path, line: str) -> None:
     lines_of(lined).write_text(line)
     assert found(lined) == ("damaged line", None, None)
 
 
-def test_a_signed_line_or_record_with_a_number_that_json_does_not_write_is_named_and_no_crash(lined: Path) -> None:
+def test_a_signed_line_or_record_with_an_infinite_number_is_named(lined: Path) -> None:
     body = '{"chain_id":"c","kind":"checkpoint","sequence":1,"signature":"AA==","x":1e999}'
-    lines_of(lined).write_text(told_by(body, chain_id="c", sequence=1, signature="AA=="))
+    lines_of(lined).write_text(line_with(body, chain_id="c", sequence=1, signature="AA=="))
     assert found(lined) == ("signature", "c", 1)
     lines_of(lined).write_text('{"body')  # is compared with all checkpoints of the store
     by_hand(lined, ("UPDATE audit_records SET body = ? WHERE kind = 'checkpoint'", [body]))
@@ -182,15 +180,15 @@ def test_a_line_cut_off_together_with_its_record_is_a_problem(lined: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["sequence", "records", "head", "time", "hash", "chain_id"])
-def test_a_line_that_says_other_than_its_body_is_a_problem(lined: Path, name: str) -> None:
+def test_a_line_that_differs_from_its_body_is_a_problem(lined: Path, name: str) -> None:
     first, *rest = lines_of(lined).read_text().splitlines()
-    told = json.loads(first)
-    told[name] = "other"
-    lines_of(lined).write_text("\n".join([json.dumps(told), *rest]))
+    line = json.loads(first)
+    line[name] = "other"
+    lines_of(lined).write_text("\n".join([json.dumps(line), *rest]))
     assert found(lined) == ("damaged line", None, None)
 
 
-def test_lines_may_be_elsewhere(lined: Path, tmp_path: Path) -> None:
+def test_lines_may_be_in_another_file(lined: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     lines_of(lined).rename(elsewhere)
     by_hand(lined, "DELETE FROM audit_records WHERE sequence > 15")
@@ -198,13 +196,13 @@ def test_lines_may_be_elsewhere(lined: Path, tmp_path: Path) -> None:
     assert found(lined, checkpoints=elsewhere) == ("cut off", "chain-a", 16)
 
 
-def test_lines_that_are_named_and_not_there_are_an_error(lined: Path, tmp_path: Path) -> None:
+def test_a_missing_file_of_lines_is_an_error(lined: Path, tmp_path: Path) -> None:
     with pytest.raises(AuditError, match=r"nowhere cannot be read \(FileNotFoundError\)"):
         verify(lined, checkpoints=tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("left", ["", None])
-def test_lines_that_were_emptied_are_missed_like_lines_that_were_removed(tmp_path: Path, left: str | None) -> None:
+def test_an_empty_file_of_lines_is_noted_like_a_missing_one(tmp_path: Path, left: str | None) -> None:
     store = write(tmp_path / "audit.db", filled(Chain("chain-a")))
     lines = Path(f"{store}.checkpoints")
     if left is not None:
@@ -215,18 +213,18 @@ def test_lines_that_were_emptied_are_missed_like_lines_that_were_removed(tmp_pat
 
 
 def test_a_chain_without_a_line_outside_the_store_is_noted(tmp_path: Path) -> None:
-    told, untold = Chain("chain-a"), Chain("chain-b")
-    filled(told).checkpoint()
-    filled(untold)
-    found = verify(write(tmp_path / "audit.db", told, untold))
+    attested, unattested = Chain("chain-a"), Chain("chain-b")
+    filled(attested).checkpoint()
+    filled(unattested)
+    found = verify(write(tmp_path / "audit.db", attested, unattested))
     assert found.ok
-    assert found.notes == ("chains that no line outside the store tells of, whose end may be cut off: chain-b",)
+    assert found.notes == ("chains that no line outside the store lists, whose end may be cut off: chain-b",)
 
 
 def test_a_chain_whose_head_the_line_of_another_chain_lists_is_not_noted(tmp_path: Path) -> None:
-    told, killed = Chain("chain-a"), filled(Chain("chain-b"))
-    filled(told).checkpoint(killed)
-    found = verify(write(tmp_path / "audit.db", told, killed))
+    attested, killed = Chain("chain-a"), filled(Chain("chain-b"))
+    filled(attested).checkpoint(killed)
+    found = verify(write(tmp_path / "audit.db", attested, killed))
     assert found.ok
     assert found.notes == ()
 
@@ -238,7 +236,7 @@ PEM = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyI
 
 
 @pytest.mark.parametrize("key", [None, PUBLIC, base64.b64encode(PUBLIC).decode(), PEM, PEM.decode()])
-def test_signed_checkpoints_are_whole_by_their_key(tmp_path: Path, key: bytes | str | None) -> None:
+def test_signed_checkpoints_verify_with_their_key(tmp_path: Path, key: bytes | str | None) -> None:
     store = forged(tmp_path, lambda chain: None, KEY)
     assert found(store, public_key=key) is None
 
@@ -250,7 +248,7 @@ def test_a_checkpoint_forged_without_the_key_is_named(tmp_path: Path) -> None:
     assert found(store, public_key=PUBLIC) == ("signature", "chain-a", 13)
 
 
-def test_checkpoints_signed_with_another_key_or_none_are_named_where_a_key_is_given(tmp_path: Path) -> None:
+def test_with_a_public_key_checkpoints_signed_otherwise_or_unsigned_are_named(tmp_path: Path) -> None:
     for name, key in (("other", OTHER_KEY), ("none", None)):
         chain = filled(Chain(signing_key=key))
         chain.checkpoint()
@@ -260,7 +258,7 @@ def test_checkpoints_signed_with_another_key_or_none_are_named_where_a_key_is_gi
         assert found(store, public_key=PUBLIC) == ("signature", "chain-a", 13)
 
 
-def test_a_forged_line_is_named_and_blames_no_record(tmp_path: Path) -> None:
+def test_a_forged_line_is_named_instead_of_a_record(tmp_path: Path) -> None:
     chain, forger = filled(Chain(signing_key=KEY)), filled(Chain(signing_key=OTHER_KEY), 5)
     chain.checkpoint()
     filled(chain, 2)

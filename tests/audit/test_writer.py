@@ -1,4 +1,4 @@
-"""The writer while its store fails: who waits is told in time, and what is late is written once and told of."""
+"""The writer while its store fails: waiting callers get an error in time, and late records are written once."""
 
 from __future__ import annotations
 

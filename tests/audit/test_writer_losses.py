@@ -23,7 +23,7 @@ from traced_tools.errors import AuditUnavailable
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
-def test_what_does_not_fit_is_lost_counted_and_told(
+def test_records_beyond_the_queue_are_lost_counted_and_logged(
     path: Path, short: AuditTrail, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "MOST_WAITING", 10)
@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_lost_counted_and_told(
     assert any("8 records lost" in text for text in caplog.messages) or len(gaps) > 1
 
 
-def test_what_waits_is_bounded_by_its_size_too(
+def test_pending_records_are_limited_by_size_too(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "_MOST_PIECES", 100)
@@ -72,7 +72,7 @@ def test_what_waits_is_bounded_by_its_size_too(
     assert trail._writer._weight == 0
 
 
-def test_what_comes_after_the_end_is_told_also_when_something_was_lost_before(
+def test_records_after_the_close_are_logged_although_earlier_losses_were_logged(
     path: Path, short: AuditTrail, outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "MOST_WAITING", 1)
@@ -83,11 +83,11 @@ def test_what_comes_after_the_end_is_told_also_when_something_was_lost_before(
     short.close()
     for number in range(2):
         short.submit(intent(f"late_{number}"))
-    closed = f"the audit trail {path} is closed: what is recorded now is lost"
+    closed = f"the audit trail {path} is closed: new records are lost; record before you close it"
     assert [text for text in caplog.messages if "closed" in text] == [closed]
 
 
-def test_a_trail_that_could_start_no_thread_works_when_it_can(
+def test_a_trail_that_could_not_start_its_thread_starts_it_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer, "_MOST_PIECES", 10)
@@ -100,12 +100,14 @@ def test_a_trail_that_could_start_no_thread_works_when_it_can(
     trail.close()
     assert calls(path) == ["there"]
     assert sum(gap["lost"] for gap in of_kind(path, "gap")) == 20
-    threadless = f"the audit trail {path} can start no thread: what is recorded now is lost"
+    threadless = f"the audit trail {path} cannot start its thread: records are lost until it can"
     assert [text for text in caplog.messages if "thread" in text] == [threadless]
 
 
 @pytest.mark.parametrize("forever", [1e10, float("inf")])
-def test_a_trail_may_wait_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch, forever: float) -> None:
+def test_a_trail_accepts_an_infinite_interval_and_time_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch, forever: float
+) -> None:
     failed: list[Exception] = []
     monkeypatch.setattr(writer.Writer, "_failed", lambda writer, error: failed.append(error))
     trail = AuditTrail(path, key=KEY, checkpoint_interval=forever)
@@ -116,7 +118,7 @@ def test_a_trail_may_wait_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert len(calls(path)) == 3
 
 
-def test_closing_gives_up_in_time_and_says_what_is_lost(
+def test_closing_gives_up_after_its_time_out_and_logs_the_losses(
     path: Path, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = AuditTrail(path, key=KEY, timeout=0.1)
@@ -130,7 +132,7 @@ def test_closing_gives_up_in_time_and_says_what_is_lost(
     assert calls(path) == ["before"]
 
 
-def test_what_is_lost_is_counted_once_when_the_thread_ends_while_somebody_closes(
+def test_losses_are_counted_once_if_the_thread_ends_during_close(
     path: Path, outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
     trail = AuditTrail(path, key=KEY)
@@ -152,7 +154,7 @@ def test_what_is_lost_is_counted_once_when_the_thread_ends_while_somebody_closes
     assert caplog.text.count("closed with 1 records unwritten") == 1
 
 
-def test_a_store_that_refuses_a_value_gets_one_it_can_take(
+def test_a_value_that_the_store_refuses_is_replaced(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A value that nobody thought of must not stand in the way of all that comes after."""
@@ -185,7 +187,7 @@ def test_a_record_that_the_store_refuses_is_lost_alone_and_counted(path: Path, m
     assert verify(path).ok
 
 
-def test_a_record_that_is_made_anew_is_late_once(
+def test_a_rebuilt_record_is_counted_as_late_once(
     path: Path, short: AuditTrail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -207,7 +209,7 @@ def test_a_record_that_is_made_anew_is_late_once(
 
 
 @pytest.mark.parametrize("error", [sqlite3.DatabaseError, sqlite3.OperationalError, ConnectionError])
-def test_of_a_store_that_fails_whatever_is_in_a_record_none_is_lost(
+def test_a_store_that_fails_for_every_record_loses_none(
     path: Path, outage: Outage, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     failures = [error] * 5

@@ -21,7 +21,9 @@ KEY = b"a key for the tests, long enough"
 SECRET = "sEcReT-51c0"
 
 
-def intent(call_id: str = "call_1", *, arguments: str = '{"city": "Oslo"}', told: bool = True, **changes: Any) -> Draft:
+def intent(
+    call_id: str = "call_1", *, arguments: str = '{"city": "Oslo"}', may_be_stored: bool = True, **changes: Any
+) -> Draft:
     """An intent; `changes` are those of its subject."""
     subject = {
         "agent": "planner",
@@ -32,7 +34,7 @@ def intent(call_id: str = "call_1", *, arguments: str = '{"city": "Oslo"}', told
         **changes,
     }
     fields = {"source": "local", "argument_names": ["city"], "batch_size": 1}
-    contents = {"arguments": Content(arguments, told, True)}
+    contents = {"arguments": Content(arguments, may_be_stored, True)}
     return Draft("intent", time.time_ns(), Subject(call_id=call_id, **subject), fields, contents)
 
 
@@ -100,12 +102,12 @@ def _hashed(fields: dict[str, Any], body: str) -> str:
     """What the hash of a record covers: of one that stores texts, all but the texts."""
     if fields["schema_version"] == 1:
         return body
-    told = {name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()}
-    for value in told.values():
+    covered = {name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()}
+    for value in covered.values():
         if isinstance(value, dict) and "text_hash" in value:
             for name in ("text", "salt", "cut"):
                 value.pop(name, None)
-    return json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return json.dumps(covered, sort_keys=True, separators=(",", ":"))
 
 
 def _rows(path: Path) -> list[tuple[str, int, str, str]]:

@@ -17,9 +17,9 @@ def test_an_id_is_a_uuid_of_version_7_with_its_milliseconds() -> None:
     text = time_ordered_id()
     found = UUID(text)
     assert (str(found), found.version, found.variant) == (text, 7, RFC_4122)
-    told = time_of_id(text)
-    assert told is not None
-    assert before <= told <= time.time_ns() // 1_000_000
+    milliseconds = time_of_id(text)
+    assert milliseconds is not None
+    assert before <= milliseconds <= time.time_ns() // 1_000_000
 
 
 def test_ids_sort_within_a_millisecond_and_differ_within_an_instant() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
+import pickle
 from collections import ChainMap, OrderedDict
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +39,7 @@ from traced_tools import (
     dump_messages,
     load_messages,
 )
+from traced_tools.core.messages import tool_message_of
 from traced_tools.models import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
 from traced_tools.run.context import RunContext
 
@@ -132,7 +135,7 @@ def test_arguments_given_as_text_are_kept_as_the_model_wrote_them() -> None:
     assert ToolCall("weather", '{ "city":"Berlin"').arguments == '{ "city":"Berlin"'
 
 
-def test_b082_options_expose_no_collection_that_can_be_changed() -> None:
+def test_options_expose_no_collection_that_can_be_changed() -> None:
     given_extra: dict[str, Any] = {"a": 1}
     options: Any = ChatOptions(extra=given_extra, stop=["x"])  # type: ignore[arg-type]
     given_extra["b"] = 2
@@ -397,3 +400,26 @@ def test_a_data_url_is_decoded(parameters: str) -> None:
 )
 def test_any_other_url_stays_a_url(url: str) -> None:
     assert ImagePart(url=url).url == url
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error"])
+def test_the_messages_of_the_loop_are_like_those_that_are_validated(outcome: Any) -> None:
+    part = ToolResult("c1", "add", "42 \ud800", outcome=outcome).part()
+    message = tool_message_of([part])
+    validated = ToolMessage([ToolResultPart(call_id="c1", name="add", content="42 ?", is_error=outcome == "error")])
+
+    assert message == validated
+    assert repr(message) == repr(validated)
+    assert dump_messages([message]) == dump_messages([validated])
+    assert pickle.loads(pickle.dumps(message)) == copy.deepcopy(message) == message.model_copy() == validated
+    assert part.replace(content="43").content == "43"
+
+
+def test_a_result_with_content_that_is_no_text_has_no_part() -> None:
+    class Content:
+        def isascii(self) -> bool:
+            return True
+
+    content: Any = Content()
+    with pytest.raises(ValidationError):
+        ToolResult("c1", "add", content).part()

@@ -68,14 +68,14 @@ Pair = namedtuple("Pair", "first second")
 # Text and nothing.
 
 
-def test_b145_none_is_done_for_a_function_annotated_none_and_null_for_others() -> None:
+def test_none_is_done_for_a_function_annotated_none_and_null_for_others() -> None:
     assert content_of(None, returns_nothing=True) == ToolContent("Done")
     assert content_of(None) == ToolContent("null")
     assert content_of(0, returns_nothing=True) == ToolContent("0")
 
 
 @pytest.mark.parametrize("text", ["", "plain", 'with "quotes"', "{}", "line\nbreak", "ü\u2028😀", "\udcff"])
-def test_b146_strings_reach_the_model_unquoted(text: str) -> None:
+def test_strings_reach_the_model_unquoted(text: str) -> None:
     assert text_of(text) == text
 
 
@@ -115,7 +115,7 @@ def test_text_of_a_subclass_of_str_becomes_plain_text(text: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_b147_models_mappings_and_collections_become_json_and_empty_ones_empty_json(value: Any, expected: str) -> None:
+def test_models_mappings_and_collections_become_json_and_empty_ones_empty_json(value: Any, expected: str) -> None:
     assert text_of(value) == expected
 
 

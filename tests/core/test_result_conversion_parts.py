@@ -52,7 +52,7 @@ def test_the_description_of_a_large_image_has_its_size() -> None:
     assert content_of(SIGNED["image/gif"].ljust(12_345)).text == "[image/gif, 12,345 bytes]"
 
 
-def test_b148_an_image_becomes_a_png_part_that_decodes_to_the_same_image() -> None:
+def test_an_image_becomes_a_png_part_that_decodes_to_the_same_image() -> None:
     pillow = pytest.importorskip("PIL.Image")
     image = pillow.new("RGBA", (3, 2), (10, 20, 30, 40))
     image.putpixel((1, 1), (200, 100, 50, 255))

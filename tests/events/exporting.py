@@ -31,7 +31,7 @@ class Exporter(EventExporter):
     Attributes:
         batches: what was exported.
         tried: how often it was asked to.
-        given_up: what it was told is lost.
+        given_up: the events that the processor gave up.
         begun: is set when an export begins.
     """
 
@@ -82,7 +82,7 @@ class HandClock(Clock):
     Attributes:
         time: in seconds.
         pauses: how long was waited, each time that nothing came.
-        asleep: told of each wait that begins, how long it is to be.
+        asleep: gets the seconds of each wait when the wait begins.
     """
 
     def __init__(self, *, held: bool = False) -> None:

@@ -22,6 +22,6 @@ def posting(*replies: Reply | Piece, path: str = "/hook", **options: Any) -> Ite
         exporter.close()
 
 
-def told(error: BaseException) -> str:
+def text_with_causes(error: BaseException) -> str:
     """The complete text of an error and its causes."""
     return f"{error} {error!r} {error.__cause__!r} {error.__context__!r}"

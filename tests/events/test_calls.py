@@ -58,7 +58,7 @@ class Advice(Advisor):
         return await result if hasattr(result, "__await__") else result  # type: ignore[no-any-return]
 
 
-def told_of(calls: Any, mode: str = "call", *advisors: Advisor, **settings: Any) -> Watching:
+def listener_of(calls: Any, mode: str = "call", *advisors: Advisor, **settings: Any) -> Watching:
     """Run calls, and return the event listener."""
     watching = Watching()
     tools = settings.pop("tools", [add, risky, fail])
@@ -83,7 +83,7 @@ SUM = ToolCall("add", {"a": 1, "b": 1})
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_runs_is_decided_before_it_starts(mode: str) -> None:
-    watching = told_of(SUM, mode)
+    watching = listener_of(SUM, mode)
     assert types(watching.of_call("call_1_1")) == RAN
     assert decision_in(watching).decision == "allowed"
 
@@ -100,7 +100,7 @@ REFUSALS: dict[str, tuple[ToolCall, str, str | None, str | None]] = {
 def test_a_refused_call_has_intended_and_decided_events_only(
     mode: str, call: ToolCall, decision: str, code: str | None, error_type: str | None
 ) -> None:
-    watching = told_of([SUM, call], mode)
+    watching = listener_of([SUM, call], mode)
     assert types(watching.of_call("call_1_2")) == REFUSED
     assert types(watching.of_call("call_1_1")) == RAN
     decided = decision_in(watching, "call_1_2")
@@ -119,7 +119,7 @@ def test_a_refused_call_has_intended_and_decided_events_only(
 def test_a_call_beyond_a_limit_has_an_event_with_the_limit(
     mode: str, limits: LoopLimits, decision: str, code: str
 ) -> None:
-    watching = told_of([SUM, SUM], mode, limits=limits)
+    watching = listener_of([SUM, SUM], mode, limits=limits)
     assert types(watching.of_call("call_1_2")) == REFUSED
     decided = decision_in(watching, "call_1_2")
     assert (decided.decision, decided.reason_code) == (decision, code)
@@ -136,7 +136,7 @@ def test_a_repeated_call_has_the_decision_repeated(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_denial_has_its_advisor_and_reason_code(mode: str) -> None:
-    watching = told_of(SUM, mode, Advice(lambda call, _: call.denied("not today, Ada", code="weekend")))
+    watching = listener_of(SUM, mode, Advice(lambda call, _: call.denied("not today, Ada", code="weekend")))
     assert types(watching.of_call("call_1_1")) == REFUSED
     decided = decision_in(watching)
     assert (decided.decision, decided.advisor, decided.reason_code) == ("denied", "advice", "weekend")
@@ -144,20 +144,20 @@ def test_a_denial_has_its_advisor_and_reason_code(mode: str) -> None:
 
 
 def test_a_reason_code_that_is_not_an_identifier_is_replaced() -> None:
-    watching = told_of(SUM, "call", Advice(lambda call, _: call.denied("no", code="Ada may not")))
+    watching = listener_of(SUM, "call", Advice(lambda call, _: call.denied("no", code="Ada may not")))
     assert decision_in(watching).reason_code == names.OTHER
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_that_an_advisor_answers_has_no_tool_started_event(mode: str) -> None:
-    watching = told_of(SUM, mode, Advice(lambda call, _: call.answered("3")))
+    watching = listener_of(SUM, mode, Advice(lambda call, _: call.answered("3")))
     assert types(watching.of_call("call_1_1")) == REFUSED
     assert (decision_in(watching).decision, decision_in(watching).advisor) == ("answered", "advice")
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_arguments_that_an_advisor_makes_invalid_have_the_decision_invalid_arguments(mode: str) -> None:
-    watching = told_of(SUM, mode, Advice(lambda call, call_next: call_next(call.replace(arguments="[]"))))
+    watching = listener_of(SUM, mode, Advice(lambda call, call_next: call_next(call.replace(arguments="[]"))))
     assert types(watching.of_call("call_1_1")) == REFUSED
     assert decision_in(watching).decision == "invalid_arguments"
 
@@ -168,7 +168,7 @@ def test_an_advisor_that_replaces_a_result_changes_no_emitted_event(mode: str) -
         await call_next(call)
         return call.denied("too late")
 
-    watching = told_of(SUM, mode, Advice(spoil))
+    watching = listener_of(SUM, mode, Advice(spoil))
     assert types(watching.of_call("call_1_1")) == RAN
     assert (decision_in(watching).decision, ending_in(watching).outcome) == ("allowed", "ok")
 
@@ -179,7 +179,7 @@ def test_a_tool_that_an_advisor_reruns_starts_and_finishes_again(mode: str) -> N
         await call_next(call)
         return await call_next(call)
 
-    watching = told_of(SUM, mode, Advice(twice))
+    watching = listener_of(SUM, mode, Advice(twice))
     assert types(watching.of_call("call_1_1")) == [*RAN, "tool_started", "tool_finished"]
     ends = [event for event in watching.events if isinstance(event, ToolFinished)]
     assert [event.attempts for event in ends] == [1, 1]
@@ -200,7 +200,7 @@ def test_a_call_whose_advisor_raises_has_an_intended_event_and_no_decision(mode:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failed_tool_has_an_event_with_its_error_type(mode: str) -> None:
-    watching = told_of(ToolCall("fail"), mode)
+    watching = listener_of(ToolCall("fail"), mode)
     assert types(watching.of_call("call_1_1")) == RAN
     ended = ending_in(watching)
     assert (ended.outcome, ended.error_type, ended.attempts) == ("error", "OSError", 1)
@@ -233,7 +233,7 @@ def test_all_attempts_of_a_tool_share_one_started_and_one_finished_event(
             raise ConnectionError
         return "ok"
 
-    watching = told_of(ToolCall("flaky"), mode, tools=[flaky])
+    watching = listener_of(ToolCall("flaky"), mode, tools=[flaky])
     assert types(watching.of_call("call_1_1")) == RAN
     assert (ending_in(watching).attempts, ending_in(watching).outcome) == (2, "ok")
 
@@ -245,7 +245,7 @@ def test_a_timed_out_tool_has_the_outcome_timeout(mode: str) -> None:
         """Wait for ever."""
         await asyncio.Event().wait()
 
-    watching = told_of(ToolCall("stuck"), mode, tools=[stuck])
+    watching = listener_of(ToolCall("stuck"), mode, tools=[stuck])
     assert types(watching.of_call("call_1_1")) == RAN
     assert (ending_in(watching).outcome, ending_in(watching).error_type) == ("timeout", "timeout")
 
@@ -314,7 +314,7 @@ def test_an_event_listener_error_about_a_call_leaves_no_unpaired_event(mode: str
 def test_the_decision_event_has_the_stated_reason_if_it_is_captured(mode: str) -> None:
     telemetry = Telemetry(capture="EVENT_ONLY")
     advice = Advice(lambda call, call_next: call_next(call.replace(intent="because")))
-    watching = told_of(SUM, mode, advice, telemetry=telemetry.options)
+    watching = listener_of(SUM, mode, advice, telemetry=telemetry.options)
     assert decision_in(watching).intent == "because"
-    silent = told_of(SUM, mode, advice)
+    silent = listener_of(SUM, mode, advice)
     assert decision_in(silent).intent is None

@@ -86,15 +86,17 @@ ALL = {
 }
 
 
-@pytest.mark.parametrize("capture, told", [(None, {}), ("SPAN_ONLY", {}), ("EVENT_ONLY", ALL), ("SPAN_AND_EVENT", ALL)])
+@pytest.mark.parametrize(
+    "capture, expected", [(None, {}), ("SPAN_ONLY", {}), ("EVENT_ONLY", ALL), ("SPAN_AND_EVENT", ALL)]
+)
 @pytest.mark.parametrize("mode", MODES)
 def test_events_have_content_only_if_it_is_captured_on_events(
-    mode: str, capture: Any, told: dict[str, list[str]]
+    mode: str, capture: Any, expected: dict[str, list[str]]
 ) -> None:
     watching = watched(capture, mode)
-    assert contents_of(watching) == told
+    assert contents_of(watching) == expected
     said = [event.for_export().model_dump_json() for event in watching.events]
-    assert any(MARKER in each for each in said) == bool(told)
+    assert any(MARKER in each for each in said) == bool(expected)
     assert not [event for event in watching.events if MARKER in repr(event)]
 
 

@@ -140,13 +140,13 @@ def test_an_error_of_an_event_listener_passes_through(mode: str) -> None:
     watching = Watching(order=500, deltas=True)
     with pytest.raises(KeyError, match="mine"):
         run(mode, ChatClient(ScriptedChatModel(["hi"]), advisors=[Broken(), watching]).prompt("go"))
-    assert len(watching.pieces) == 1  # which is told to all before the error leaves
+    assert len(watching.pieces) == 1  # every listener gets it before the error leaves
     assert watching.types[-1] == "run_finished"
 
 
 @pytest.mark.parametrize("method", ["on_event", "on_chunk"])
 def test_an_async_method_where_nothing_is_awaited_is_refused(method: str) -> None:
-    async def waits(self: Advisor, told: object) -> None:
+    async def waits(self: Advisor, item: object) -> None:
         """Never called."""
 
     advisor = type("Waiting", (Advisor,), {"name": "waiting", "order": 400, method: waits})()
@@ -159,13 +159,13 @@ def test_a_delta_is_exported_without_its_text_unless_content_is_captured(mode: s
     watching = Watching(deltas=True)
     model = ScriptedChatModel([[MARKER, ToolCall("add", {MARKER: 1}), ToolCall(MARKER, {})], "done"])
     run(mode, ChatClient(model, tools=[add], advisors=[watching]).prompt("go"))
-    told = [event.for_export() for event in watching.pieces]
-    assert types(told) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
-    assert [event.tool_name for event in told if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
-    assert [event.size for event in told] == [event.size for event in watching.pieces]
-    assert all(event.size for event in told)
+    exported = [event.for_export() for event in watching.pieces]
+    assert types(exported) == ["text_delta", "tool_arguments_delta", "tool_arguments_delta", "text_delta"]
+    assert [event.tool_name for event in exported if isinstance(event, ToolArgumentsDelta)] == ["add", "_unknown"]
+    assert [event.size for event in exported] == [event.size for event in watching.pieces]
+    assert all(event.size for event in exported)
     assert MARKER in watching.pieces[0].model_dump_json()
-    assert not [event for event in told if MARKER in event.model_dump_json()]
+    assert not [event for event in exported if MARKER in event.model_dump_json()]
     assert not [event for event in watching.pieces if MARKER in repr(event)]
 
 
@@ -181,9 +181,9 @@ def test_a_captured_delta_is_exported_unless_its_tool_disables_capture(mode: str
     calls = [ToolCall("add", {"a": 1, "b": 2}), ToolCall("keep", {"secret": MARKER}), ToolCall(MARKER, {})]
     model = ScriptedChatModel([["Adding.", *calls], "done"])
     run(mode, ChatClient(model, tools=[add, keep], advisors=[watching], telemetry=telemetry.options).prompt("go"))
-    told = [event.for_export() for event in watching.pieces]
-    assert [event.text for event in told if isinstance(event, TextDelta)] == ["Adding.", "done"]
-    assert [(event.tool_name, event.arguments) for event in told if isinstance(event, ToolArgumentsDelta)] == [
+    exported = [event.for_export() for event in watching.pieces]
+    assert [event.text for event in exported if isinstance(event, TextDelta)] == ["Adding.", "done"]
+    assert [(event.tool_name, event.arguments) for event in exported if isinstance(event, ToolArgumentsDelta)] == [
         ("add", '{"a": 1, "b": 2}'),
         ("keep", ""),
         ("_unknown", ""),
@@ -200,6 +200,6 @@ def test_a_delta_is_not_captured_where_a_redactor_or_limit_needs_the_whole_value
     model = ScriptedChatModel([ChatResponse(AssistantMessage("x" * 257))])
     run("stream", ChatClient(model, advisors=[watching], telemetry=telemetry.options).prompt("go"))
     (piece,) = watching.pieces
-    told = piece.for_export()
-    assert isinstance(told, TextDelta)
-    assert (told.text, told.size) == ("", 257)
+    exported = piece.for_export()
+    assert isinstance(exported, TextDelta)
+    assert (exported.text, exported.size) == ("", 257)

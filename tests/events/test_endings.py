@@ -155,9 +155,9 @@ def test_every_ending_of_a_run_emits_run_finished(mode: str, ending: Ending) -> 
         with pytest.raises((Mine, ToolExecutionError, LoopLimitExceeded)):
             run(mode, client.prompt("?"))
     finished = check(outside, inside, ending.stop_reason, ending.error_type)
-    told = telemetry.one("invoke_agent assistant").attributes or {}
-    assert finished.iterations == inside.types.count("iteration_started") == told[names.LOOP_ITERATIONS]
-    assert finished.tool_calls == inside.types.count("tool_intended") == told[names.LOOP_TOOL_CALLS]
+    attributes = telemetry.one("invoke_agent assistant").attributes or {}
+    assert finished.iterations == inside.types.count("iteration_started") == attributes[names.LOOP_ITERATIONS]
+    assert finished.tool_calls == inside.types.count("tool_intended") == attributes[names.LOOP_TOOL_CALLS]
 
 
 @pytest.mark.parametrize("mode", ["acall", "astream"])
@@ -297,11 +297,11 @@ def test_a_tool_that_outlives_an_interrupted_run_ends_as_cancelled_with_the_run(
     with pytest.raises(KeyboardInterrupt):
         client.prompt("?").call()
     assert outside.types == ["run_started", "run_finished"]
-    told = list(inside.events)
+    before = list(inside.events)
     released.set()
     assert over.wait(PATIENCE)
-    assert inside.events == told
-    check_sequence(told)
+    assert inside.events == before
+    check_sequence(before)
     finished = [event for event in inside.events if isinstance(event, ToolFinished)]
     assert {event.call_id: event.outcome for event in finished} == {"call_1_1": "cancelled", "call_1_2": "cancelled"}
     assert {event.error_type for event in finished} == {"KeyboardInterrupt", "cancelled"}

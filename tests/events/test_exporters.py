@@ -94,8 +94,8 @@ def test_no_exporter_exports_content_that_is_not_captured(tmp_path: Path, mode: 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_exporter_exports_captured_content(tmp_path: Path, mode: str) -> None:
     observed = Observed(tmp_path, mode, "EVENT_ONLY")
-    for told in (observed.lines, observed.posted, observed.fed, observed.logged):
-        by_type = {each["type"]: each for each in told if each.get("tool") != names.UNKNOWN_TOOL}
+    for received in (observed.lines, observed.posted, observed.fed, observed.logged):
+        by_type = {each["type"]: each for each in received if each.get("tool") != names.UNKNOWN_TOOL}
         for kind, field in (
             ("tool_intended", "arguments"),
             ("tool_finished", "result"),

@@ -126,7 +126,7 @@ def test_a_cancelled_wait_loses_no_event_and_leaves_no_waiter(
             assert (await patiently(anext(subscription))).sequence == 1
 
     asyncio.run(main())
-    assert caplog.messages == []  # asyncio tells of what goes wrong while it wakes somebody
+    assert caplog.messages == []  # asyncio logs errors of the callbacks that wake a waiter
 
 
 def test_many_subscribers_in_many_threads_and_loops_get_all() -> None:

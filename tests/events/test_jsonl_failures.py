@@ -125,14 +125,14 @@ from tests.events.made import batch
 from traced_tools.events import JsonLinesExporter
 exporter = JsonLinesExporter({str(path)!r})
 before = exporter._file._file.fileno()
-told, tell = os.pipe()
+reading, writing = os.pipe()
 child = os.fork()
 if child == 0:
-    os.read(told, 1)  # until its parent has the lock
+    os.read(reading, 1)  # until its parent has the lock
 with exporter._file._locked():
     if child == 0:
         os._exit(3)  # it could take the lock while its parent has it
-    os.write(tell, b".")
+    os.write(writing, b".")
     done = os.waitpid(child, os.WNOHANG)
     import time
     until = time.monotonic() + 0.5

@@ -177,7 +177,7 @@ def test_exporters_of_one_name_are_measured_as_their_sum_also_when_one_is_gone()
 
 def test_an_exporter_with_the_name_of_a_built_in_one_adds_to_its_metrics() -> None:
     telemetry = Telemetry()
-    from traced_tools.observe.run_telemetry import instruments_of
+    from traced_tools.observe.providers import instruments_of
 
     instruments, stats = instruments_of(telemetry.meter_provider), ExportStats("otlp.traces", "spans", 5)
     assert instruments is not None

@@ -18,7 +18,7 @@ from traced_tools.flow.background import deadline_in
 
 
 @pytest.fixture(autouse=True)
-def told(caplog: pytest.LogCaptureFixture) -> None:
+def log_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "traced_tools")
 
 

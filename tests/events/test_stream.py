@@ -134,9 +134,9 @@ def test_events_of_concurrent_tools_have_no_gap(mode: str) -> None:
     check_sequence(watching.events)
     of_call = ["tool_intended", "tool_decided", "tool_started", "tool_finished"]
     for place in range(8):
-        told = watching.of_call(f"call_1_{place + 1}")
-        assert [each.type for each in told] == of_call
-        assert {(each.batch_index, each.batch_size) for each in told} == {(place, 8)}
+        events = watching.of_call(f"call_1_{place + 1}")
+        assert [each.type for each in events] == of_call
+        assert {(each.batch_index, each.batch_size) for each in events} == {(place, 8)}
     kinds = watching.types
     assert max(at for at, kind in enumerate(kinds) if kind == "tool_started") < kinds.index("tool_finished")
 

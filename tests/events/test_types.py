@@ -65,8 +65,8 @@ def value_of(kind: type[Event], name: str) -> st.SearchStrategy[Any]:
 
 
 def events_of(kind: type[Event]) -> st.SearchStrategy[Event]:
-    told = [name for name, field in kind.model_fields.items() if not field.exclude]
-    fields = {name: value_of(kind, name) for name in told if name not in ("type", "schema_version")}
+    exported = [name for name, field in kind.model_fields.items() if not field.exclude]
+    fields = {name: value_of(kind, name) for name in exported if name not in ("type", "schema_version")}
     return st.fixed_dictionaries(fields).map(lambda values: kind(**values))
 
 
@@ -95,10 +95,10 @@ def test_every_event_fits_the_schema(event: Event) -> None:
 
 @given(ANY, st.sampled_from(["type", "schema_version", "id", "time", "run_id", "sequence", "agent", "iteration"]))
 def test_the_schema_refuses_an_event_without_a_common_field(event: Event, name: str) -> None:
-    told = json.loads(event.model_dump_json())
-    assert VALIDATOR.is_valid({**told, "a_later_release": "adds a field"})
-    del told[name]
-    assert not VALIDATOR.is_valid(told)
+    exported = json.loads(event.model_dump_json())
+    assert VALIDATOR.is_valid({**exported, "a_later_release": "adds a field"})
+    del exported[name]
+    assert not VALIDATOR.is_valid(exported)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,8 +131,8 @@ def test_every_public_event_is_exported(kind: type[Event]) -> None:
 
 
 def test_an_event_of_a_later_release_is_read_without_its_new_fields() -> None:
-    told = {**json.loads(started().model_dump_json()), "a_later_release": "adds a field"}
-    assert ToolStarted.model_validate_json(json.dumps(told)) == started()
+    exported = {**json.loads(started().model_dump_json()), "a_later_release": "adds a field"}
+    assert ToolStarted.model_validate_json(json.dumps(exported)) == started()
 
 
 def test_an_event_of_another_schema_version_is_refused() -> None:

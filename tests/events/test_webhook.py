@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given
 
 from tests.events.made import START, batch, one_of_each, started, texts
-from tests.events.posting import TAKEN, posting, told
+from tests.events.posting import TAKEN, posting, text_with_causes
 from tests.markers import MARKER
 from tests.waiting import PATIENCE
 from traced_tools.errors import ConfigurationError
@@ -188,7 +188,7 @@ def test_keys_in_an_address_are_sent_and_are_in_no_error_and_no_log(
         else:
             with pytest.raises(ExportFailed) as raised:
                 exporter.export(batch(1))
-            said += told(raised.value)
+            said += text_with_causes(raised.value)
         exporter.close()
     (request,) = server.requests
     assert request.path == f"/services/{MARKER}1?token={MARKER}2&x=%20y"
@@ -201,14 +201,14 @@ def test_keys_in_an_address_are_sent_and_are_in_no_error_and_no_log(
 def test_an_invalid_secret_is_refused_and_not_quoted(secret: str | bytes) -> None:
     with pytest.raises(ConfigurationError, match="secret must be at least 24 bytes") as raised:
         WebhookExporter("http://127.0.0.1", secret=secret)
-    assert MARKER not in told(raised.value)
+    assert MARKER not in text_with_causes(raised.value)
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1", "ftp://h/", "http://", f"http://h:{MARKER}/", f"http://a..{MARKER}/"])
 def test_an_invalid_url_is_refused_and_not_quoted(url: str) -> None:
     with pytest.raises(ConfigurationError, match="url must be an http:// or https:// URL") as raised:
         WebhookExporter(url)
-    assert MARKER not in told(raised.value)
+    assert MARKER not in text_with_causes(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_an_invalid_url_is_refused_and_not_quoted(url: str) -> None:
 def test_a_header_that_cannot_be_sent_is_refused_and_its_value_not_quoted(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match=r"^invalid ") as raised:
         WebhookExporter("http://127.0.0.1", headers=headers)
-    assert MARKER not in told(raised.value)
+    assert MARKER not in text_with_causes(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.events.made import batch, one_of_each
-from tests.events.posting import TAKEN, posting, told
+from tests.events.posting import TAKEN, posting, text_with_causes
 from tests.markers import MARKER
 from tests.waiting import in_time
 from traced_tools.errors import ConfigurationError
@@ -42,7 +42,7 @@ def test_other_statuses_are_failures_that_are_retryable_or_not(status: int, retr
             exporter.export(batch(1))
     assert raised.value.retryable is retryable
     assert raised.value.retry_after == (7.0 if retryable else None)
-    assert MARKER not in told(raised.value)
+    assert MARKER not in text_with_causes(raised.value)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -55,7 +55,7 @@ def test_a_redirect_is_not_followed_since_it_would_take_events_elsewhere(status:
                 exporter.export(batch(1))
     assert (len(server.requests), elsewhere.requests) == (1, [])
     assert not raised.value.retryable
-    assert MARKER not in told(raised.value)
+    assert MARKER not in text_with_causes(raised.value)
 
 
 def in_a_minute() -> str:
@@ -98,7 +98,7 @@ def test_a_connection_failure_is_retryable(what: str) -> None:
         with pytest.raises(ExportFailed, match=rf"{server.url} was unreachable \(\w+\)") as raised:
             exporter.export(batch(1))
         assert raised.value.retryable
-        assert MARKER not in told(raised.value)
+        assert MARKER not in text_with_causes(raised.value)
         exporter.export(batch(1))
     assert len({request.headers["webhook-id"] for request in server.requests}) == 1
 

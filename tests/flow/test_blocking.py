@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from traced_tools import (
     ToolInvocation,
     ToolResult,
     perform,
+    tool,
 )
 from traced_tools.advisors.base import AdviseNext
 from traced_tools.testing import ScriptedChatModel
@@ -43,7 +46,7 @@ def has_running_loop() -> bool:
 
 def client_of(*tools: Callable[..., Any], times: int = 1, **settings: Any) -> ChatClient:
     """A client whose model calls each of `tools` at once, `times` times, and then says done."""
-    calls = [ToolCall(tool.__name__) for tool in tools]
+    calls = [ToolCall(each.__name__) for each in tools]
     return ChatClient(ScriptedChatModel([*([calls] * times), "done"]), tools=list(tools), **settings)
 
 
@@ -82,6 +85,71 @@ def test_a_single_blocking_tool_runs_in_the_calling_thread_and_no_thread_is_star
 
     assert threads == [(threading.current_thread(), set())]
     assert set(threading.enumerate()) <= before
+
+
+def test_a_single_blocking_tool_with_a_time_out_runs_in_a_worker_thread(blocking_mode: str) -> None:
+    threads: list[threading.Thread] = []
+
+    @tool(timeout=PATIENCE)
+    def look() -> None:
+        threads.append(threading.current_thread())
+
+    run(blocking_mode, client_of(look).prompt("?"))
+
+    assert [thread.name for thread in threads] == ["traced_tools-worker"]
+
+
+def test_a_single_blocking_tool_can_use_a_connection_that_only_its_thread_may_use(blocking_mode: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+
+        def count() -> int:
+            (found,) = database.execute("SELECT 41 + 1").fetchone()
+            return int(found)
+
+        response = run(blocking_mode, client_of(count, times=2).prompt("?"))
+
+    assert [each.value for each in response.tool_results] == [42, 42]
+
+
+def test_a_single_blocking_tool_can_run_an_event_loop(blocking_mode: str) -> None:
+    async def twice() -> str:
+        await asyncio.sleep(0)
+        return "ran"
+
+    def look() -> str:
+        return asyncio.run(twice())
+
+    response = run(blocking_mode, client_of(look, times=2).prompt("?"))
+
+    assert [each.content for each in response.tool_results] == ["ran", "ran"]
+
+
+def test_a_run_in_a_single_blocking_tool_stays_in_the_calling_thread(blocking_mode: str) -> None:
+    threads: list[threading.Thread] = []
+
+    def inner() -> None:
+        threads.append(threading.current_thread())
+
+    def outer() -> str:
+        return run(blocking_mode, client_of(inner, times=2).prompt("?")).content
+
+    response = run(blocking_mode, client_of(outer).prompt("?"))
+
+    assert [each.content for each in response.tool_results] == ["done"]
+    assert threads == [threading.current_thread()] * 2
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_single_blocking_tool_reaches_the_caller(
+    blocking_mode: str, interrupt: type[BaseException], telemetry: Telemetry
+) -> None:
+    def leave() -> None:
+        raise interrupt
+
+    with pytest.raises(interrupt):
+        run(blocking_mode, client_of(leave, telemetry=telemetry.options).prompt("?"))
+
+    telemetry.check_each_ended_once()
 
 
 def test_a_blocking_run_works_inside_a_running_event_loop(blocking_mode: str) -> None:

@@ -93,7 +93,7 @@ def test_a_run_cancelled_between_two_steps_ends_at_the_next_one(how: str) -> Non
 
 
 class Held(ScriptedChatModel):
-    """Tells when it is asked, and answers when it may."""
+    """Sets an event when it is asked, and answers once another event is set."""
 
     def __init__(self) -> None:
         super().__init__(["answer"])
@@ -251,14 +251,14 @@ def test_a_running_tool_sees_the_cancellation_and_its_record_has_its_outcome(how
     def stop(context: ToolContext) -> str:
         """Have the run cancelled."""
         runs[0].cancel()
-        return "told" if context.cancelled else "not told"
+        return "cancelled" if context.cancelled else "not cancelled"
 
     observed = Observed(ToolCall("stop"), "never", tools=[stop])
     runs.append(observed.client.prompt("?").start())
     assert drive(runs[0], how) == ["CallModel", "ExecuteTools"]
     observed.check_cancelled(runs[0])
-    told = "ok" if how == "perform" else "cancelled"
-    assert observed.trail.stories() == [["intent stop", "allowed", told]]
+    outcome = "ok" if how == "perform" else "cancelled"
+    assert observed.trail.stories() == [["intent stop", "allowed", outcome]]
 
 
 @pytest.mark.parametrize("how", DRIVERS)

@@ -103,7 +103,7 @@ class RecordedTool:
     """A tool of a recorded request; it answers as the recording does.
 
     Args:
-        definition: what the model was told of it.
+        definition: its definition in the request.
         answer: returns the recorded answer to a call, by its id and its arguments as JSON text.
     """
 

@@ -81,7 +81,7 @@ USAGE = (
     Usage(input_tokens=10, output_tokens=7, cache_read_tokens=4),
     Usage(input_tokens=30, output_tokens=5),
 )
-"""What the two answers report; a provider may tell more of it."""
+"""What the two answers report; a provider may report further counts."""
 
 
 def _json(city: str) -> str:

@@ -31,7 +31,7 @@ VALUES: dict[str, Any] = {
     "reasoning_effort": "low",
     "output_schema": SCHEMA,
 }
-TOOL = ToolDefinition(name="weather", description="Tell the weather.", input_schema=SCHEMA)
+TOOL = ToolDefinition(name="weather", description="Return the weather.", input_schema=SCHEMA)
 
 
 def table() -> dict[tuple[str, str], str]:

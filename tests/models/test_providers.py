@@ -95,7 +95,7 @@ def test_the_answer_is_the_same_message_in_every_mode(sample: Sample, mode: str)
 
 
 @pytest.mark.parametrize("answer", ["asking", "closing"])
-def test_a_stream_folds_to_what_the_whole_answer_says(sample: Sample, answer: str) -> None:
+def test_a_stream_folds_to_the_response_of_a_whole_answer(sample: Sample, answer: str) -> None:
     said = getattr(sample, answer)
     whole, streamed = answered(sample, said, streamed=False), answered(sample, said, streamed=True)
     assert streamed.message == whole.message
@@ -107,7 +107,7 @@ def test_a_stream_folds_to_what_the_whole_answer_says(sample: Sample, answer: st
 
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
-def test_the_second_request_is_the_same_whether_the_first_answer_was_streamed(sample: Sample, mode: str) -> None:
+def test_the_second_request_is_the_same_after_a_streamed_and_a_whole_answer(sample: Sample, mode: str) -> None:
     bodies = []
     for each in ("call", mode):
         with ReplayServer([reply(sample, sample.asking, each), reply(sample, sample.closing, each)]) as server:
@@ -149,7 +149,7 @@ def test_a_stream_that_ends_before_the_answer_does_is_an_invalid_response(sample
 
 @pytest.mark.parametrize("mode", ["stream", "astream"])
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.RESET])
-def test_a_connection_that_breaks_after_the_last_word_costs_nothing(sample: Sample, mode: str, fault: Fault) -> None:
+def test_a_connection_that_breaks_after_the_whole_answer_is_ignored(sample: Sample, mode: str, fault: Fault) -> None:
     said = Event()
 
     def body() -> Iterator[bytes | Delay | Fault]:
@@ -173,7 +173,7 @@ def test_a_connection_that_breaks_after_the_last_word_costs_nothing(sample: Samp
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.RESET])
-def test_an_answer_whose_connection_breaks_is_a_model_error(sample: Sample, mode: str, fault: Fault) -> None:
+def test_a_connection_that_breaks_during_an_answer_is_a_model_error(sample: Sample, mode: str, fault: Fault) -> None:
     streamed = "stream" in mode
     body = sample.body(sample.asking, streamed=streamed)
     content_type = sample.content_type if streamed else "application/json"
@@ -185,7 +185,7 @@ def test_an_answer_whose_connection_breaks_is_a_model_error(sample: Sample, mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_keeps_the_body_of_the_refusal_out_of_its_text(sample: Sample, mode: str) -> None:
+def test_an_error_has_the_body_of_a_refusal_and_does_not_show_it(sample: Sample, mode: str) -> None:
     body = '{"error": {"message": "secret wörds"}}'
     with ReplayServer([Reply(body.encode(), 400, content_type="application/json")]) as server:
         model = sample.model_at(server.url)
@@ -198,7 +198,7 @@ def test_an_error_keeps_the_body_of_the_refusal_out_of_its_text(sample: Sample, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_keeps_a_body_or_an_event_that_cannot_be_understood(sample: Sample, mode: str) -> None:
+def test_an_error_has_the_invalid_body_or_event_and_does_not_show_it(sample: Sample, mode: str) -> None:
     wrong = {"error": {"message": "secret words"}}
     with ReplayServer([reply(sample, Answer(wrong, [wrong]), mode)]) as server:
         model = sample.model_at(server.url)
@@ -209,7 +209,7 @@ def test_an_error_keeps_a_body_or_an_event_that_cannot_be_understood(sample: Sam
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_provider_that_is_busy_is_asked_again(sample: Sample, mode: str) -> None:
+def test_a_request_to_a_busy_provider_is_retried(sample: Sample, mode: str) -> None:
     busy = Reply.json({"error": {"message": "busy"}}, 429, {"Retry-After": "0"})
     with ReplayServer([busy, reply(sample, sample.closing, mode)]) as server:
         model = sample.model_at(server.url, retries=1)
@@ -232,7 +232,7 @@ def test_the_key_is_in_a_header_and_nowhere_else(sample: Sample, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_request_carries_the_span_that_sends_it(sample: Sample, mode: str) -> None:
+def test_the_request_has_the_trace_context_of_its_chat_span(sample: Sample, mode: str) -> None:
     with ReplayServer([reply(sample, sample.closing, mode)]) as server, capture_telemetry() as captured:
         model = sample.model_at(server.url)
         modes.run(mode, specification(model, captured), model)

@@ -61,7 +61,7 @@ def sent(codec: Codec, message: AssistantMessage) -> dict[str, Any]:
 
 
 def joined(parts: Sequence[dict[str, Any]], is_text: Callable[[dict[str, Any]], bool], *fields: str) -> list[Any]:
-    """Return `parts` with texts that stand side by side as one: what tells them apart is nobody's."""
+    """Return `parts` with adjacent texts joined, because their boundaries mean nothing."""
     found = []
     for together, group in groupby(parts, key=lambda part: tuple(map(part.get, fields)) if is_text(part) else None):
         run = list(group)

@@ -44,14 +44,14 @@ def said(call_id: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": f"drawn by {call_id}"}
 
 
-def told(call_id: str) -> dict[str, Any]:
+def heading(call_id: str) -> dict[str, Any]:
     return {"type": "text", "text": f"Images returned by the tool call {call_id}:"}
 
 
 def test_images_of_a_result_follow_as_user_content_that_names_the_call() -> None:
     assert sent(calls("c1"), ToolMessage([result("c1", DOT, MAP)]))[1:] == [
         said("c1"),
-        {"role": "user", "content": [told("c1"), SENT_DOT, SENT_MAP]},
+        {"role": "user", "content": [heading("c1"), SENT_DOT, SENT_MAP]},
     ]
 
 
@@ -61,20 +61,20 @@ def test_the_images_of_a_batch_follow_all_its_results_in_their_order() -> None:
         said("c1"),
         said("c2"),
         said("c3"),
-        {"role": "user", "content": [told("c1"), SENT_DOT, told("c3"), SENT_MAP]},
+        {"role": "user", "content": [heading("c1"), SENT_DOT, heading("c3"), SENT_MAP]},
     ]
 
 
 def test_results_in_several_messages_are_not_separated_by_images() -> None:
     messages = sent(calls("c1", "c2"), ToolMessage([result("c1", DOT)]), ToolMessage([result("c2", MAP)]))
     assert [message["role"] for message in messages] == ["assistant", "tool", "tool", "user"]
-    assert messages[-1]["content"] == [told("c1"), SENT_DOT, told("c2"), SENT_MAP]
+    assert messages[-1]["content"] == [heading("c1"), SENT_DOT, heading("c2"), SENT_MAP]
 
 
 def test_each_batch_is_followed_by_its_own_images() -> None:
     messages = sent(calls("c1"), ToolMessage([result("c1", DOT)]), calls("c2"), ToolMessage([result("c2", MAP)]))
     assert [message["role"] for message in messages] == ["assistant", "tool", "user", "assistant", "tool", "user"]
-    assert [messages[place]["content"][0] for place in (2, 5)] == [told("c1"), told("c2")]
+    assert [messages[place]["content"][0] for place in (2, 5)] == [heading("c1"), heading("c2")]
 
 
 def test_without_images_nothing_follows_the_results() -> None:
@@ -84,7 +84,7 @@ def test_without_images_nothing_follows_the_results() -> None:
 def test_the_next_user_message_stays_separate() -> None:
     messages = sent(calls("c1"), ToolMessage([result("c1", DOT)]), UserMessage("nice"))
     assert messages[2:] == [
-        {"role": "user", "content": [told("c1"), SENT_DOT]},
+        {"role": "user", "content": [heading("c1"), SENT_DOT]},
         {"role": "user", "content": "nice"},
     ]
 
@@ -100,4 +100,4 @@ def test_an_image_that_a_tool_returns_is_in_the_next_request(mode: str) -> None:
     assert response.content == "A dot."
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
     assert isinstance(messages[2]["content"], str)
-    assert messages[3]["content"] == [told("c1"), SENT_DOT]
+    assert messages[3]["content"] == [heading("c1"), SENT_DOT]

@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from traced_tools.observe.export_stats import ExportStats
-from traced_tools.observe.run_telemetry import TelemetryOptions, instruments_of
+from traced_tools.observe.providers import instruments_of
+from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.otel.exporting import log_pipeline, metric_pipeline, trace_pipeline
 from traced_tools.otel.handle import Telemetry
 from traced_tools.otel.prometheus import iter_metrics

@@ -89,7 +89,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
 
 
-def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptureFixture) -> None:
+def assert_all_is_lost_and_logged_once(sending: Pipelines, caplog: pytest.LogCaptureFixture) -> None:
     for mode in MODES:
         assert ask(mode, sending) == "It is three."
     spent = seconds(lambda: sending.handle.force_flush(3))
@@ -103,13 +103,13 @@ def assert_all_is_lost_and_told_once(sending: Pipelines, caplog: pytest.LogCaptu
     ask("call", sending)
     assert not sending.handle.force_flush(3)
     assert seconds(lambda: sending.handle.shutdown(1)) < PATIENCE
-    told = [record for record in caplog.records if record.name.startswith("traced_tools")]
-    lines = sorted(record.getMessage() for record in told)
+    ours = [record for record in caplog.records if record.name.startswith("traced_tools")]
+    lines = sorted(record.getMessage() for record in ours)
     outages, ends = ([line for line in lines if (": closed; " in line) is ended] for ended in (False, True))
     assert [line.split(":")[0] for line in outages] == ["otlp.logs", "otlp.metrics", "otlp.traces"]
     for line, stats in zip(ends, sorted(sending.export_stats, key=lambda each: each.name), strict=True):
         assert line.startswith(f"{stats.name}: closed; lost {stats.lost_in_all} ")
-    assert [record.getMessage() for record in caplog.records if record not in told] == []
+    assert [record.getMessage() for record in caplog.records if record not in ours] == []
     assert MARKER not in caplog.text
     assert not [
         thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()
@@ -121,7 +121,7 @@ def test_a_run_is_unaffected_by_a_failing_http_collector(kind: str, caplog: pyte
     caplog.set_level(logging.DEBUG)
     logging.getLogger("asyncio").setLevel(logging.INFO)
     with HTTP[kind]() as collector, pipelines(collector.url) as sending:
-        assert_all_is_lost_and_told_once(sending, caplog)
+        assert_all_is_lost_and_logged_once(sending, caplog)
         assert "/elsewhere" not in collector.bodies
 
 
@@ -134,7 +134,7 @@ def test_a_run_is_unaffected_by_a_failing_grpc_collector(
     caplog.set_level(logging.DEBUG)
     logging.getLogger("asyncio").setLevel(logging.INFO)
     with GRPC[kind]() as collector, pipelines(collector.url) as sending:
-        assert_all_is_lost_and_told_once(sending, caplog)
+        assert_all_is_lost_and_logged_once(sending, caplog)
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])

@@ -51,8 +51,8 @@ def test_an_error_of_a_flush_is_logged_unless_the_time_is_over(in_time: bool, ca
     with handle.Telemetry([provider]) as telemetry:
         assert not telemetry.force_flush(PATIENCE if in_time else 0.1)
         assert provider.raised.wait(PATIENCE)
-    told = ["telemetry: Failing.force_flush raised ConnectionError"]
-    assert [text for text in caplog.messages if "Failing" in text] == (told if in_time else [])
+    logged = ["telemetry: Failing.force_flush raised ConnectionError"]
+    assert [text for text in caplog.messages if "Failing" in text] == (logged if in_time else [])
 
 
 def test_an_interrupted_shutdown_counts_unsent_items_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:

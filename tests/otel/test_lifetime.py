@@ -167,18 +167,18 @@ import socket, warnings
 warnings.simplefilter("ignore")
 handle = configure(prometheus=0)
 address = handle.prometheus_address
-held, told = os.pipe()
+reading, writing = os.pipe()
 child = os.fork()
 if not child:
-    os.close(told)
-    os.read(held, 1)
+    os.close(writing)
+    os.read(reading, 1)
     os._exit(0)
 handle.shutdown()
 try:
     urllib.request.urlopen("http://" + address, timeout=1)
 except OSError as error:
     print(type(error.reason).__name__)
-os.close(told)
+os.close(writing)
 os.waitpid(child, 0)
 """
     )

@@ -111,7 +111,7 @@ def _umask() -> int:
 @forks
 def test_a_forked_worker_adds_its_own_entry_and_keeps_its_parents(tmp_path: Path) -> None:
     path = tmp_path / "targets.json"
-    told = in_a_process(
+    done = in_a_process(
         f"""
 import json, warnings
 warnings.simplefilter("ignore")
@@ -129,7 +129,7 @@ assert os.waitpid(child, 0)[1] == 0
 print(listed() == [first])
 """
     )
-    assert told.stdout == "True\n"
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_range_in_use_asks_for_a_wider_one() -> None:
 
 
 def test_a_targets_file_without_an_address_is_an_error() -> None:
-    told = in_a_process(
+    done = in_a_process(
         """
 try:
     configure(prometheus=True, prometheus_targets="x.json")
@@ -209,7 +209,7 @@ except ConfigurationError as error:
     print(error)
 """
     )
-    assert told.stdout == "prometheus_targets needs a server: pass a port or an address as prometheus= as well\n"
+    assert done.stdout == "prometheus_targets needs a server: pass a port or an address as prometheus= as well\n"
 
 
 def test_an_asgi_app_serves_the_metrics_where_it_is_mounted(exposed: Exposed) -> None:
@@ -238,7 +238,7 @@ def test_a_wsgi_app_serves_the_metrics(exposed: Exposed) -> None:
 
 
 def test_configure_collects_for_an_app_without_listening() -> None:
-    told = in_a_process(
+    done = in_a_process(
         """
 handle = configure(prometheus=True)
 run()
@@ -246,7 +246,7 @@ body = handle.wsgi_app()({"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"}, lam
 print(handle.prometheus_address, b"gen_ai_invoke_agent_duration_seconds_count" in b"".join(body))
 """
     )
-    assert told.stdout == "None True\n"
+    assert done.stdout == "None True\n"
 
 
 @pytest.mark.parametrize("name", ["asgi_app", "wsgi_app"])

@@ -21,7 +21,7 @@ def nothing() -> str:
 
 
 def whoami(context: ToolContext) -> str:
-    """Tell who is asking."""
+    """Return who is asking."""
     return f"{context['user']} {context.tool_name} {context.call_id} {context.iteration}"
 
 

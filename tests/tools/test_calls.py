@@ -32,7 +32,7 @@ from traced_tools.testing import ScriptedChatModel
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b091_results_are_in_call_order_whichever_tool_finishes_first(mode: str) -> None:
+def test_results_are_in_call_order_whichever_tool_finishes_first(mode: str) -> None:
     last_is_done = threading.Event()
 
     def slow() -> str:
@@ -49,7 +49,7 @@ def test_b091_results_are_in_call_order_whichever_tool_finishes_first(mode: str)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b092_two_calls_of_one_tool_are_both_answered(mode: str) -> None:
+def test_two_calls_of_one_tool_are_both_answered(mode: str) -> None:
     calls = [ToolCall("add", {"a": 1, "b": 1}), ToolCall("add", {"a": 2, "b": 2})]
     assert in_loop(mode, *calls, tools=[add]) == ["2", "4"]
 
@@ -113,7 +113,7 @@ def test_tools_run_in_the_callers_context(mode: str) -> None:
     tenant: ContextVar[str] = ContextVar("tenant")
 
     def who() -> str:
-        """Tell the tenant."""
+        """Return the tenant."""
         return tenant.get("nobody")
 
     token = tenant.set("t1")
@@ -128,14 +128,14 @@ def test_tools_run_in_the_callers_context(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "{}", "null"])
-def test_b097_blank_arguments_reach_a_tool_as_an_empty_object(mode: str, text: str) -> None:
+def test_blank_arguments_reach_a_tool_as_an_empty_object(mode: str, text: str) -> None:
     own = Own()
     contents = in_loop(mode, ToolCall("nothing", text), ToolCall("own", text), tools=[nothing, own])
     assert contents == ["nothing given", "{}"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b098_nested_arguments_reach_the_tool_unchanged(mode: str) -> None:
+def test_nested_arguments_reach_the_tool_unchanged(mode: str) -> None:
     nested = {"filter": {"tags": ["a", {"deep": None}], "limits": [1, 2.5]}, "text": 'quote " and ünïcode'}
 
     def find(filter: dict[str, Any], text: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def test_b098_nested_arguments_reach_the_tool_unchanged(mode: str) -> None:
         ('{"a": 1, "b": null}', "b: must be an integer"),
     ],
 )
-def test_b099_invalid_arguments_are_refused_with_a_text_that_says_what_to_correct(
+def test_invalid_arguments_are_refused_with_a_text_that_says_what_to_correct(
     mode: str, arguments: str, problem: str
 ) -> None:
     (content,) = in_loop(mode, ToolCall("add", arguments), tools=[add])
@@ -200,7 +200,7 @@ def test_a_number_without_a_json_form_reaches_the_model_as_json(mode: str, value
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b100_a_tool_that_returns_none_is_answered(mode: str) -> None:
+def test_a_tool_that_returns_none_is_answered(mode: str) -> None:
     def note(text: str) -> None:
         """Note the text."""
 
@@ -266,7 +266,7 @@ def test_an_error_whose_str_raises_does_not_fail_the_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b095_the_model_reads_the_errors_text_up_to_a_length(mode: str) -> None:
+def test_the_model_reads_the_errors_text_up_to_a_length(mode: str) -> None:
     (content,) = in_loop(mode, ToolCall("fail", {"reason": "x" * 10_000}), tools=[fail])
     assert content == "The tool fail failed: RuntimeError: " + "x" * 2000
 

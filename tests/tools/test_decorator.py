@@ -40,29 +40,29 @@ class Clock:
 
     @tool
     def now(self) -> str:
-        """Tell the time."""
+        """Return the time."""
         return f"now in {self.zone}"
 
-    @tool(name="later", description="Tell a later time.", return_direct=True)
+    @tool(name="later", description="Return a later time.", return_direct=True)
     async def in_a_while(self, minutes: int) -> str:
         return f"{minutes} minutes later"
 
     @tool
     @staticmethod
     def epoch() -> int:
-        """Tell the epoch."""
+        """Return the epoch."""
         return 0
 
     @staticmethod
     @tool
     def leap(year: int) -> bool:
-        """Tell whether a year is a leap year."""
+        """Return whether a year is a leap year."""
         return year % 4 == 0
 
     @classmethod
     @tool
     def kind(cls) -> str:
-        """Tell the class."""
+        """Return the class."""
         return cls.__name__
 
     @tool
@@ -83,7 +83,7 @@ class Alarm(Clock):
 
     @tool
     def now(self) -> str:
-        """Tell the time loudly."""
+        """Return the time loudly."""
         return "NOW"
 
     @tool
@@ -121,7 +121,7 @@ def test_marked_methods_of_every_kind_are_found() -> None:
 def test_inherited_tools_are_found_and_overridden_ones_count_once() -> None:
     found = by_name(Alarm())
     assert sorted(found) == ["_hidden", "epoch", "kind", "later", "leap", "now", "ring"]
-    assert (called(found["now"]), found["now"].definition.description) == ("NOW", "Tell the time loudly.")
+    assert (called(found["now"]), found["now"].definition.description) == ("NOW", "Return the time loudly.")
 
 
 def test_two_objects_of_one_class_keep_their_own_state() -> None:
@@ -133,7 +133,7 @@ def test_two_objects_of_one_class_keep_their_own_state() -> None:
 
 def test_the_options_of_the_decorator_reach_the_model_and_the_loop() -> None:
     later = by_name(Clock())["later"]
-    assert (later.definition.name, later.definition.description) == ("later", "Tell a later time.")
+    assert (later.definition.name, later.definition.description) == ("later", "Return a later time.")
     assert later.metadata == ToolMetadata(return_direct=True)
     assert by_name(Clock())["now"].metadata == ToolMetadata(return_direct=False, source="local")
 
@@ -214,7 +214,7 @@ def test_a_builtin_cannot_be_marked(marked: Any) -> None:
         tool(name="x")(marked)
 
 
-def test_b134_a_custom_decorator_that_applies_tool_works_too() -> None:
+def test_a_custom_decorator_that_applies_tool_works_too() -> None:
     def company_tool(**more: Any) -> Callable[[Any], Any]:
         return lambda function: tool(requires_approval=True, **more)(function)
 

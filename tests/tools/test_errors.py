@@ -41,7 +41,7 @@ ARGUMENTS = {
     "missing": '{"count": 1}',
     "unknown": '{"text": "x", "colour": "mArKeR-7f3a"}',
 }
-TOLD = {
+TEXTS = {
     "exception": f"The tool note failed: OSError: {MARKER}",
     "time-out": "The tool note failed: ToolTimeout: the tool took longer than its time-out of 0.005",
     "invalid": "The arguments are invalid: text: must be a string. Correct them and call the tool again.",
@@ -109,7 +109,7 @@ def test_by_default_a_mistake_is_sent_to_the_model_and_the_run_goes_on(
     response = run(mode, asking(kit, kind, mistake, telemetry=telemetry.options).prompt("?"))
     (result,) = response.tool_results
     assert response.content == "done"
-    assert result.content.startswith(TOLD[mistake])
+    assert result.content.startswith(TEXTS[mistake])
     assert isinstance(result.error, class_of(mistake))
     assert kit.called == (mistake not in ARGUMENTS)
     outcome = {"exception": "error", "time-out": "timeout"}.get(mistake)
@@ -117,14 +117,14 @@ def test_by_default_a_mistake_is_sent_to_the_model_and_the_run_goes_on(
     kind_of_error = {"exception": "OSError", "time-out": "timeout"}.get(mistake, "invalid_arguments")
     assert (result.outcome, result.decision, result.error_type) == (outcome, decision, kind_of_error)
     attributes = telemetry.one(f"{'refuse' if mistake in ARGUMENTS else 'execute'}_tool note").attributes or {}
-    told = (names.TOOL_OUTCOME, names.TOOL_DECISION, names.ERROR_TYPE)
-    assert tuple(attributes.get(name) for name in told) == (outcome, decision, kind_of_error)
+    labels = (names.TOOL_OUTCOME, names.TOOL_DECISION, names.ERROR_TYPE)
+    assert tuple(attributes.get(name) for name in labels) == (outcome, decision, kind_of_error)
     telemetry.check_each_ended_once()
     telemetry.check_run("answered")
 
 
 @sweep(mode=MODES, kind=KINDS, mistake=MISTAKES, policy=["always", "its class", "Exception"])
-def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
+def test_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
     mode: str, kind: str, mistake: str, policy: str, kit: Kit
 ) -> None:
     errors = {
@@ -144,11 +144,11 @@ def test_b122_b123_a_policy_that_raises_does_so_for_every_mistake_of_every_tool(
 
 
 @sweep(mode=["call", "astream"], kind=KINDS, mistake=MISTAKES)
-def test_b124_an_error_of_an_unlisted_class_is_sent_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
+def test_an_error_of_an_unlisted_class_is_sent_to_the_model(mode: str, kind: str, mistake: str, kit: Kit) -> None:
     errors = ToolErrors(raise_on=(KeyError, ValueError, PermissionError))
     response = run(mode, asking(kit, kind, mistake, tool_errors=errors).prompt("?"))
     assert response.content == "done"
-    assert response.tool_results[0].content.startswith(TOLD[mistake])
+    assert response.tool_results[0].content.startswith(TEXTS[mistake])
 
 
 @sweep(mode=["call", "astream"], kind=KINDS, mistake=MISTAKES)
@@ -228,21 +228,21 @@ class QuietError(Exception):
 
 
 @pytest.mark.parametrize("error", [ValueError(), ValueError(""), ValueError(" \n"), QuietError()], ids=repr)
-def test_b121_an_error_without_a_message_is_named_by_tool_and_class(error: Exception) -> None:
+def test_an_error_without_a_message_is_named_by_tool_and_class(error: Exception) -> None:
     assert ToolErrors().text("note", error) == f"The tool note failed: {type(error).__name__}"
 
 
-def test_b120_the_message_of_an_error_is_sent_to_the_model() -> None:
+def test_the_message_of_an_error_is_sent_to_the_model() -> None:
     assert ToolErrors().text("note", ValueError("no disk")) == "The tool note failed: ValueError: no disk"
     assert ToolErrors().text("note", KeyError("disk")) == "The tool note failed: KeyError: 'disk'"
 
 
 @pytest.mark.parametrize("raised", [PermissionError(), FileNotFoundError(), OSError()], ids=repr)
-def test_b123_a_listed_class_covers_its_subclasses(raised: Exception) -> None:
+def test_a_listed_class_covers_its_subclasses(raised: Exception) -> None:
     assert ToolErrors(raise_on=(OSError,)).raises(raised)
 
 
-def test_b124_a_listed_subclass_does_not_cover_its_base_class() -> None:
+def test_a_listed_subclass_does_not_cover_its_base_class() -> None:
     assert not ToolErrors(raise_on=(PermissionError,)).raises(OSError())
 
 
@@ -262,7 +262,7 @@ def test_the_text_of_invalid_arguments_repeats_nothing() -> None:
 
 @pytest.mark.parametrize("kind", [Exception, RuntimeError, OSError, ExceptionGroup, StopIteration, QuietError])
 @each_mode
-def test_b125_all_exceptions_are_alike(mode: str, kind: type[Exception], kit: Kit) -> None:
+def test_all_exceptions_are_alike(mode: str, kind: type[Exception], kit: Kit) -> None:
     def note() -> None:
         """Fail."""
         raise ExceptionGroup("two", [ValueError()]) if kind is ExceptionGroup else kind()
@@ -276,7 +276,7 @@ class Fatal(BaseException):
 
 
 @each_mode
-def test_b126_a_base_exception_passes_the_policy_unchanged(mode: str, telemetry: Telemetry) -> None:
+def test_a_base_exception_passes_the_policy_unchanged(mode: str, telemetry: Telemetry) -> None:
     def note() -> None:
         """End everything."""
         raise Fatal
@@ -288,10 +288,10 @@ def test_b126_a_base_exception_passes_the_policy_unchanged(mode: str, telemetry:
 
 
 @each_mode
-def test_b127_a_client_sends_errors_to_the_model_unless_its_policy_raises(mode: str, kit: Kit) -> None:
-    telling = asking(kit, "function", "exception")
+def test_a_client_sends_errors_to_the_model_unless_its_policy_raises(mode: str, kit: Kit) -> None:
+    client = asking(kit, "function", "exception")
     raising = asking(kit, "function", "exception", tool_errors=ToolErrors(always_raise=True))
-    assert run(mode, telling.prompt("?")).content == "done"
+    assert run(mode, client.prompt("?")).content == "done"
     with pytest.raises(ToolExecutionError):
         run(mode, raising.prompt("?"))
     again = asking(kit, "function", "exception", tool_errors=ToolErrors(always_raise=True))
@@ -299,7 +299,7 @@ def test_b127_a_client_sends_errors_to_the_model_unless_its_policy_raises(mode: 
 
 
 @each_mode
-def test_b128_a_custom_policy_replaces_the_default(mode: str, kit: Kit) -> None:
+def test_a_custom_policy_replaces_the_default(mode: str, kit: Kit) -> None:
     class Lenient(ToolErrors):
         """Raises for nothing, and says little."""
 

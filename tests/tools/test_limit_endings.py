@@ -160,7 +160,7 @@ def broken(mode: str, limits: LoopLimits, asked: list[ToolCall], *turns: Any) ->
 
 
 @each_mode
-def test_b109_the_limit_of_a_tool_raises_an_error_with_its_name_and_the_response(mode: str) -> None:
+def test_the_limit_of_a_tool_raises_an_error_with_its_name_and_the_response(mode: str) -> None:
     limits = LoopLimits(max_calls_per_tool=2, on_limit="raise")
     error = broken(mode, limits, [*calls("b", 1), *calls("a", 1, 2, 3), *calls("b", 2)])
     assert (error.limit, error.tool_name) == ("max_calls_per_tool", "a")
@@ -171,7 +171,7 @@ def test_b109_the_limit_of_a_tool_raises_an_error_with_its_name_and_the_response
 
 
 @each_mode
-def test_b112_the_limit_of_all_calls_raises_an_error_without_a_tools_name(mode: str) -> None:
+def test_the_limit_of_all_calls_raises_an_error_without_a_tools_name(mode: str) -> None:
     error = broken(mode, LoopLimits(max_tool_calls=2, on_limit="raise"), [*calls("a", 1), *calls("b", 1, 2)])
     assert (error.limit, error.tool_name) == ("max_tool_calls", None)
 
@@ -188,7 +188,7 @@ def test_an_invented_tool_is_limited_too_and_named_only_on_the_error(mode: str) 
 
 
 @each_mode
-def test_b110_a_call_over_the_limit_is_not_run_and_is_answered_with_the_limit(mode: str) -> None:
+def test_a_call_over_the_limit_is_not_run_and_is_answered_with_the_limit(mode: str) -> None:
     counter = Counter()
     model = ScriptedChatModel([calls("a", 1, 2), "concluded"])
     limits = LoopLimits(max_calls_per_tool=1)
@@ -224,7 +224,7 @@ def test_a_call_over_a_limit_is_no_failure_to_a_policy_that_raises(mode: str) ->
     ("tools", "each", "stop_reason", "run_calls"),
     [("a", 41, "max_calls_per_tool", 40), ("abcd", 38, "max_tool_calls", 150), ("abc", 40, "answered", 120)],
 )
-def test_b113_without_settings_forty_calls_of_a_tool_and_a_hundred_and_fifty_run(
+def test_without_settings_forty_calls_of_a_tool_and_a_hundred_and_fifty_run(
     mode: str, tools: str, each: int, stop_reason: str, run_calls: int
 ) -> None:
     counter = Counter()
@@ -235,7 +235,7 @@ def test_b113_without_settings_forty_calls_of_a_tool_and_a_hundred_and_fifty_run
 
 
 @each_mode
-def test_b114_without_limits_a_run_lasts_as_long_as_the_model_requests_tools(mode: str) -> None:
+def test_without_limits_a_run_lasts_as_long_as_the_model_requests_tools(mode: str) -> None:
     counter = Counter()
     turns = [*([calls("a", *range(5)) + calls("a", 1)] * 60), "done"]
     client = ChatClient(ScriptedChatModel(turns), tools=counter.tools("a"), limits=UNLIMITED)
@@ -277,7 +277,7 @@ EARLIER = [
 
 @each_mode
 @pytest.mark.parametrize("field", ["max_tool_calls", "max_calls_per_tool", "max_repeated_calls"])
-def test_b115_b116_calls_of_earlier_turns_do_not_count_and_those_of_this_run_do(mode: str, field: str) -> None:
+def test_calls_of_earlier_turns_do_not_count_and_those_of_this_run_do(mode: str, field: str) -> None:
     counter = Counter()
     model = ScriptedChatModel([*[calls("a", 1)] * 3, "done"])
     limits = LoopLimits(**{field: 2})  # type: ignore[arg-type]
@@ -289,7 +289,7 @@ def test_b115_b116_calls_of_earlier_turns_do_not_count_and_those_of_this_run_do(
 
 
 @pytest.mark.parametrize("on_limit", ["conclude", "stop", "raise"])
-def test_b117_a_run_in_steps_is_limited(on_limit: Any) -> None:
+def test_a_run_in_steps_is_limited(on_limit: Any) -> None:
     counter = Counter()
     client = ChatClient(
         ScriptedChatModel([calls("a", 1, 2), "concluded"]),
@@ -319,7 +319,7 @@ def test_b117_a_run_in_steps_is_limited(on_limit: Any) -> None:
     ],
     ids=repr,
 )
-def test_b117_calls_by_hand_are_limited(limits: LoopLimits, decisions: list[str], telemetry: Telemetry) -> None:
+def test_calls_by_hand_are_limited(limits: LoopLimits, decisions: list[str], telemetry: Telemetry) -> None:
     asked = [ToolCall("a", {"number": 1}, id="1"), ToolCall("a", '```{"number": 1.0}```', id="2"), *calls("b", 1)]
     response = ChatResponse(AssistantMessage(tool_calls=[*asked[:2], asked[2].replace(id="3")]))
     result = ToolCallingManager().execute_tool_calls(

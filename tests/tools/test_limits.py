@@ -93,7 +93,7 @@ def test_single_tools_have_limits_of_their_own() -> None:
     assert counts == {"a": 1, "b": 3, "c": 2}
 
 
-def test_b111_a_tool_without_a_limit_of_its_own_counts_toward_the_total() -> None:
+def test_a_tool_without_a_limit_of_its_own_counts_toward_the_total() -> None:
     limits = LoopLimits(**{**OFF, "max_tool_calls": 4, "max_calls_per_tool": 1, "max_calls_of": {"a": None}})
     tally = LimitTally(limits)
     assert [tally.admit(call("a")) for _ in range(5)] == [None] * 4 + ["max_tool_calls"]
@@ -118,7 +118,7 @@ def test_later_changes_of_the_mapping_do_not_change_the_limits() -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1])
-def test_b118_a_limit_is_switched_off_by_none_and_not_by_a_number(most: int) -> None:
+def test_a_limit_is_switched_off_by_none_and_not_by_a_number(most: int) -> None:
     for settings in ({"max_calls_of": {"a": most}}, {"max_calls_per_tool": most}, {"max_tool_calls": most}):
         with pytest.raises(ValueError, match="must be above 0, or None for no limit"):
             LoopLimits(**settings)  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ def test_limits_of_counts_are_integers(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["max_calls_per_tool", "max_tool_calls"])
-def test_b114_each_limit_of_calls_can_be_switched_off(field: str) -> None:
+def test_each_limit_of_calls_can_be_switched_off(field: str) -> None:
     other = {"max_calls_per_tool": "max_tool_calls", "max_tool_calls": "max_calls_per_tool"}[field]
     tally = LimitTally(LoopLimits(**{field: None, "max_repeated_calls": None}))
     assert {tally.admit(call()) for _ in range(200)} == {None, other}

@@ -58,7 +58,7 @@ def by_hand(how: str, response: Any, tools: Any, **settings: Any) -> ToolExecuti
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b090_a_call_gives_one_result_with_its_id_and_name(how: str) -> None:
+def test_a_call_gives_one_result_with_its_id_and_name(how: str) -> None:
     response = answer(ToolCall("add", {"a": 1, "b": 2}, id="7"))
     result = by_hand(how, response, [add])
     assert result.conversation_history[:2] == (*ASKED, response.message)
@@ -70,14 +70,14 @@ def test_b090_a_call_gives_one_result_with_its_id_and_name(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b087_an_answer_without_tool_calls_is_refused(how: str) -> None:
+def test_an_answer_without_tool_calls_is_refused(how: str) -> None:
     with pytest.raises(ValueError, match="has no tool call"):
         by_hand(how, ChatResponse(AssistantMessage("hi")), [add])
 
 
 @pytest.mark.parametrize("how", HANDS)
 @pytest.mark.parametrize("response", [None, "add", AssistantMessage("x")])
-def test_b086_an_object_that_is_not_a_response_is_refused_by_name(how: str, response: Any) -> None:
+def test_an_object_that_is_not_a_response_is_refused_by_name(how: str, response: Any) -> None:
     with pytest.raises(TypeError, match="response"):
         by_hand(how, response, [add])
     with pytest.raises(TypeError, match=r"messages\[0\]"):
@@ -99,14 +99,14 @@ def test_b086_an_object_that_is_not_a_response_is_refused_by_name(how: str, resp
         ([ToolCall("add", {"a": 1, "b": 1}, id="2")], False),
     ],
 )
-def test_b093_b094_results_are_direct_only_if_every_called_tool_is_and_succeeds(
+def test_results_are_direct_only_if_every_called_tool_is_and_succeeds(
     how: str, calls: list[ToolCall], expected: bool
 ) -> None:
     assert by_hand(how, answer(*calls), [direct, add, Own(return_direct=True)]).return_direct is expected
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b102_calls_run_by_hand_are_traced_below_the_applications_span(how: str) -> None:
+def test_calls_run_by_hand_are_traced_below_the_applications_span(how: str) -> None:
     telemetry = Telemetry()
     tracer = telemetry.tracer_provider.get_tracer("application")
     calls = answer(ToolCall("add", {"a": 1, "b": 2}, id="1"), ToolCall("fail", id="2"), ToolCall("invented", id="3"))
@@ -141,7 +141,7 @@ def test_the_error_policy_holds_by_hand(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b096_a_batch_mixes_tools_with_and_without_context(how: str) -> None:
+def test_a_batch_mixes_tools_with_and_without_context(how: str) -> None:
     calls = answer(ToolCall("whoami", id="1"), ToolCall("nothing", id="2"), ToolCall("own", {"x": 1}, id="3"))
     own = Own()
     result = by_hand(how, calls, [whoami, nothing, own], tool_context={"user": "ann"})
@@ -161,12 +161,12 @@ def test_b096_a_batch_mixes_tools_with_and_without_context(how: str) -> None:
         ("max_result_characters", "all", "an int"),
     ],
 )
-def test_b084_a_manager_validates_its_arguments(setting: str, value: Any, accepted: str) -> None:
+def test_a_manager_validates_its_arguments(setting: str, value: Any, accepted: str) -> None:
     with pytest.raises(TypeError, match=f"{setting} must be {accepted}"):
         ToolCallingManager(**{setting: value})
 
 
-def test_b085_the_tools_of_a_request_are_sent_to_the_model_in_order() -> None:
+def test_the_tools_of_a_request_are_sent_to_the_model_in_order() -> None:
     model = ScriptedChatModel(["done"])
     ChatClient(model, tools=[direct, Own(), add]).prompt("?").call()
     assert [each.name for each in model.requests[0].tools] == ["direct", "own", "add"]
@@ -174,7 +174,7 @@ def test_b085_the_tools_of_a_request_are_sent_to_the_model_in_order() -> None:
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b107_a_conversation_may_be_empty_and_results_are_not_direct_by_themselves(how: str) -> None:
+def test_a_conversation_may_be_empty_and_results_are_not_direct_by_themselves(how: str) -> None:
     response = answer(ToolCall("add", {"a": 1, "b": 2}, id="7"))
     execute = getattr(ToolCallingManager(), how)
     result = execute([], response, tools=[add])
@@ -189,7 +189,7 @@ def test_b107_a_conversation_may_be_empty_and_results_are_not_direct_by_themselv
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b103_b104_direct_results_of_the_last_batch_are_one_answer_and_keep_their_ids_and_names(mode: str) -> None:
+def test_direct_results_of_the_last_batch_are_one_answer_and_keep_their_ids_and_names(mode: str) -> None:
     calls = [ToolCall("direct", {"text": text}, id=text) for text in ("x", "y")]
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 1}, id="1"), calls])
     response = run(mode, ChatClient(model, tools=[add, direct]).prompt("?"))
@@ -202,6 +202,6 @@ def test_b103_b104_direct_results_of_the_last_batch_are_one_answer_and_keep_thei
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b106_a_direct_result_without_text_is_an_empty_answer(mode: str) -> None:
+def test_a_direct_result_without_text_is_an_empty_answer(mode: str) -> None:
     response = run(mode, ChatClient(ScriptedChatModel([ToolCall("direct", {"text": ""})]), tools=[direct]).prompt("?"))
     assert (response.content, response.stop_reason) == ("", "return_direct")

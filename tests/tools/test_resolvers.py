@@ -68,7 +68,7 @@ def by_hand(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b128_a_name_is_resolved_by_the_applications_resolver(mode: str) -> None:
+def test_a_name_is_resolved_by_the_applications_resolver(mode: str) -> None:
     resolver = Asked(add, direct)
     assert isinstance(resolver, ToolCallbackResolver)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"])
@@ -130,7 +130,7 @@ def test_names_are_resolved_by_hand_too(how: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b088_a_tool_outside_the_request_is_not_resolved_by_default(mode: str) -> None:
+def test_a_tool_outside_the_request_is_not_resolved_by_default(mode: str) -> None:
     resolver, model = Asked(add), ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "x"])
     (result,) = run(mode, ChatClient(model, tools=carried, resolver=resolver).prompt("?")).tool_results
     assert (result.decision, resolver.names) == ("unknown_tool", [])
@@ -138,7 +138,7 @@ def test_b088_a_tool_outside_the_request_is_not_resolved_by_default(mode: str) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b089_with_the_fallback_a_tool_outside_the_request_runs_and_is_traced_by_name(mode: str) -> None:
+def test_with_the_fallback_a_tool_outside_the_request_runs_and_is_traced_by_name(mode: str) -> None:
     telemetry, resolver = Telemetry(), Asked(FunctionToolCallback(add, name="math.add"))
     calls = [ToolCall("math.add", {"a": 1, "b": 2}), ToolCall("carried"), ToolCall("nowhere")]
     model = ScriptedChatModel([calls, "x"])
@@ -152,7 +152,7 @@ def test_b089_with_the_fallback_a_tool_outside_the_request_runs_and_is_traced_by
 
 
 @pytest.mark.parametrize("how", HANDS)
-def test_b089_the_fallback_works_by_hand_too(how: str) -> None:
+def test_the_fallback_works_by_hand_too(how: str) -> None:
     for fallback, decision in ((True, "allowed"), (False, "unknown_tool")):
         manager = ToolCallingManager(resolver=Asked(add), resolver_fallback=fallback)
         (result,) = by_hand(how, manager, [ToolCall("add", {"a": 1, "b": 2})], []).results
@@ -251,7 +251,7 @@ from traced_tools import tool
 
 @tool(name="weather.now")
 def now(city: str) -> str:
-    """Tell the weather."""
+    """Return the weather."""
     return f"rain in {city}"
 
 class Desk:

@@ -177,7 +177,7 @@ def picture() -> bytes:
 
 
 def described_picture() -> list[Any]:
-    """Paint and tell."""
+    """Paint and describe."""
     return ["a cat", ImagePart(data=PNG)]
 
 

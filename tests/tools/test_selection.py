@@ -106,21 +106,21 @@ def offered(model: ScriptedChatModel) -> list[list[str]]:
 # What stands for tools.
 
 
-def test_b070_all_kinds_of_tools_may_be_mixed_and_nested() -> None:
+def test_all_kinds_of_tools_may_be_mixed_and_nested() -> None:
     own = FunctionToolCallback(add, name="own")
     partial = tool(name="part")(functools.partial(add, b=1))
     given = [own, (Calculator(), [subtract, {partial}]), frozenset([add]), Provider(tool(name="given")(lambda: 1)), []]
     assert names(given) == ["own", "multiply", "divide", "subtract", "part", "add", "given"]
 
 
-def test_b129_an_object_has_one_tool_for_each_marked_method() -> None:
+def test_an_object_has_one_tool_for_each_marked_method() -> None:
     assert names(Calculator()) == ["multiply", "divide"]
     assert [each.call('{"a": 6, "b": 3}') for each in tool_callbacks(Calculator())] == ["18", "2.0"]
 
 
 @pytest.mark.parametrize("item", [None, 5, b"add", object(), {"a": add}, SimpleNamespace(), Exception()])
 @pytest.mark.parametrize("place", [lambda item: item, lambda item: [add, item], lambda item: [add, [(item,)]]])
-def test_b071_b130_an_object_that_is_not_a_tool_is_refused_with_what_to_pass_instead(
+def test_an_object_that_is_not_a_tool_is_refused_with_what_to_pass_instead(
     item: Any, place: Callable[[Any], Any]
 ) -> None:
     with pytest.raises(ToolDefinitionError) as caught:
@@ -153,7 +153,7 @@ def test_a_function_without_a_name_is_a_tool_once_it_is_named(item: Any) -> None
     assert names(tool(name="it")(item)) == ["it"]
 
 
-def test_b133_b078_two_tools_with_one_name_are_refused_by_name_wherever_they_come_from() -> None:
+def test_two_tools_with_one_name_are_refused_by_name_wherever_they_come_from() -> None:
     for tools in (
         [Calculator(), Calculator()],
         [Calculator(), Provider(Calculator())],
@@ -272,7 +272,7 @@ def test_a_tool_set_takes_callbacks_only() -> None:
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_b072_providers_are_called_once_per_run_when_it_starts(mode: str, kind: Callable[..., Provider]) -> None:
+def test_providers_are_called_once_per_run_when_it_starts(mode: str, kind: Callable[..., Provider]) -> None:
     provider = kind(add)
     assert isinstance(provider, ToolCallbackProvider)
     model = ScriptedChatModel([ToolCall("add", {"a": 1, "b": 2}), "three"] * 2)
@@ -287,7 +287,7 @@ def test_b072_providers_are_called_once_per_run_when_it_starts(mode: str, kind: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b072_a_clients_providers_are_called_for_each_run(mode: str) -> None:
+def test_a_clients_providers_are_called_for_each_run(mode: str) -> None:
     provider = Provider(add)
     client = ChatClient(ScriptedChatModel(["x"] * 4), tools=[provider])
     unused = client.replace(name="other").prompt("?", tools=[])
@@ -300,7 +300,7 @@ def test_b072_a_clients_providers_are_called_for_each_run(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b073_several_providers_are_each_called_once_in_a_run(mode: str) -> None:
+def test_several_providers_are_each_called_once_in_a_run(mode: str) -> None:
     providers = [Provider(add), AsyncProvider(subtract), Provider(), Provider(AsyncProvider(Calculator()))]
     model = ScriptedChatModel([ToolCall("divide", {"a": 6, "b": 3}), "x"])
     response = run(mode, ChatClient(model, tools=[providers[0], providers[1:]]).prompt("?"))
@@ -310,7 +310,7 @@ def test_b073_several_providers_are_each_called_once_in_a_run(mode: str) -> None
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b074_callbacks_and_provided_tools_are_offered_in_order(mode: str) -> None:
+def test_callbacks_and_provided_tools_are_offered_in_order(mode: str) -> None:
     model = ScriptedChatModel(["x"])
     tools = [FunctionToolCallback(add, name="plus"), Provider(subtract), Calculator(), AsyncProvider([add])]
     run(mode, ChatClient(model).prompt("?", tools=tools))

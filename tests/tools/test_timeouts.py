@@ -129,11 +129,11 @@ def test_a_tool_that_raises_a_timeout_error_has_failed(
 
 
 def test_the_wait_for_a_free_worker_does_not_count(async_mode: str, stuck: Stuck, telemetry: Telemetry) -> None:
-    told: list[float] = []
+    deadlines: list[float] = []
 
     def waits(context: ToolContext) -> None:
         assert context.deadline is not None
-        told.append(context.deadline)
+        deadlines.append(context.deadline)
 
     async def main() -> tuple[Any, float]:
         task = asyncio.create_task(arun(async_mode, client.prompt("?")))
@@ -147,7 +147,7 @@ def test_the_wait_for_a_free_worker_does_not_count(async_mode: str, stuck: Stuck
     client = client_of(["stuck", "waits"], tools, telemetry, ToolCallingManager(workers=pool))
     results, freed = asyncio.run(patiently(main()))
     assert [each.outcome for each in results] == ["ok", "ok"]
-    assert told[0] >= freed + PATIENCE
+    assert deadlines[0] >= freed + PATIENCE
     assert attributes(telemetry)[1]["traced_tools.tool.queue_time"] > 0
     telemetry.check_each_ended_once()
 
@@ -305,10 +305,10 @@ def test_a_blocking_tool_sees_that_it_was_timed_out(mode: str, telemetry: Teleme
 def test_the_deadline_of_a_tool_is_the_earlier_of_its_own_and_the_runs(
     mode: str, run_seconds: float | None, tool_seconds: float | None, telemetry: Telemetry
 ) -> None:
-    told: list[float | None] = []
+    deadlines: list[float | None] = []
 
     def looks(context: ToolContext) -> None:
-        told.append(context.deadline)
+        deadlines.append(context.deadline)
 
     began = time.monotonic()
     client = client_of(["looks"], [function_tool(looks, timeout=tool_seconds)], telemetry)
@@ -317,10 +317,10 @@ def test_the_deadline_of_a_tool_is_the_earlier_of_its_own_and_the_runs(
 
     seconds = min((each for each in (run_seconds, tool_seconds) if each is not None), default=None)
     if seconds is None:
-        assert told == [None]
+        assert deadlines == [None]
     else:
-        assert told[0] is not None
-        assert began + seconds <= told[0] <= ended + seconds
+        assert deadlines[0] is not None
+        assert began + seconds <= deadlines[0] <= ended + seconds
     telemetry.check_each_ended_once()
 
 

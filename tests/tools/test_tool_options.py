@@ -42,7 +42,7 @@ class Place(BaseModel):
 
 
 def now() -> str:
-    """Tell the time."""
+    """Return the time."""
     return "now"
 
 
@@ -155,7 +155,7 @@ def test_the_driver_of_a_run_may_approve_a_call(how: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b140_an_error_that_is_wrapped_already_is_not_wrapped_again(mode: str) -> None:
+def test_an_error_that_is_wrapped_already_is_not_wrapped_again(mode: str) -> None:
     def inner() -> str:
         raise OSError("no")
 
@@ -170,7 +170,7 @@ def test_b140_an_error_that_is_wrapped_already_is_not_wrapped_again(mode: str) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_b140_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -> None:
+def test_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -> None:
     def fail() -> str:
         raise OSError("no")
 
@@ -187,7 +187,7 @@ def test_b140_an_exception_of_a_tool_is_wrapped_with_the_tools_name(mode: str) -
 # Made once.
 
 
-def test_b156_many_threads_share_one_schema() -> None:
+def test_many_threads_share_one_schema() -> None:
     start = Barrier(50)
 
     class Desk:
@@ -207,7 +207,7 @@ def test_b156_many_threads_share_one_schema() -> None:
 
 
 @pytest.mark.parametrize("function", [None, 5, "x"], ids=repr)
-def test_b156_none_is_not_a_function(function: Any) -> None:
+def test_none_is_not_a_function(function: Any) -> None:
     with pytest.raises(TypeError, match="function must be callable"):
         FunctionToolCallback(function)
 

@@ -78,15 +78,6 @@ class TranscriptAdvisor(Advisor):
     """
 
 
-def hook_is_implemented(advisor: Advisor, base: type[Advisor], hook: Hook, run: RunContext, iteration: int) -> bool:
-    """Return whether the advisor overrides the hook of `base`; if it does not, emit the hook's span here."""
-    if overrides(advisor, base, hook):
-        return True
-    if run.telemetry.enabled:
-        observe_hook(run.telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
-    return False
-
-
 async def run_hook(advisor: Advisor, hook: Hook, run: RunContext, value: T, iteration: int) -> T:
     """Run a plain or async hook of `advisor` on `value` in a span, and return the hook's result.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -65,9 +65,9 @@ class AdvisorChain:
             named = ", ".join(f"{loop.name} (order {loop.order})" for loop in loops)
             raise AdvisorChainError(f"a chain can have one tool loop; it has {len(loops)}: {named}. Keep one of them")
 
-    async def run(self, request: ChatClientRequest) -> ChatClientResponse:
+    def run(self, request: ChatClientRequest) -> Awaitable[ChatClientResponse]:
         """Pass `request` through the whole chain."""
-        return await self._entries[0](request)
+        return self._entries[0](request)
 
     def _stages_of_entries(self) -> tuple[tuple[int, int], ...]:
         """Return the stages where text reaches and leaves each entry, as numbers of `on_chunk` methods passed."""
@@ -144,11 +144,13 @@ class AdvisorChain:
         answer = ChatClientResponse(
             run,
             response,
-            (*request.messages, response.message),
+            request.messages + (response.message,),  # noqa: RUF005  # it copies once, not twice
             response.usage,
-            context=request.context,
-            iteration=request.iteration,
-            offered=request.tools,
+            "answered",
+            (),
+            request.context,
+            request.iteration,
+            request.tools,
         )
         if run.delivery is not None:
             await self._complete(run.delivery, len(self._around), request, answer)
@@ -210,5 +212,5 @@ def _restarting(chunk: ChatClientResponse) -> ChatClientResponse:
 
 def _check_answer(model: ChatModel, response: ChatResponse) -> None:
     """Raise `InvalidResponse` if the finish reason is `tool_call` and the answer contains no tool call."""
-    if response.finish_reason == "tool_call" and not response.tool_calls:
+    if response.finish_reason == "tool_call" and not response.message.tool_calls:
         raise InvalidResponse("the finish reason is tool_call, but there is no tool call", provider=model.provider)

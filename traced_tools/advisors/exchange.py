@@ -140,7 +140,7 @@ class ChatClientResponse:
         """The tool calls of the last answer, or the tool calls that a chunk contains a piece of."""
         if self.delta is not None:
             return self.delta.calls() if self.delta.has_calls else ()
-        return () if self.chat_response is None else self.chat_response.tool_calls
+        return () if self.chat_response is None else self.chat_response.message.tool_calls
 
     @property
     def finish_reason(self) -> FinishReason | None:

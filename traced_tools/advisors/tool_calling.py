@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, hook_is_implemented, run_hook
+from traced_tools.advisors.base import TOOL_LOOP_ORDER, AdviseNext, ToolLoopAdvisor, run_hook
 from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
 from traced_tools.core.checks import expect, expect_callable, expect_whole
 from traced_tools.core.enums import Hook, StopReason
@@ -16,12 +16,14 @@ from traced_tools.errors import LoopLimitExceeded
 from traced_tools.flow.steps import is_async
 from traced_tools.models.base import ChatChunk, ChatResponse
 from traced_tools.observe.failures import stop_reason_of
-from traced_tools.observe.observations import observe_iteration
+from traced_tools.observe.observations import observe_hook, observe_iteration
 from traced_tools.observe.saved_context import Place
+from traced_tools.tools.advice import overrides
 from traced_tools.tools.manager import ToolCallingManager
 from traced_tools.tools.toolset import NO_TOOLS
 
 T = TypeVar("T")
+_HOOKS: Final[tuple[Hook, ...]] = ("initialize", "before", "after", "finalize")
 
 
 class ToolCallingAdvisor(ToolLoopAdvisor):
@@ -127,6 +129,7 @@ class _Loop:
         self._messages: tuple[Message, ...] = request.messages
         self._response: ChatClientResponse | None = None
         self._usage = UsageSum()
+        self._implemented = tuple(hook for hook in _HOOKS if overrides(advisor, ToolCallingAdvisor, hook))
 
     async def hook(self, name: Hook, value: T) -> T:
         """Run one of the advisor's hooks outside an iteration."""
@@ -135,7 +138,13 @@ class _Loop:
         return value
 
     def _has(self, hook: Hook, iteration: int = 0) -> bool:
-        return hook_is_implemented(self._advisor, ToolCallingAdvisor, hook, self._run, iteration)
+        """Return whether the advisor overrides a hook; if it does not, emit the hook's span here."""
+        if hook in self._implemented:
+            return True
+        telemetry, advisor = self._run.telemetry, self._advisor
+        if telemetry.enabled:
+            observe_hook(telemetry, hook, advisor.name, advisor.order, iteration).emit_instant()
+        return False
 
     async def run(self, call_next: AdviseNext) -> ChatClientResponse:
         self._request = await self.hook("initialize", self._request)

@@ -36,25 +36,24 @@ _COLUMNS: Final = [column.name for column in RECORDS.columns]
 _LIVENESS: Final = {"connect_timeout": "5", "tcp_user_timeout": "10000"}
 """Connection options that keep an unresponsive server from blocking the writer for minutes."""
 _REMEDIES: Final = {
-    "OperationalError": "no connection; does the server run there, and are role, password and database right?",
+    "OperationalError": "no connection; check that the server runs there, and the role, the password and the database",
     "UndefinedTable": "the table audit_records is missing; run the SQL that `traced-tools audit sql` prints",
-    "InsufficientPrivilege": "the role may not do this; the SQL of `traced-tools audit sql` says what it needs",
-    "ReadOnlySqlTransaction": "the server takes no writes; is it a replica?",
+    "InsufficientPrivilege": "the role lacks a privilege; grant it a role that `traced-tools audit sql` creates",
+    "ReadOnlySqlTransaction": "the server accepts no writes; connect to the primary server instead of a replica",
 }
+_NO_DATABASE: Final = "it is no SQLite database, or a damaged one; check the path, or restore a backup"
 _OF_SQLITE: Final = {
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_BUSY: "another process holds the store locked",
-    sqlite3.SQLITE_LOCKED: "another connection holds the store locked",
-    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened or made; do the folder and the permissions allow it?",
-    sqlite3.SQLITE_IOERR: "the disk fails or is full, or a quota is used up",
-    sqlite3.SQLITE_NOTADB: "it is no SQLite database, or a damaged one",
-    sqlite3.SQLITE_CORRUPT: "it is no SQLite database, or a damaged one",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space",
+    sqlite3.SQLITE_BUSY: "another process has locked the store; end its transaction",
+    sqlite3.SQLITE_LOCKED: "another connection has locked the store; end its transaction",
+    sqlite3.SQLITE_READONLY: "the file or its folder cannot be written; check their permissions",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened or created; check that its folder exists, and the permissions",
+    sqlite3.SQLITE_IOERR: "the disk fails or is full, or a quota is used up; check the disk",
+    sqlite3.SQLITE_NOTADB: _NO_DATABASE,
+    sqlite3.SQLITE_CORRUPT: _NO_DATABASE,
 }
 
 _SAME_KEY: Final = (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE)
-_SIGNS: Final = {"password authentication failed": "the server refuses the password"}
-"""Parts of texts that distinguish errors of one class; no other text of an error is reported."""
 
 
 class Store:
@@ -74,7 +73,9 @@ class Store:
     def __init__(self, store: str | os.PathLike[str]) -> None:
         url = _url(store)
         if _in_memory(url):
-            raise ConfigurationError("an audit trail in memory would be lost with the process: give the store a file")
+            raise ConfigurationError(
+                "an audit trail in memory is lost with its process: pass the path of a file as store="
+            )
         embedded = url.get_backend_name() == "sqlite"
         self.path: Final = Path(url.database or "").absolute() if embedded else None
         self._url = url if self.path is None else url.set(database=str(self.path))
@@ -92,8 +93,8 @@ class Store:
     def must_rest(self) -> bool:
         """Whether an embedded store must not be written while it is read.
 
-        SQLite makes files beside the store for its readers too, and a reader that may not write the store cannot remove
-        them. Such a reader does without these files, and so without what keeps a writer from the pages it reads.
+        SQLite creates files beside the store for readers too, and a reader without write access cannot remove them.
+        Such a reader therefore opens the store without these files, and so without protection from concurrent writes.
         """
         if self.path is None or self._has_rest(self.path):
             return False
@@ -102,10 +103,9 @@ class Store:
     def connect_reading(self) -> Connection:
         """Return a connection that only reads; raise the driver's error if there is no such store.
 
-        The last connection to an embedded store removes the files that SQLite makes beside it, if it may write. It
-        also moves what they hold into the store. So what a process left there when it was killed is opened without
-        that right.
-        If a rollback journal exists, the file must not be opened as immutable.
+        The last connection with write access to an embedded store moves the content of SQLite's files beside it into
+        the store and removes them. A killed process may have left such files; the store is then opened read-only, so
+        that they stay as they are. If a rollback journal exists, the store must not be opened as immutable.
         """
         if self.path is None:
             return self._engine().connect()
@@ -315,13 +315,15 @@ def _checked(given: str) -> URL:
     except (ArgumentError, ValueError):
         url = None  # the error's text may hold the password
     if url is None:
-        raise ConfigurationError("the audit store's URL cannot be read: postgresql+psycopg://user@host/database")
+        raise ConfigurationError(
+            "the audit store's URL is invalid: pass a URL such as postgresql+psycopg://user@host/database"
+        )
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername == "postgresql+psycopg" and find_spec("psycopg") is None:
         raise ConfigurationError("an audit store on PostgreSQL needs psycopg: pip install 'traced_tools[postgresql]'")
     if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        raise ConfigurationError(f"an audit store is SQLite or postgresql+psycopg, not {url.drivername}")
+        raise ConfigurationError(f"no audit store for {url.drivername}: pass a path or a postgresql+psycopg URL")
     return url
 
 
@@ -333,11 +335,11 @@ def is_refusal(error: BaseException) -> bool:
     """Return whether a store refuses rows because of their values, so that none is stored and a retry cannot help."""
     if isinstance(error, sqlite3.IntegrityError):
         return getattr(error, "sqlite_errorcode", None) not in _SAME_KEY
-    if isinstance(error, sqlite3.Error):  # of which DatabaseError itself is about the file
+    if isinstance(error, sqlite3.Error):  # DatabaseError itself is about the file
         return isinstance(error, sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError)
     state = getattr(error, "sqlstate", None)
     if state is not None:  # https://www.postgresql.org/docs/current/errcodes-appendix.html
-        return state[:2] in ("22", "23", "54") and state != "23505"  # bad data, constraints but for the key's, limits
+        return state[:2] in ("22", "23", "54") and state != "23505"  # data, constraints except keys, limits
     return isinstance(error, ValueError | TypeError | OverflowError) or type(error).__name__ == "DataError"
 
 
@@ -346,7 +348,7 @@ def problem_of(error: BaseException) -> str:
     original = getattr(error, "orig", None) or error
     name = type(original).__name__
     if isinstance(original, sqlite3.Error):
-        remedy = _OF_SQLITE.get(getattr(original, "sqlite_errorcode", 0) & 0xFF)  # above are the finer kinds
+        remedy = _OF_SQLITE.get(getattr(original, "sqlite_errorcode", 0) & 0xFF)  # without the extended code
     else:
         remedy = _REMEDIES.get(name)
     return name if remedy is None else f"{name}: {remedy}"

@@ -184,7 +184,7 @@ class AuditTrail:
         if not self._checkpoints.wait(max(0.0, deadline - time.monotonic())):
             raise AuditUnavailable(
                 f"the audit trail {self.store.name} could not keep its checkpoint outside the store within {seconds:g} "
-                f"s ({self._checkpoints.problem or 'it takes too long'}): check what checkpoints= names"
+                f"s ({self._checkpoints.problem or 'it takes too long'}): check the file or function of checkpoints="
             )
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -233,10 +233,10 @@ class AuditTrail:
         deadline = time.monotonic() + self._timeout
         if self.flush() and not callable(self._lines):
             self._checkpoints.wait(max(0.0, deadline - time.monotonic()))
-        kept = None if callable(self._lines) else self._lines
-        found = verify(self._given, checkpoints=kept, public_key=public_key, archived_before=archived_before)
-        mirror.verified(self.store.name, found.ok, time.time(), self._telemetry)
-        return found
+        lines = None if callable(self._lines) else self._lines
+        result = verify(self._given, checkpoints=lines, public_key=public_key, archived_before=archived_before)
+        mirror.verified(self.store.name, result.ok, time.time(), self._telemetry)
+        return result
 
     def match(
         self,
@@ -263,53 +263,56 @@ class AuditTrail:
         contents: Sequence[ContentName] | None = None,
         timeout: float | None = None,
     ) -> Erasure:
-        """Erase the stored texts of a run's contents, and record that; blocks.
+        """Erase the stored texts of a run's contents, and record the erasure. Blocks.
 
-        The digests stay, so `match` still proves contents and `verify` accepts the records: an `erasure` record names
-        the texts, and a checkpoint covers it before they go. If the call fails, repeat it. In an embedded store the
-        file is rewritten, which keeps other writers waiting, and needs as much disk space again. Copies of records,
-        such as exports and backups, are not touched. A server store needs the role that owns the table.
+        The digests stay, so `match` still compares contents with them. `verify` accepts the erased records, because an
+        `erasure` record lists the texts, and a checkpoint covers that record before the texts are erased. If the call
+        fails, repeat it. The file of an embedded store is rewritten, which blocks other writers and needs free disk
+        space of about the file's size. Copies of records, such as exports and backups, are not changed. On a server,
+        the role must own the table.
 
         Args:
-            run_id: the run.
+            run_id: the run's id.
             requested_by: the person or service that requested it. It is stored permanently, so prefer a reference to a
                 person's name.
             reason: the reason or legal ground. It is stored permanently as well.
-            call_id: one call of the run; None for all calls.
-            contents: which contents; None for all that are stored. `arguments` includes `requested_arguments`.
-            timeout: seconds to wait for each of the steps; None for the trail's own.
+            call_id: the id of one call of the run; None for all calls.
+            contents: the contents to erase; None for all. `arguments` includes `requested_arguments`.
+            timeout: seconds to wait for each step; None for the trail's own.
 
         Returns:
             What was erased. If no text is left to erase, its counts are 0 and nothing is recorded, but the file of an
             embedded store is still rewritten: an earlier call may have failed at that step.
 
         Raises:
-            AuditError: if there is no such run or call, or the store cannot be changed here.
+            AuditError: if there is no such run or call, if a record or the structure of the store was changed, if a
+                record of an earlier version has no erasable texts, or if this process may not change the store.
             AuditUnavailable: if pending records or the erasure are not durable in time; then nothing is erased.
-            ConfigurationError: for an unknown content, or a `requested_by` or a `reason` that is empty or too long.
+            ConfigurationError: for an unknown content, or a `requested_by` or `reason` that is blank or longer than 512
+                characters.
         """
         check_erasure_texts(requested_by=requested_by, reason=reason)
         if unknown := [each for each in contents or () if each not in get_args(ContentName)]:
-            raise ConfigurationError(f"contents must be of {', '.join(get_args(ContentName))}, not {unknown[0]!a}")
+            raise ConfigurationError(f"contents must be any of {', '.join(get_args(ContentName))}, not {unknown[0]!a}")
         seconds = self._timeout if timeout is None else timeout
         if not self.flush(seconds):  # pending texts of the run would follow the erasure
             raise self.unavailable(seconds)
-        found = targets(self._given, run_id, call_id, contents)
+        erased = targets(self._given, run_id, call_id, contents)
         check_may_change(self.store, seconds)
-        for draft in drafts(found, run_id, requested_by, reason):
+        for draft in drafts(erased, run_id, requested_by, reason):
             self.write(draft, seconds).run()
-        if found:
+        if erased:
             self.checkpoint(seconds)
-        remove(self.store, found, seconds)
-        texts = sum(len(each.names) for each in found)
-        return Erasure(run_id, texts, len(found), requested_by, reason)
+        remove(self.store, erased, seconds)
+        texts = sum(len(each.names) for each in erased)
+        return Erasure(run_id, texts, len(erased), requested_by, reason)
 
     def _reader(self) -> AuditReader:
         self.flush()
         return AuditReader(self._given)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write pending records and a final checkpoint, and have its line kept outside the store.
+        """Write pending records and a final checkpoint, and deliver its line to `checkpoints=`.
 
         Records and lines that are still pending after `timeout` seconds are lost, and the log says how many. Records
         submitted later are lost too.
@@ -318,8 +321,11 @@ class AuditTrail:
 
     def unavailable(self, timeout: float | None = None) -> AuditUnavailable:
         """Return the error that explains why a record is not durable."""
-        seconds, problem = self._timeout if timeout is None else timeout, self._writer.problem
-        why = "the trail is closed" if self._writer.closed else problem or "it takes too long"
+        seconds = self._timeout if timeout is None else timeout
+        if self._writer.closed:
+            why = "the trail is closed: record before you close it"
+        else:
+            why = self._writer.problem or "it takes too long: pass a longer timeout="
         return AuditUnavailable(f"the audit trail {self.store.name} could not record within {seconds:g} s ({why})")
 
     def __enter__(self) -> Self:
@@ -335,15 +341,15 @@ class AuditTrail:
 
 
 class Write(Step[None]):
-    """Write a record and wait until it is durable.
+    """The step that writes a record and waits until it is durable.
 
     Args:
-        trail: the trail.
+        trail: the trail that writes the record.
         draft: the record.
         timeout: seconds to wait.
 
     Raises:
-        AuditUnavailable: when it is not durable in time.
+        AuditUnavailable: if the record is not durable in time.
     """
 
     __slots__ = ("_entry", "_timeout", "_trail")
@@ -354,14 +360,14 @@ class Write(Step[None]):
         self._timeout = timeout
 
     def run(self) -> None:
-        """Wait, blocking; may be called again after a time-out."""
+        """Queue the record unless it is queued, and block until it is durable. May be called again after a time-out."""
         self._entry.expect()
         self._trail._writer.put(self._entry)
         if not self._entry.wait(self._timeout):
             raise self._trail.unavailable(self._timeout)
 
     async def arun(self) -> None:
-        """Wait on asyncio; may be called again after a time-out."""
+        """Queue the record unless it is queued, and await that it is durable. May be called again after a time-out."""
         writer = self._trail._writer
         durable = writer.line(self._timeout).expect(self._entry)
         writer.put(self._entry)
@@ -378,7 +384,10 @@ def _record_maker(
     redactor: Redactor | None,
     common: Mapping[str, Any],
 ) -> RecordMaker:
-    """Return what makes records; `files` are the store and its checkpoints, or None for what is not a file."""
+    """Return the builder of records, and log a warning for each of `files` that others can change.
+
+    `files` are the paths of the store and of its checkpoints, each None if it is not a file.
+    """
     maker = RecordMaker(key or load_key(None, files[0], create=True), mode, redactor, common)
     warn_of_files(*(path for path in files if path is not None))
     return maker

@@ -108,25 +108,20 @@ class LimitTally:
     Attributes:
         broken: the first limit that the run reached, or None.
         broken_by: the name of the tool whose call reached it; None for a limit that is not about single tools.
+        deadline: when the run's time ends, on the clock of `time.monotonic()`; None without a limit.
     """
 
     def __init__(self, limits: LoopLimits) -> None:
         self.limits = limits
         self.broken: StopReason | None = None
         self.broken_by: str | None = None
-        self._started = time.monotonic()
+        self.deadline = None if limits.max_seconds is None else time.monotonic() + limits.max_seconds
         self._calls = 0
         self._errors = 0  # iterations in a row in which every call failed or was refused
         self._per_tool: Counter[str] = Counter()
         self._repetitions: dict[
             tuple[str, str], _Repetition
         ] = {}  # by tool name and arguments, as written and canonical
-
-    @property
-    def deadline(self) -> float | None:
-        """When the run's time ends, on the clock of `time.monotonic()`; None without a limit."""
-        seconds = self.limits.max_seconds
-        return None if seconds is None else self._started + seconds
 
     def admit(
         self, call: ToolCall, *, answer: object = None, repeatable: bool = False, nested: int = 0
@@ -201,10 +196,10 @@ class LimitTally:
 
     def exhausted_budget(self, used: UsageSum) -> StopReason | None:
         """Return the budget, of tokens or of time, that is used up, or None."""
-        limits = self.limits
-        if limits.max_tokens is not None and _tokens(used.total) >= limits.max_tokens:
+        max_tokens = self.limits.max_tokens
+        if max_tokens is not None and _tokens(used.total) >= max_tokens:
             return self._break("token_budget")
-        if limits.max_seconds is not None and time.monotonic() >= self._started + limits.max_seconds:
+        if self.deadline is not None and time.monotonic() >= self.deadline:
             return self._break("deadline")
         return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
@@ -18,6 +18,9 @@ from traced_tools.core.images import decode_data_url, detect_image_type
 
 FinishReason = str
 """`stop`, `length`, `tool_call`, `content_filter` or `error`, as defined by the OpenTelemetry GenAI conventions."""
+
+
+V = TypeVar("V", bound="Value")
 
 
 class Value(BaseModel):
@@ -369,6 +372,45 @@ class UsageSum:
         if len(counted) < 2:  # fast path: a run reads the sums of all its nested runs, which mostly have one call
             return counted[0] if counted else None
         return _add_usages(counted)
+
+
+_set_fields, _set_names, _set_extra, _set_private = (
+    vars(BaseModel)[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+
+
+def _unvalidated(kind: type[V], fields: dict[str, Any]) -> V:
+    """Return an object of valid `fields`: all of them, in order.
+
+    The loop creates two such objects per tool call. pydantic's `model_construct` takes longer than validation.
+    """
+    made = object.__new__(kind)
+    _set_fields(made, fields)
+    _set_names(made, set(fields))
+    _set_extra(made, None)
+    _set_private(made, None)
+    return made
+
+
+def tool_message_of(results: Iterable[ToolResultPart]) -> ToolMessage:
+    """Return the message of results that are known to be valid."""
+    return _unvalidated(ToolMessage, {"role": "tool", "results": tuple(results)})
+
+
+def result_part_of_text(call_id: str, name: str, content: str, *, is_error: bool) -> ToolResultPart:
+    """Return a result without images, of arguments that are known to be valid."""
+    return _unvalidated(
+        ToolResultPart,
+        {
+            "type": "tool_result",
+            "call_id": call_id,
+            "name": name,
+            "content": content,
+            "images": (),
+            "is_error": is_error,
+        },
+    )
 
 
 def encodable(text: str) -> str:

@@ -207,7 +207,7 @@ def _json(value: Any) -> str:
 
 
 def _to_json(value: Any) -> str:
-    if isinstance(value, io.IOBase):  # pydantic would read its lines
+    if type(value) not in _DATA and isinstance(value, io.IOBase):  # pydantic would read its lines
         raise _Unwritable(value)
     return to_json(value, inf_nan_mode="null", fallback=_to_plain).decode()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from traced_tools.core.enums import Decision, ToolOutcome
-from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable
+from traced_tools.core.messages import ImagePart, Message, ToolResultPart, encodable, result_part_of_text
 from traced_tools.core.pickling import picklable
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.result_conversion import ToolContent, truncate_content
@@ -85,6 +85,8 @@ class ToolResult:
     def part(self) -> ToolResultPart:
         """Return this result as the part of a message that the model reads."""
         failed = self.outcome != "ok" and self.decision != "answered"
+        if type(self.content) is str and not self.images:  # an advisor may have set content of another type
+            return result_part_of_text(self.call_id, self.name, self.content, is_error=failed)
         return ToolResultPart(
             call_id=self.call_id, name=self.name, content=self.content, images=self.images, is_error=failed
         )

@@ -261,9 +261,9 @@ def fail_afterwards(execution: Execution[Any], failure: BaseException) -> None:
         del failure  # breaks the reference cycle between the error and this frame in its traceback
 
 
-async def acall(flow: Flow[T]) -> T:
+def acall(flow: Flow[T]) -> Coroutine[Any, Any, T]:
     """Run a flow to its end on asyncio and return its result."""
-    return await adrive(Execution(flow))
+    return adrive(Execution(flow))
 
 
 async def adrive(execution: Execution[T]) -> T:
@@ -313,7 +313,7 @@ async def aperform_step(execution: Execution[Any]) -> Callable[[], None]:
 def drive_in_context(execution: Execution[Any], awaitable: Awaitable[T]) -> Generator[Any, Any, T]:
     """Run `awaitable` in the execution's context; futures it yields go to the event loop of the current task."""
     run = execution.context.run
-    steps: Any = awaitable.__await__()
+    steps: Any = awaitable if isinstance(awaitable, types.CoroutineType) else awaitable.__await__()
     resume, value = steps.send, None
     try:
         while True:

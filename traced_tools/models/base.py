@@ -17,7 +17,6 @@ from traced_tools.core.messages import (
     FinishReason,
     Message,
     ProviderPart,
-    ReasoningPart,
     TextPart,
     ToolCall,
     Usage,
@@ -101,9 +100,11 @@ class ChatResponse(Value):
         A message that already names its provider stays as it is.
         """
         message = self.message
-        if message.provider is not None or not any(map(_is_signed, message.parts)):
-            return self
-        return self.replace(message=message.replace(provider=provider))
+        if message.provider is None:
+            for part in message.parts:
+                if _is_signed(part):
+                    return self.replace(message=message.replace(provider=provider))
+        return self
 
     def without_cut_off_call(self) -> Self:
         """Return this response without a last call that was cut off before its arguments.
@@ -122,17 +123,17 @@ class ChatResponse(Value):
 
     def check_call_names(self, provider: str) -> None:
         """Raise an `InvalidResponse` that names `provider` if a call has no name."""
-        if "" in {call.name for call in self.tool_calls}:
-            raise InvalidResponse("the answer contains a tool call without a name", provider=provider)
+        for call in self.message.tool_calls:
+            if not call.name:
+                raise InvalidResponse("the answer contains a tool call without a name", provider=provider)
 
     def with_call_ids(self) -> Self:
         """Return this response with a unique id on each call; missing and repeated ids are replaced by generated ones.
 
         Results are matched to calls by these ids.
         """
-        calls = self.tool_calls
-        ids = {call.id for call in calls}
-        if len(ids) == len(calls) and all(ids):
+        ids = [call.id for call in self.message.tool_calls]
+        if all(ids) and len(set(ids)) == len(ids):
             return self
         assigner = CallIdAssigner()
         parts = tuple(
@@ -143,9 +144,10 @@ class ChatResponse(Value):
 
 
 def _is_signed(part: AssistantPart) -> bool:
-    if isinstance(part, ReasoningPart) and part.id is not None:
+    # by `type`, because `isinstance` takes long for a pydantic object that is of another class
+    if part.type == "provider" or (part.type == "reasoning" and part.id is not None):
         return True
-    return isinstance(part, ProviderPart) or part.signature is not None
+    return part.signature is not None
 
 
 @quick_init

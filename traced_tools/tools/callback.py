@@ -26,7 +26,7 @@ from traced_tools.errors import ToolDefinitionError
 from traced_tools.flow.attempt import Attemptable
 from traced_tools.flow.flow import Step
 from traced_tools.flow.steps import Call
-from traced_tools.tools.function import CallFunction, Convert, ConvertedValue, convert_value
+from traced_tools.tools.function import CallFunction, Convert, ConvertedValue, convert_value, runs_on_event_loop
 from traced_tools.tools.schema.arguments import (
     BoundArguments,
     SchemaArguments,
@@ -116,6 +116,7 @@ class FunctionToolCallback:
         if input_schema is None and input_type is definition is None:
             input_schema = options.input_schema
         self._function = function
+        self._is_async = runs_on_event_loop(function)
         self._context_parameters = signature.context_parameters
         self._convert = result_converter or options.result_converter
         self._returns_nothing = signature.returns_nothing
@@ -154,7 +155,7 @@ class FunctionToolCallback:
         """Return the step that calls the function."""
         if self._context_parameters:
             arguments = {**arguments, **dict.fromkeys(self._context_parameters, context)}
-        return CallFunction(self._function, arguments, self.convert)
+        return CallFunction(self._function, arguments, self.convert, self._is_async)
 
     def convert(self, value: Any) -> ToolContent:
         """Return what the model reads of the function's value; raise `TypeError` if it cannot be converted."""

@@ -174,8 +174,8 @@ class ToolExecution:
         place: the position in the batch, from 0, and the size of the batch.
         iteration: the iteration of the loop.
         refusal: the result if the call is already refused or answered, such as by a limit; else None.
-        approved: the approval of the call; None if there is none.
         queued_at: the time when the call was ready to run, on the clock of `time.perf_counter()`.
+        approved: the approval of the call; None if there is none.
         most_characters: how many characters of the result the model reads; None for all.
     """
 
@@ -184,7 +184,6 @@ class ToolExecution:
         run: RunContext,
         tools: ToolSet,
         call: ToolCall,
-        *,
         place: tuple[int, int],
         iteration: int,
         refusal: ToolResult | None,
@@ -373,13 +372,13 @@ class ToolExecution:
     async def _attempt(self, arguments: str, context: ToolContext, observed: ToolCallObservation) -> ToolResult:
         """Run the tool, and retry it after failures that its metadata names."""
         assert self._tool is not None
-        retries = Retries(self._tool.metadata, context.deadline)
         result = await self._attempt_once(arguments, context, observed)
-        # a tool that returned is not run again if converting its return value failed
-        while not self._has_run and (pause := retries.pause_after(result.error)) is not None:
-            observed.retrying(result.error_type or "")
-            await Pause(pause)
-            result = await self._attempt_once(arguments, context, observed)
+        if not self._has_run:  # a tool that returned is not run again if converting its return value failed
+            retries = Retries(self._tool.metadata, context.deadline)
+            while not self._has_run and (pause := retries.pause_after(result.error)) is not None:
+                observed.retrying(result.error_type or "")
+                await Pause(pause)
+                result = await self._attempt_once(arguments, context, observed)
         if result.outcome is not None:
             observed.finished(result)
             if result.error is not None and self._may_be_bug(result, result.error):
@@ -453,7 +452,7 @@ class ToolExecution:
     def _succeeded(self, returned: ConvertedValue) -> ToolResult:
         cut = isinstance(returned.value, Collected) and returned.value.cut
         text, images = returned.content
-        return ToolResult(self._id, self._call.name, text, images, cut, returned.value, outcome="ok")
+        return ToolResult(self._id, self._call.name, text, images, cut, returned.value, "allowed", "ok")
 
     def _failed(self, error: Exception, *, timed_out: bool) -> ToolResult:
         return ToolResult(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from traced_tools.core.result_conversion import ToolContent, acollect, collect
-from traced_tools.flow.steps import Call
+from traced_tools.flow.steps import Call, is_async
 
 Convert = Callable[[Any], ToolContent]
 
@@ -48,23 +48,28 @@ class CallFunction(Call[ConvertedValue]):
         function: the function; an iterator that it returns is read.
         keywords: its arguments.
         convert: converts its value into what the model reads.
+        is_async: whether the function runs on the event loop; see `runs_on_event_loop`.
     """
 
-    __slots__ = ("_convert", "began")
+    __slots__ = ("_convert", "_is_async", "began")
 
-    def __init__(self, function: Callable[..., Any], keywords: Mapping[str, Any], convert: Convert) -> None:
-        super().__init__(function, **keywords)
+    def __init__(
+        self, function: Callable[..., Any], keywords: dict[str, Any], convert: Convert, is_async: bool
+    ) -> None:
+        self._function = function
+        self._keywords = keywords
         self._convert = convert
+        self._is_async = is_async
 
     @property
     def is_async(self) -> bool:
         """Whether the function runs on the event loop."""
-        return super().is_async or inspect.isasyncgenfunction(self._function)
+        return self._is_async
 
     def begin(self) -> Any:
         """Call the function."""
         self.began = perf_counter()
-        result = super().begin()
+        result = self._function(**self._keywords)
         if hasattr(result, "__await__"):
             return self._awaited(result)
         if hasattr(result, "__anext__"):
@@ -75,6 +80,11 @@ class CallFunction(Call[ConvertedValue]):
         result = await awaitable
         result = await acollect(result) if hasattr(result, "__anext__") else _read_iterator(result)
         return convert_value(result, self._convert)
+
+
+def runs_on_event_loop(function: Callable[..., Any]) -> bool:
+    """Whether a tool's function runs on the event loop: it is an async function or an async generator."""
+    return is_async(function) or inspect.isasyncgenfunction(function)
 
 
 def _read_iterator(result: Any) -> Any:

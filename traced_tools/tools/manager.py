@@ -19,9 +19,9 @@ from traced_tools.core.messages import (
     AssistantMessage,
     Message,
     ToolCall,
-    ToolMessage,
     Usage,
     UsageSum,
+    tool_message_of,
 )
 from traced_tools.core.tool_definition import ToolCallback, ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
@@ -50,6 +50,7 @@ from traced_tools.tools.selection import ToolSelection
 from traced_tools.tools.toolset import ToolSet
 
 _NOTHING: Final[Mapping[str, str | None]] = MappingProxyType({})
+_CURRENT_POOL: Final = nullcontext()
 _LIMIT_TEXT = {
     "max_tool_calls": "this conversation's limit of tool calls is reached",
     "max_calls_per_tool": "the limit of calls to this tool is reached",
@@ -98,7 +99,7 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         max_concurrency: int = sys.maxsize,
         most_characters: int | None = None,
     ) -> None:
-        super().__init__((), max_concurrency)
+        self._limit = max_concurrency
         self._most_characters = most_characters
         self.calls = calls
         self._under_way: list[ToolExecution] = []
@@ -183,6 +184,8 @@ class ExecuteTools(ParallelFlows[ToolResult]):
         self._under_way = [self._execution(index, now) for index in range(len(self.calls))]
         if self._cancelled:  # checked after the calls are set, so that a concurrent `cancel` is not missed
             self.cancel()
+        if len(self._under_way) == 1:  # the common case
+            return [[self._under_way[0].result()]]
         waves: list[list[Flow[ToolResult]]] = []
         alone = True
         for index, execution in enumerate(self._under_way):
@@ -203,12 +206,12 @@ class ExecuteTools(ParallelFlows[ToolResult]):
             self._run,
             self._tools,
             self.calls[index],
-            place=(index, len(self.calls)),
-            iteration=self._iteration,
-            refusal=self._refusals.get(index),
-            queued_at=now,
-            approved=self._approved.get(index),
-            most_characters=self._most_characters,
+            (index, len(self.calls)),
+            self._iteration,
+            self._refusals.get(index),
+            now,
+            self._approved.get(index),
+            self._most_characters,
         )
 
     def on_flow_skipped(self, place: int) -> None:
@@ -293,7 +296,7 @@ class ToolCallingManager:
             raise ValueError("the response has no tool call: check response.tool_calls before you execute them")
         if not spent:
             tools = await self._completed(tools, calls, run.resolver_fallback or self._fallback)
-        may_be_direct = all(_returns_directly(tools.by_name.get(asked.name)) for asked in calls)
+        may_be_direct = all(map(_returns_directly, [tools.by_name.get(asked.name) for asked in calls]))
         most = self._max_result_characters
         step = ExecuteTools(
             run,
@@ -307,7 +310,7 @@ class ToolCallingManager:
             step.approve(call_id, by=by)
         began = perf_counter_ns()
         try:
-            with nullcontext() if self._workers is None else UsePool(self._workers):
+            with _CURRENT_POOL if self._workers is None else UsePool(self._workers):
                 results = await self._admitted(step, run, tools, spent)
         finally:
             run.telemetry.clock.downstream_ns += perf_counter_ns() - began
@@ -323,7 +326,7 @@ class ToolCallingManager:
         parts = [result.part() for result in results]
         if run.limits.max_consecutive_errors is not None:
             run.tally.record_iteration(all(part.is_error for part in parts))
-        history = (*messages, message, ToolMessage(parts))
+        history = tuple(messages) + (message, tool_message_of(parts))  # noqa: RUF005  # it copies once, not twice
         if messages is run.complete:  # so that the history isn't scanned again
             run.complete = history
         return ToolExecutionResult(history, is_direct, results, ended_by)

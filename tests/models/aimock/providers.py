@@ -30,7 +30,7 @@ class Provider:
         name: for the names of tests.
         model: the class of ours that asks it.
         path: where its API is on the server.
-        unsaid: what aimock cannot be told to say for it, or says in words that the provider does not have.
+        unsaid: what aimock cannot answer for the provider, or answers with values that the provider does not have.
     """
 
     name: str
@@ -86,7 +86,7 @@ FAULTS: dict[str, tuple[dict[str, float], type[ModelError], int | None]] = {
     "too many": ({"rateLimitRate": 1}, RateLimited, 429),
     "disconnected": ({"disconnectRate": 1}, ModelError, None),
 }
-"""What can come instead of an answer: how aimock is told to, the error it stands for, and the status that came."""
+"""The faults by name: the setting of aimock, the error that the model raises, and the HTTP status."""
 
 REFUSALS: dict[int, type[ModelError]] = {
     400: InvalidRequest,

@@ -1,7 +1,7 @@
 """aimock, a server of someone else's that speaks the wire formats of many providers and fails on command.
 
-`tests/npm` pins it, and `make test` installs it there when npm is at hand. What it speaks and how it is told what to
-answer: https://aimock.copilotkit.dev/docs. Its journal holds each request as chat completions, whoever's it was.
+`tests/npm` pins it, and `make test` installs it there when npm is at hand. Its APIs and how to set its
+answers: https://aimock.copilotkit.dev/docs. Its journal holds each request as chat completions, whoever's it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embeddings of aimock: what it makes up, what it is told to say, and what it does wrong."""
+"""Embeddings of aimock: generated vectors, vectors from a fixture, and faults."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def failed(aimock: Aimock, provider: Provider, mode: str, **options: Any) -> Mod
 
 
 @each(EMBEDDERS, "vectors")
-def test_each_text_has_a_vector_of_its_own_in_the_order_of_the_texts(
-    aimock: Aimock, provider: Provider, mode: str
-) -> None:
+def test_each_text_gets_its_vector_in_order(aimock: Aimock, provider: Provider, mode: str) -> None:
     there = embedded(aimock, provider, mode, "rain", "snow", "rain").embeddings
     assert there[0] == there[2] != there[1]
     assert embedded(aimock, provider, mode, "snow", "rain").embeddings == (there[1], there[0])
@@ -55,24 +53,20 @@ def test_each_text_has_a_vector_of_its_own_in_the_order_of_the_texts(
 
 
 @each(EMBEDDERS, "vectors")
-def test_vectors_come_as_long_as_they_are_asked_for(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_vectors_have_the_requested_dimensions(aimock: Aimock, provider: Provider, mode: str) -> None:
     response = embedded(aimock, provider, mode, "rain", "snow", dimensions=7)
     assert [len(vector) for vector in response.embeddings] == [7, 7]
 
 
 @each(EMBEDDERS, "vectors")
-def test_a_server_that_sends_another_length_is_an_invalid_response(
-    aimock: Aimock, provider: Provider, mode: str
-) -> None:
+def test_vectors_of_another_length_are_an_invalid_response(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve({"match": {"inputText": SECRET}, "response": {"embedding": [0.5, -1, 2]}})
     assert embedded(aimock, provider, mode, SECRET).embeddings == ((0.5, -1.0, 2.0),)
     assert type(failed(aimock, provider, mode, dimensions=7)) is InvalidResponse
 
 
 @each(EMBEDDERS, "vectors")
-def test_many_texts_go_in_several_requests_and_come_back_in_order(
-    aimock: Aimock, provider: Provider, mode: str
-) -> None:
+def test_many_texts_are_sent_in_batches_and_returned_in_order(aimock: Aimock, provider: Provider, mode: str) -> None:
     texts = [f"text {number}" for number in range(5)]
     together = embedded(aimock, provider, mode, *texts)
     assert embedded(aimock, provider, mode, *texts, batch_size=2).embeddings == together.embeddings
@@ -80,16 +74,14 @@ def test_many_texts_go_in_several_requests_and_come_back_in_order(
     assert asked == [" ".join(texts), "text 0 text 1", "text 2 text 3", "text 4"]
 
 
-def test_an_answer_in_the_shape_of_ollama_s_older_api_is_an_invalid_response(aimock: Aimock, mode: str) -> None:
+def test_an_answer_of_ollamas_older_api_is_an_invalid_response(aimock: Aimock, mode: str) -> None:
     (ollama,) = (found for found in EMBEDDERS if found.model is OllamaEmbeddingModel)
     assert type(failed(aimock, ollama, mode)) is InvalidResponse
     assert aimock.statuses == [200]
 
 
 @sweep(provider=EMBEDDERS, mode=MODES, fault=FAULTS)
-def test_what_comes_instead_of_vectors_is_the_error_it_stands_for(
-    aimock: Aimock, provider: Provider, mode: str, fault: str
-) -> None:
+def test_each_fault_raises_the_error_of_its_kind(aimock: Aimock, provider: Provider, mode: str, fault: str) -> None:
     chaos, kind, status = FAULTS[fault]
     aimock.fail(**chaos)
     error = failed(aimock, provider, mode)
@@ -97,7 +89,7 @@ def test_what_comes_instead_of_vectors_is_the_error_it_stands_for(
 
 
 @sweep(provider=EMBEDDERS, mode=MODES, status=REFUSALS)
-def test_a_refusal_is_told_by_its_status_and_its_code(
+def test_a_refusal_raises_the_error_of_its_status_with_its_code(
     aimock: Aimock, provider: Provider, mode: str, status: int
 ) -> None:
     aimock.serve({"match": {}, "response": refused(status)})
@@ -112,13 +104,13 @@ def test_a_wrong_key_is_an_authentication_error(aimock: Aimock, provider: Provid
 
 @pytest.mark.slow
 @each(EMBEDDERS)
-def test_vectors_that_do_not_come_in_time_are_a_time_out(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_late_answer_is_a_time_out(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.fail(latencyMs=30_000)
     assert type(failed(aimock, provider, mode, timeout=0.2)) is ModelTimeout
 
 
 @each(EMBEDDERS, "vectors")
-def test_a_server_that_is_down_for_one_request_is_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_request_is_retried_after_a_server_error(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.fail_next(503)
     assert embedded(aimock, provider, mode, "rain", retries=SOON).embeddings
     assert aimock.statuses == [503, 200]

@@ -87,7 +87,7 @@ def test_a_wrong_key_is_an_authentication_error_that_does_not_quote_it(
 
 
 @each_language
-def test_a_question_the_server_has_no_answer_to_is_an_invalid_request(
+def test_a_request_that_the_server_does_not_know_is_an_invalid_request(
     aimock: Aimock, provider: Provider, mode: str
 ) -> None:
     assert type(failed(aimock, provider, mode)) is InvalidRequest
@@ -102,7 +102,7 @@ def test_an_answer_that_does_not_begin_in_time_is_a_time_out(aimock: Aimock, pro
 
 
 @each_language
-def test_a_header_of_the_caller_s_own_reaches_the_server(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_custom_header_reaches_the_server(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve(FINE)
     assert failed(aimock, provider, mode, headers={"X-AIMock-Chaos-Drop": "1"}).status_code == 500
     assert asked(aimock, provider, mode).content == "fine"
@@ -133,13 +133,13 @@ def test_a_stream_that_is_cut_after_a_while_is_an_invalid_response(
 
 @pytest.mark.slow
 @each_language
-def test_a_stream_that_stands_still_is_a_time_out(aimock: Aimock, provider: Provider, streaming: str) -> None:
+def test_a_stream_that_stalls_is_a_time_out(aimock: Aimock, provider: Provider, streaming: str) -> None:
     aimock.serve({**FINE, "streamingProfile": {"ttft": 0, "tps": 0.1}, "chunkSize": 1})
     assert type(failed(aimock, provider, streaming, timeout=0.2)) is ModelTimeout
 
 
 @sweep(provider=LANGUAGES, streaming=STREAMING_MODES, chunks=[2, 4, 8, 16])
-def test_calls_run_only_when_their_stream_has_come_to_its_end(
+def test_tools_run_only_after_the_stream_of_their_calls_has_ended(
     aimock: Aimock, provider: Provider, streaming: str, chunks: int
 ) -> None:
     ran: list[str] = []
@@ -168,7 +168,7 @@ def test_a_retryable_fault_is_retried(aimock: Aimock, provider: Provider, mode: 
 
 
 @each_language
-def test_a_server_that_fails_one_request_is_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_request_is_retried_after_a_server_error(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve(FINE)
     aimock.fail_next(503)
     assert asked(aimock, provider, mode, retries=SOON).content == "fine"
@@ -176,7 +176,9 @@ def test_a_server_that_fails_one_request_is_asked_again(aimock: Aimock, provider
 
 
 @each_language
-def test_too_many_requests_are_asked_again_when_the_server_says(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_rate_limited_request_is_retried_after_the_delay_of_the_server(
+    aimock: Aimock, provider: Provider, mode: str
+) -> None:
     patient = RetryPolicy(retries=2, first_delay=3600)
     aimock.serve({"match": {"sequenceIndex": 0}, "response": refused(429, retryAfter=0)}, FINE)
     assert asked(aimock, provider, mode, retries=patient).content == "fine"
@@ -184,7 +186,7 @@ def test_too_many_requests_are_asked_again_when_the_server_says(aimock: Aimock, 
 
 
 @each_language
-def test_a_server_that_asks_for_an_hour_is_not_asked_again(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_request_is_not_retried_if_the_server_asks_for_an_hour(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve({"match": {"sequenceIndex": 0}, "response": refused(429, retryAfter=3600)}, FINE)
     error = failed(aimock, provider, mode, retries=SOON)
     assert (type(error), error.retry_after) == (RateLimited, 3600)
@@ -192,7 +194,7 @@ def test_a_server_that_asks_for_an_hour_is_not_asked_again(aimock: Aimock, provi
 
 
 @each_language
-def test_the_last_of_all_attempts_is_the_error_that_is_raised(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_the_error_of_the_last_attempt_is_raised(aimock: Aimock, provider: Provider, mode: str) -> None:
     aimock.serve(FINE)
     aimock.fail(dropRate=1)
     assert failed(aimock, provider, mode, retries=SOON).status_code == 500
@@ -210,7 +212,7 @@ def test_an_error_that_is_not_retryable_is_not_retried(aimock: Aimock, provider:
 
 
 @sweep(provider=LANGUAGES, mode=MODES, fault=FAULTS)
-def test_a_fault_after_the_tools_ends_the_run_and_runs_none_again(
+def test_a_fault_after_the_tools_ends_the_run_without_rerunning_them(
     aimock: Aimock, provider: Provider, mode: str, fault: str, telemetry: Telemetry
 ) -> None:
     ran: list[str] = []
@@ -240,7 +242,7 @@ def test_a_model_answers_again_after_a_fault(aimock: Aimock, provider: Provider,
 
 
 @each_language
-def test_a_stream_that_is_left_leaves_the_model_usable(aimock: Aimock, provider: Provider) -> None:
+def test_a_model_is_usable_after_its_stream_is_left(aimock: Aimock, provider: Provider) -> None:
     long = {"match": {"sequenceIndex": 0}, "response": {"content": "on and " * 5000}, "chunkSize": 1}
     aimock.serve(long, FINE)
     with provider.model_at(aimock, retries=0, timeout=PATIENCE) as model:

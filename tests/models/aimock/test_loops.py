@@ -33,7 +33,7 @@ def served(aimock: Aimock, first: dict[str, Any], **options: Any) -> None:
 
 def asked(aimock: Aimock, provider: Provider, mode: str) -> ChatClientResponse:
     def weather(city: str) -> str:
-        """Tell the weather of a city."""
+        """Return the weather of a city."""
         return f"weather of {city}"
 
     model = provider.model_at(aimock, timeout=PATIENCE)
@@ -42,7 +42,7 @@ def asked(aimock: Aimock, provider: Provider, mode: str) -> ChatClientResponse:
 
 
 @each(PROVIDERS)
-def test_two_parallel_calls_run_and_the_closing_words_come_back(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_two_parallel_calls_run_and_the_final_answer_is_returned(aimock: Aimock, provider: Provider, mode: str) -> None:
     served(aimock, {"toolCalls": CALLS})
     response = asked(aimock, provider, mode)
     assert response.content == CLOSING
@@ -52,7 +52,7 @@ def test_two_parallel_calls_run_and_the_closing_words_come_back(aimock: Aimock, 
 
 @each(LANGUAGES)
 @pytest.mark.parametrize("size", [1, 2, 7])
-def test_a_loop_in_small_pieces_ends_as_one_in_large_pieces(
+def test_the_size_of_the_chunks_does_not_change_the_run(
     aimock: Aimock, provider: Provider, streaming: str, size: int
 ) -> None:
     served(aimock, {"toolCalls": CALLS}, chunkSize=size)
@@ -102,21 +102,21 @@ def test_text_between_calls_is_sent_back_with_them(aimock: Aimock, provider: Pro
 
 
 @each(LANGUAGES, "length")
-def test_an_answer_that_grew_too_long_says_so(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_an_answer_that_is_too_long_has_the_finish_reason_length(aimock: Aimock, provider: Provider, mode: str) -> None:
     served(aimock, {"content": "In Tromsø", "finishReason": "length"})
     response = asked(aimock, provider, mode)
     assert (response.content, response.finish_reason) == ("In Tromsø", "length")
 
 
 @each(LANGUAGES, "content_filter")
-def test_an_answer_that_was_filtered_says_so(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_a_filtered_answer_has_the_finish_reason_content_filter(aimock: Aimock, provider: Provider, mode: str) -> None:
     served(aimock, {"content": "In Tromsø", "finishReason": "content_filter"})
     response = asked(aimock, provider, mode)
     assert (response.content, response.finish_reason) == ("In Tromsø", "content_filter")
 
 
 @each(LANGUAGES, "reasoning")
-def test_reasoning_is_kept_apart_from_the_text(aimock: Aimock, provider: Provider, mode: str) -> None:
+def test_reasoning_is_separate_from_the_text(aimock: Aimock, provider: Provider, mode: str) -> None:
     served(aimock, {"content": CLOSING, "reasoning": "I know it by heart."}, chunkSize=4)
     response = asked(aimock, provider, mode)
     assert (response.content, response.message.reasoning) == (CLOSING, "I know it by heart.")

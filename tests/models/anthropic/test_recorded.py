@@ -137,7 +137,7 @@ def meaning(request: dict[str, Any]) -> dict[str, Any]:
     Left out, because it says nothing to the model or is another recorder's habit: the model's name and `stream`; cache
     marks; `strict`, `defer_loading` and the order of tools; a tool choice of `auto`, which is what the API does without
     one; whether one text is a string or a block; that a result is no error; calls that a recorder's client made up
-    (`auto_load_...`), with their results, to tell of tools it had loaded.
+    (`auto_load_...`), with their results, to list tools it had loaded.
     """
     choice = request.get("tool_choice", {"type": "auto"})
     return {

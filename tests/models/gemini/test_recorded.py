@@ -146,8 +146,8 @@ def batches(request: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[s
         yield from zip(calls, found, strict=True)
 
 
-def told(response: Mapping[str, Any]) -> Any:
-    """Return what a response says, under whichever name."""
+def content_of(response: Mapping[str, Any]) -> Any:
+    """Return the only value of a response, under any name."""
     (said,) = response.values()
     return said
 
@@ -158,7 +158,7 @@ def key(name: str, arguments: Mapping[str, Any]) -> str:
 
 def specification(loop: Sequence[Exchange], model: HttpChatModel) -> ChatClientRequestSpec:
     answers = {
-        key(call["name"], call["args"]): told(response["response"])
+        key(call["name"], call["args"]): content_of(response["response"])
         for exchange in loop
         for call, response in batches(exchange.request)
     }
@@ -218,7 +218,7 @@ def part_of(part: dict[str, Any]) -> dict[str, Any]:
     for name in part.keys() & {"functionCall", "functionResponse"}:
         part[name] = {field: value for field, value in part[name].items() if not is_made_up(field, value)}
     if "functionResponse" in part:
-        part["functionResponse"]["response"] = told(part["functionResponse"]["response"])
+        part["functionResponse"]["response"] = content_of(part["functionResponse"]["response"])
     return part
 
 

@@ -106,7 +106,7 @@ def test_wrapped_arguments_are_unwrapped_for_every_kind_of_tool(kind: str) -> No
     ],
     ids=repr,
 )
-def test_b097_no_arguments_are_an_empty_object(text: str, repairs: tuple[str, ...]) -> None:
+def test_no_arguments_are_an_empty_object(text: str, repairs: tuple[str, ...]) -> None:
     own = Own(lambda given: given, ToolMetadata(), {"type": "object", "properties": {}})
     assert bind(FunctionToolCallback(nothing), text) == BoundArguments({}, repairs)
     assert bind(own, text) == BoundArguments("{}", repairs)
@@ -167,7 +167,7 @@ def test_null_for_an_optional_field_is_removed_at_any_depth(hint: Any, given: An
 
 
 @pytest.mark.parametrize(
-    ("hint", "given", "told"),
+    ("hint", "given", "text"),
     [
         (int, None, "x: must be an integer; y: must be an integer"),
         (list[int], [1, None], "x.1: must be an integer; y: must be an integer"),
@@ -177,8 +177,8 @@ def test_null_for_an_optional_field_is_removed_at_any_depth(hint: Any, given: An
     ],
     ids=str,
 )
-def test_a_null_for_a_required_field_stays_an_error_with_every_problem(hint: Any, given: Any, told: str) -> None:
-    assert problems(takes(hint), json.dumps({"x": given, "y": None})).startswith(told)
+def test_a_null_for_a_required_field_stays_an_error_with_every_problem(hint: Any, given: Any, text: str) -> None:
+    assert problems(takes(hint), json.dumps({"x": given, "y": None})).startswith(text)
 
 
 def nulls(count: int) -> tuple[dict[str, Any], str]:
@@ -330,7 +330,7 @@ def test_a_field_of_another_form_is_repaired(text: str, fields: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ('{"version": true}', "version: must be a string"),
         ('{"tags": "a, b"}', "tags: must be an array"),
@@ -340,8 +340,8 @@ def test_a_field_of_another_form_is_repaired(text: str, fields: dict[str, Any], 
         ('{"version": 5, "tags": "a"}', "version: must be a string; tags: must be an array"),
     ],
 )
-def test_a_field_of_another_form_that_cannot_be_repaired_is_refused(text: str, told: str) -> None:
-    assert problems(FunctionToolCallback(find), text) == told
+def test_a_field_of_another_form_that_cannot_be_repaired_is_refused(text: str, expected: str) -> None:
+    assert problems(FunctionToolCallback(find), text) == expected
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
             yield from objects(each)
 
 
-def test_b136_a_value_of_any_type_is_converted_and_its_schema_is_valid() -> None:
+def test_a_value_of_any_type_is_converted_and_its_schema_is_valid() -> None:
     def check(case: tuple[Any, Any, Any]) -> None:
         annotation, plain, value = case
         callback = of_type(annotation)
@@ -78,7 +78,7 @@ def test_b136_a_value_of_any_type_is_converted_and_its_schema_is_valid() -> None
     check_each(TYPES, check)
 
 
-def test_b152_objects_are_closed_and_maps_stay_open() -> None:
+def test_objects_are_closed_and_maps_stay_open() -> None:
     def check(case: tuple[Any, Any, Any]) -> None:
         schema = of_type(case[0]).definition.input_schema
         found = list(objects(schema))
@@ -88,7 +88,7 @@ def test_b152_objects_are_closed_and_maps_stay_open() -> None:
     check_each(TYPES, check)
 
 
-def test_b152_a_map_takes_any_key_and_checks_its_values() -> None:
+def test_a_map_takes_any_key_and_checks_its_values() -> None:
     callback = of_type(dict[str, Place])
     assert callback.definition.input_schema["properties"]["value"]["additionalProperties"]["required"] == ["city"]
     assert value_of(callback, {"value": {"anything": {"city": "a"}}}) == {"anything": Place(city="a")}
@@ -195,7 +195,7 @@ def test_the_schema_has_the_descriptions_of_models_and_no_titles() -> None:
     assert of_type(Place).definition.input_schema["properties"]["value"]["description"] == "Where something is."
 
 
-def test_b155_a_schema_without_recursion_has_no_definitions() -> None:
+def test_a_schema_without_recursion_has_no_definitions() -> None:
     def check(case: tuple[Any, Any, Any]) -> None:
         text = json.dumps(of_type(case[0]).definition.input_schema)
         assert "$defs" not in text
@@ -206,14 +206,14 @@ def test_b155_a_schema_without_recursion_has_no_definitions() -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize(("annotation", "kept"), [(Node, "Node"), (Branch, "Branch")])
-def test_b154_a_recursive_type_is_defined_once_before_the_properties(annotation: Any, kept: str, alone: bool) -> None:
+def test_a_recursive_type_is_defined_once_before_the_properties(annotation: Any, kept: str, alone: bool) -> None:
     schema = of_type(annotation, alone=alone).definition.input_schema
     assert next(iter(schema)) == "$defs"
     assert list(schema["$defs"]) == [kept]
     assert schema["type"] == "object"
 
 
-def test_b154_recursive_types_with_equal_names_have_separate_definitions_and_a_repeated_type_has_one() -> None:
+def test_recursive_types_with_equal_names_have_separate_definitions_and_a_repeated_type_has_one() -> None:
     def another() -> Any:
         class Node(BaseModel):
             number: int
@@ -326,7 +326,7 @@ def test_an_exception_of_a_validator_fails_the_tool() -> None:
     ],
     ids=str,
 )
-def test_b138_the_model_reads_the_path_of_an_invalid_element(annotation: Any, wrong: Any, places: list[str]) -> None:
+def test_the_model_reads_the_path_of_an_invalid_element(annotation: Any, wrong: Any, places: list[str]) -> None:
     with pytest.raises(InvalidArguments) as caught:
         of_type(annotation).bind(json.dumps({"value": wrong}))
     assert [each.partition(": ")[0] for each in caught.value.problems.split("; ")] == places
@@ -334,13 +334,13 @@ def test_b138_the_model_reads_the_path_of_an_invalid_element(annotation: Any, wr
 
 
 @pytest.mark.parametrize("text", ["{", '{"value": }', "[1]", "5", '"a"', "\ud800", '{"value": "\ud800"}'], ids=ascii)
-def test_b138_the_model_reads_that_its_text_is_not_a_json_object(text: str) -> None:
+def test_the_model_reads_that_its_text_is_not_a_json_object(text: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         of_type(int).bind(text)
     assert caught.value.problems.startswith(("arguments: ", "value: "))
 
 
-def test_b141_an_empty_string_is_a_value_like_any_other() -> None:
+def test_an_empty_string_is_a_value_like_any_other() -> None:
     assert value_of(of_type(str), {"value": ""}) == ""
     assert of_type(Annotated[str, ToolParam(required=False)]).bind('""').value == {"value": None}
 

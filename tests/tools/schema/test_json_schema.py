@@ -22,7 +22,7 @@ from traced_tools.tools.schema.json_schema import ArgumentProblem, SchemaCheck
 TREE = {"type": "object", "properties": {"below": {"$ref": "#"}, "size": {"type": "integer"}}}
 
 
-def told(schema: Any, value: Any) -> list[tuple[str, str]]:
+def problems_of(schema: Any, value: Any) -> list[tuple[str, str]]:
     """The problems, as (dotted path, text)."""
     return [(".".join(map(str, each.path)), each.text) for each in SchemaCheck(schema).problems(value)]
 
@@ -84,7 +84,7 @@ def nested(depth: int) -> dict[str, Any]:
     ids=str,
 )
 def test_the_problem_for_each_keyword_says_what_is_expected(schema: Any, value: Any, text: str) -> None:
-    assert told(schema, value) == [("", text)]
+    assert problems_of(schema, value) == [("", text)]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_problem_for_each_keyword_says_what_is_expected(schema: Any, value: 
     ids=str,
 )
 def test_a_problem_has_the_path_of_the_invalid_value(schema: Any, value: Any, problems: list[tuple[str, str]]) -> None:
-    assert told(schema, value) == problems
+    assert problems_of(schema, value) == problems
 
 
 SHAPES = {
@@ -186,7 +186,7 @@ NONE = "matches none of the allowed forms"
 def test_the_problems_are_those_of_the_nearest_alternative(
     schema: Any, value: Any, problems: list[tuple[str, str]]
 ) -> None:
-    assert told(schema, value) == problems
+    assert problems_of(schema, value) == problems
 
 
 def test_there_are_ten_problems_at_most_ordered_by_path() -> None:
@@ -208,14 +208,14 @@ def test_a_problem_has_the_value_and_its_repr_does_not_show_it() -> None:
 
 
 def test_integers_and_numbers_are_distinguished_as_in_json() -> None:
-    assert told({"type": "integer"}, 1.0) == []
-    assert told({"type": "integer"}, True) == [("", "must be an integer")]
-    assert told({"type": "integer"}, json.loads("1e400")) == [("", "must be an integer")]
-    assert told({"enum": [1]}, True) == [("", "must be one of: 1")]
+    assert problems_of({"type": "integer"}, 1.0) == []
+    assert problems_of({"type": "integer"}, True) == [("", "must be an integer")]
+    assert problems_of({"type": "integer"}, json.loads("1e400")) == [("", "must be an integer")]
+    assert problems_of({"enum": [1]}, True) == [("", "must be one of: 1")]
 
 
 def test_formats_are_not_checked() -> None:
-    assert told({"format": "date"}, "tomorrow") == []
+    assert problems_of({"format": "date"}, "tomorrow") == []
 
 
 # Which draft.
@@ -223,23 +223,23 @@ def test_formats_are_not_checked() -> None:
 
 def test_the_draft_is_the_one_in_the_schema() -> None:
     pair = {"items": [{"type": "string"}], "additionalItems": False}
-    assert told({"$schema": DRAFT_7, **pair}, [1]) == [("0", "must be a string")]
+    assert problems_of({"$schema": DRAFT_7, **pair}, [1]) == [("0", "must be a string")]
     assert not SchemaCheck(pair).usable
 
 
 @pytest.mark.parametrize("schema", [{}, {"$schema": "https://example.com/mine"}], ids=str)
 def test_the_default_draft_is_2020_12(schema: dict[str, Any]) -> None:
-    assert told({**schema, "prefixItems": [{"type": "string"}]}, [1]) == [("0", "must be a string")]
+    assert problems_of({**schema, "prefixItems": [{"type": "string"}]}, [1]) == [("0", "must be a string")]
 
 
 def test_any_mapping_is_a_schema() -> None:
-    assert told(MappingProxyType({"required": ["a"]}), {}) == [("a", "is required")]
+    assert problems_of(MappingProxyType({"required": ["a"]}), {}) == [("a", "is required")]
 
 
 @pytest.mark.parametrize("schema", [True, {}, {"$ref": "https://json-schema.org/draft/2020-12/schema"}, TREE], ids=str)
 def test_a_valid_schema_is_usable(schema: Any, log: pytest.LogCaptureFixture) -> None:
     assert SchemaCheck(schema).usable
-    assert told(schema, {}) == []
+    assert problems_of(schema, {}) == []
     assert log.messages == []
 
 
@@ -294,7 +294,7 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "create_connection", lambda *args, **kwargs: opened.append(args))
     for address in ("http://127.0.0.1:1/a.json", "https://127.0.0.1:1/a.json", "file:///etc/hostname", "a.json"):
         for schema in ({"$ref": address}, {"$id": "http://127.0.0.1:1/", "$ref": address}, {"$dynamicRef": address}):
-            assert told(schema, {"a": 1}) == []
+            assert problems_of(schema, {"a": 1}) == []
     assert opened == []
 
 

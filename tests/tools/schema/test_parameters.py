@@ -107,7 +107,7 @@ def test_a_description_comes_from_the_param_else_the_field_else_the_docstring() 
     assert found["inside"]["anyOf"][0]["description"] == "param"
 
 
-def test_b149_b150_a_parameter_is_required_unless_the_param_the_default_or_the_type_says_otherwise() -> None:
+def test_a_parameter_is_required_unless_the_param_the_default_or_the_type_says_otherwise() -> None:
     def find(
         plain: str,
         nullable: str | None,
@@ -218,7 +218,7 @@ def test_a_field_may_give_the_parameter_another_name() -> None:
 # What a tool is called.
 
 
-def test_b142_b143_a_tool_is_named_after_its_function_and_any_letters_will_do() -> None:
+def test_a_tool_is_named_after_its_function_and_any_letters_will_do() -> None:
     def найти() -> str:
         return ""
 
@@ -242,7 +242,7 @@ def test_a_name_that_is_not_printable_is_refused(name: str) -> None:
     ("name", "description"),
     [("get_current_time", "get current time"), ("getWeather2Day", "get weather2 day"), ("__x__", "x"), ("...", "")],
 )
-def test_b144_a_tool_without_a_docstring_is_described_by_its_name(name: str, description: str) -> None:
+def test_a_tool_without_a_docstring_is_described_by_its_name(name: str, description: str) -> None:
     def bare() -> str:
         return ""
 

@@ -133,7 +133,7 @@ DATE = "must be a date in ISO 8601, such as 2025-01-31"
 NONE = "matches none of the allowed forms"
 
 
-def told(hint: Any, value: Any) -> str:
+def problems_of(hint: Any, value: Any) -> str:
     def take(x: Any, z: str = "") -> None:
         """Take one value."""
 
@@ -214,7 +214,7 @@ def told(hint: Any, value: Any) -> str:
     ids=stable_id,
 )
 def test_the_problem_for_each_type_says_what_is_expected_in_json_terms(hint: Any, value: Any, text: str) -> None:
-    assert told(hint, value) == f"x: {text}"
+    assert problems_of(hint, value) == f"x: {text}"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_problem_for_each_type_says_what_is_expected_in_json_terms(hint: Any
     ids=stable_id,
 )
 def test_a_problem_has_the_path_of_the_invalid_value(hint: Any, value: Any, problems: str) -> None:
-    assert told(hint, value) == problems
+    assert problems_of(hint, value) == problems
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_problem_has_the_path_of_the_invalid_value(hint: Any, value: Any, prob
     ids=stable_id,
 )
 def test_the_problems_of_a_union_are_those_of_the_nearest_form(hint: Any, value: Any, problems: str) -> None:
-    assert told(hint, value) == problems
+    assert problems_of(hint, value) == problems
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_the_problems_of_a_union_are_those_of_the_nearest_form(hint: Any, value:
     ids=stable_id,
 )
 def test_messages_of_the_developers_validators_stay(hint: Any, value: Any, problems: str) -> None:
-    assert told(hint, value) == problems
+    assert problems_of(hint, value) == problems
 
 
 def place(place: Place) -> None:
@@ -336,8 +336,8 @@ def test_the_fields_of_an_only_model_are_at_the_top_level() -> None:
 
 
 def test_at_most_ten_problems_are_listed_and_none_twice() -> None:
-    assert told(list[int], ["x"] * 5_000).count("; ") == 9
-    assert told(list[int | str], [[]]).count("x.0") == 1
+    assert problems_of(list[int], ["x"] * 5_000).count("; ") == 9
+    assert problems_of(list[int | str], [[]]).count("x.0") == 1
 
 
 HINTS = [

@@ -199,9 +199,9 @@ def test_problems_are_named_by_field_without_their_values() -> None:
     def find(place: Place, days: int) -> str:
         return ""
 
-    told = problems(find, json.dumps({"place": {"city": [MARKER]}, "days": MARKER}))
-    assert [each.partition(": ")[0] for each in told.split("; ")] == ["place.city", "days"]
-    assert MARKER not in told
+    text = problems(find, json.dumps({"place": {"city": [MARKER]}, "days": MARKER}))
+    assert [each.partition(": ")[0] for each in text.split("; ")] == ["place.city", "days"]
+    assert MARKER not in text
 
 
 def test_at_most_ten_problems_are_listed() -> None:

@@ -179,14 +179,14 @@ def test_functions_of_every_kind_are_tools(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS_WITH_CONTEXT)
-def test_b137_b151_a_context_is_injected_into_functions_of_every_kind_and_never_in_the_schema(kind: str) -> None:
+def test_a_context_is_injected_into_functions_of_every_kind_and_never_in_the_schema(kind: str) -> None:
     callback, context = made(KINDS_WITH_CONTEXT[kind]), ToolContext({"user": "ann"})
     assert set(callback.definition.input_schema["properties"]) <= {"city", "days"}
     assert callback.call('{"city": "Bonn"}', context) == "ann Bonn 3"
     assert asyncio.run(callback.acall('{"city": "Bonn"}', context)) == "ann Bonn 3"
 
 
-def test_b137_a_parameter_of_any_object_is_ordinary_input() -> None:
+def test_a_parameter_of_any_object_is_ordinary_input() -> None:
     def show(what: object) -> str:
         return repr(what)
 
@@ -227,7 +227,7 @@ def test_a_context_that_cannot_be_passed_by_name_is_refused(function: Any) -> No
         made(function)
 
 
-def test_b139_a_supplier_needs_no_input_and_a_consumer_gives_no_output() -> None:
+def test_a_supplier_needs_no_input_and_a_consumer_gives_no_output() -> None:
     heard: list[str] = []
 
     def supply() -> str:

@@ -70,10 +70,9 @@ class Erasures:
             text = f"its text of {printable_id(name)} is missing, and no erasure on record names it"
             if erasures:
                 chain, number = erasures[0]
-                told = f"record {number} of the chain {printable_id(chain)} says that it was erased"
                 text = (
-                    f"its text of {printable_id(name)} is missing; {told}, but no trusted checkpoint of that chain "
-                    "covers that record"
+                    f"its text of {printable_id(name)} is missing; record {number} of the chain {printable_id(chain)} "
+                    "says that it was erased, but no trusted checkpoint of that chain covers that record"
                 )
             yield Problem("changed", chain_id, place, text)
 

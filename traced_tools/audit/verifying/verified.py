@@ -145,6 +145,5 @@ def _written() -> Iterator[None]:
     except sqlite3.Error as error:
         problem = problem_of(error)
     raise AuditError(
-        f"the verified records cannot be copied to the temporary folder: {problem}; "
-        "set TMPDIR to a folder with free space"
+        f"the verified records cannot be copied to the temporary folder ({problem}): set TMPDIR to another folder"
     )

@@ -370,10 +370,8 @@ class _Walk:
         self.late, self.lost = self.late + late, self.lost + lost
         if late or lost:
             window = f"between {fields.get('since')} and {fields.get('until')}"
-            told = (
-                f"{late} late and {lost} lost records {window}, by record {place} of the chain {printable_id(chain_id)}"
-            )
-            self.gaps.append(told)
+            source = f"record {place} of the chain {printable_id(chain_id)}"
+            self.gaps.append(f"{late} late and {lost} lost records {window}, by {source}")
 
     def _compare(self, chain: _Chain, expected: dict[str, str]) -> None:
         """Compare the hash of the last checked record with the hashes that witnesses list."""
@@ -456,9 +454,9 @@ class _Walk:
         elif self.problem is None and (
             unattested := [str(each) for each in self.chains if each not in self.attested_outside]
         ):
-            yield f"chains that no line outside the store tells of, whose end may be cut off: {listed(unattested)}"
+            yield f"chains that no line outside the store lists, whose end may be cut off: {listed(unattested)}"
         if self.late or self.lost:
-            yield f"gap records tell of intents written late: {self.late}, and records never written: {self.lost}"
+            yield f"gap records report intents written late: {self.late}, and records never written: {self.lost}"
         yield from self.gaps[:_MOST_GAPS]
         if self.problem is None:
             yield from self.erasures.notes(self._is_stored)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 MOST_WAITING: Final = 20_000
-"""Records that may wait for a slow exporter; further records are not mirrored, and counted."""
+"""Maximum number of records that wait for a slow exporter. Further records are counted and not mirrored."""
 
 _EVENTS: Final[Mapping[str, EventType]] = {
     "intent": names.AUDIT_INTENT_EVENT,
@@ -88,7 +87,7 @@ def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None)
         if telemetry.instruments is not None:
             for kind, count in Counter(map(kind_of, rows)).items():
                 telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
-        if telemetry.logger is not None and (dropped := _LINE.put(len(rows), partial(_emit_all, rows, telemetry))):
+        if telemetry.logger is not None and (dropped := _QUEUE.put(len(rows), partial(_emit_all, rows, telemetry))):
             report_failure(Overflow(), "the mirror of the audit trail")
             if telemetry.instruments is not None:
                 telemetry.instruments.telemetry_failures.add(dropped)
@@ -103,16 +102,15 @@ def begin(options: TelemetryOptions | None = None) -> None:
         options: the providers; None for the global providers.
     """
     if RunTelemetry(options or TelemetryOptions(), agent="").logger is not None:
-        _LINE.start()
+        _QUEUE.start()
 
 
 def watch_lag(lag: Callable[[], float], options: TelemetryOptions | None = None) -> None:
-    """Observe how long records have been waiting to be stored.
+    """Report the age of the oldest pending record as a metric.
 
     Args:
-        lag: a bound method that returns the age in seconds of the oldest one, 0 when none waits; its object is not
-            kept alive by this.
-        options: the providers; None for the global providers as they are now.
+        lag: a bound method that returns the age in seconds, 0 if no record is pending. It is referenced weakly.
+        options: the providers; None for the current global providers.
     """
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.watch(lag)
@@ -125,7 +123,7 @@ def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None
         store: identifies the store in this process; never exported.
         ok: whether the verification found no problem.
         time: when it ended, in seconds of Unix time.
-        options: the providers; None for the global providers as they are now.
+        options: the providers; None for the current global providers.
     """
     if (instruments := RunTelemetry(options or TelemetryOptions(), agent="").instruments) is not None:
         instruments.audit.verified(store, ok, time)
@@ -133,7 +131,7 @@ def verified(store: str, ok: bool, time: float, options: TelemetryOptions | None
 
 def flush(timeout: float = 5.0) -> bool:
     """Wait until all queued records are emitted, and return whether they are after `timeout` seconds."""
-    return _LINE.flush(timeout)
+    return _QUEUE.flush(timeout)
 
 
 class CheckpointLosses:
@@ -168,8 +166,8 @@ class Overflow(Exception):
     """Too many records wait to be mirrored, or no thread can be started for them."""
 
 
-class _Line:
-    """Work for one background thread; `MOST_WAITING` bounds the sum of its sizes."""
+class _Queue:
+    """The queue of the background thread. It holds at most `MOST_WAITING` records, or one larger batch."""
 
     def __init__(self) -> None:
         self._worker = TaskWorker("traced_tools-audit-mirror")
@@ -182,7 +180,7 @@ class _Line:
         self._waiting = 0
 
     def put(self, size: int, work: Callable[[], object]) -> int:
-        """Queue work, and return 0; return its size if too much waits already or there is no thread for it."""
+        """Queue work for `size` records and return 0. If the queue is full or no thread can start, return `size`."""
         with self._lock:
             if self._waiting and self._waiting + size > MOST_WAITING:
                 return size
@@ -200,7 +198,7 @@ class _Line:
         return True
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all queued work is done, and return whether it is within `timeout` seconds."""
+        """Wait until all queued work is done, and return whether it was done within `timeout` seconds."""
         if not self._waiting:  # there may be no thread, and none can start at interpreter shutdown
             return True
         last = Task(lambda: True)
@@ -208,7 +206,7 @@ class _Line:
         return last.wait(deadline_in(timeout))
 
 
-_LINE: Final = _Line()
+_QUEUE: Final = _Queue()
 
 
 def _emit_all(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
@@ -217,18 +215,10 @@ def _emit_all(rows: Sequence[Row], telemetry: RunTelemetry) -> None:
 
 
 def _emit(record: AuditRecord, telemetry: RunTelemetry) -> None:
-    event, fields, logger = _EVENTS[record.kind], record.fields, telemetry.logger
-    context, severity = _context(fields), SeverityNumber[event.severity]
-    if logger is not None and logger.enabled(context=context, severity_number=severity, event_name=event.name):
-        logger.emit(
-            timestamp=record.time,
-            context=context,
-            severity_number=severity,
-            severity_text=event.severity,
-            body=_body(record, fields),
-            attributes=_attributes(event, record, fields),
-            event_name=event.name,
-        )
+    if telemetry.logger is not None:
+        event, fields = _EVENTS[record.kind], record.fields
+        attributes, body = partial(_attributes, event, record, fields), partial(_body, record, fields)
+        telemetry.logger.emit(event, _context(fields), attributes, body, record.time)
 
 
 def _attributes(event: EventType, record: AuditRecord, fields: Mapping[str, Any]) -> Attributes:

@@ -15,14 +15,14 @@ Line = Mapping[str, Any]
 Publish = Callable[[Line], object]
 
 MOST_WAITING: Final = 1000
-"""Maximum of pending lines. A new line replaces the oldest, because it also covers all earlier records."""
+"""Maximum number of pending lines. A further line replaces the oldest one, because it covers all earlier records."""
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before further attempts; the last value repeats."""
 _log = logging.getLogger("traced_tools.audit")
 
 
 class Losses(Protocol):
-    """Counts failures and losses; must not raise."""
+    """Counts failed attempts and lost lines. Its methods must not raise."""
 
     def failed(self, error: BaseException) -> None:
         """Count a failed attempt."""
@@ -37,9 +37,9 @@ class Publisher:
     A line may be delivered twice, if `publish` raises after it has stored the line.
 
     Args:
-        publish: stores a line; the line is durable when it returns. If it returns something that still has to run, such
-            as a coroutine, the attempt has failed.
-        name: the trail's store, for the log.
+        publish: stores a line, which is durable when the function returns. If the function returns an awaitable or a
+            generator, the attempt has failed, because nothing is stored yet.
+        name: the name of the trail's store, for the log.
         losses: counts failed attempts and lost lines.
     """
 
@@ -53,9 +53,9 @@ class Publisher:
         on_fork(self._reset)
 
     def _reset(self) -> None:
-        """Start without lines, as a forked child must: the lines are its parent's."""
+        """Start without lines. A forked child calls this method, because the pending lines belong to its parent."""
         self._changed = threading.Condition()
-        self._under_way = False
+        self._delivering = False
         self._put = self._delivered = 0
         self._failures = 0
         self._overflowing = False
@@ -64,7 +64,7 @@ class Publisher:
         """The class of the error that the last attempt failed with; None if it succeeded."""
 
     def put(self, line: Line) -> None:
-        """Queue a line; wait for its delivery only if no thread can start any more."""
+        """Queue a line without waiting. If no thread can start, deliver the line in the calling thread."""
         with self._changed:
             self._put += 1
             if self._closed:
@@ -81,7 +81,7 @@ class Publisher:
     def wait(self, timeout: float) -> bool:
         """Wait until all lines put so far are delivered, and return whether they are after `timeout` seconds.
 
-        A line that waits for its next attempt is tried at once.
+        A line that failed is retried immediately.
         """
         with self._changed:
             wanted = self._put
@@ -91,25 +91,26 @@ class Publisher:
             return self._delivered >= wanted
 
     def close(self, timeout: float) -> None:
-        """Wait at most `timeout` seconds for the lines put so far, then give up those that are left.
+        """Wait at most `timeout` seconds for the lines put so far, then count the remaining lines as lost.
 
-        A line that `publish` is called with at that moment counts as lost, although it may still be stored: the process
-        may end first, and then nothing would report it.
+        A line that `publish` is still storing at that moment counts as lost, although it may be stored later: if the
+        process ends first, nothing else would report the loss.
         """
         self.wait(timeout)
         with self._changed:
-            left = len(self._lines) + self._under_way if not self._closed else 0
+            remaining = len(self._lines) + self._delivering if not self._closed else 0
             self._closed = True
             self._lines.clear()
             self._changed.notify_all()
-            if left:
-                self._give_up(left)
+            if remaining:
+                self._give_up(remaining)
         if self._worker.started:
             self._worker.wake()
 
     def _overflow(self) -> None:
         if not self._overflowing:
-            _log.error("%s: more than %d checkpoints wait to be kept outside the store", self._about(), MOST_WAITING)
+            text = "%s: more than %d checkpoints wait to be kept outside the store; the oldest are lost"
+            _log.error(text, self._about(), MOST_WAITING)
         self._overflowing = True
         self._losses.lost(1)
 
@@ -126,13 +127,13 @@ class Publisher:
     def _run(self) -> None:
         while not self._closed:
             self._worker.wait()
-            if (waiting := self._next()) is not None:
-                while not self._closed and not self._deliver(*waiting):
+            if (numbered := self._next()) is not None:
+                while not self._closed and not self._deliver(*numbered):
                     self._worker.wait(math.inf, _PAUSES[min(self._failures, len(_PAUSES)) - 1])
 
     def _next(self) -> tuple[int, Line] | None:
         with self._changed:
-            self._under_way = bool(self._lines)
+            self._delivering = bool(self._lines)
             return self._lines.popleft() if self._lines else None
 
     def _deliver(self, number: int, line: Line) -> bool:
@@ -146,7 +147,7 @@ class Publisher:
             if self._failures:
                 _log.warning("%s: checkpoints are kept outside the store again", self._about())
             self._failures, self.problem, self._overflowing = 0, None, False
-            self._delivered, self._under_way = number, False
+            self._delivered, self._delivering = number, False
             self._changed.notify_all()
         return True
 
@@ -154,14 +155,14 @@ class Publisher:
         self.problem = type(error).__name__
         self._failures += 1
         if self._failures == 1:
-            text = "%s: a checkpoint cannot be kept outside the store (%s); trying again"
+            text = "%s: a checkpoint cannot be kept outside the store (%s); it is retried: check checkpoints="
             _log.error(text, self._about(), self.problem)
         self._losses.failed(error)
 
 
 def _expect_done(returned: object) -> None:
-    """Raise `TypeError` if a function returned something that still has to run, so that it has stored nothing."""
+    """Raise `TypeError` for an awaitable or a generator: the function that returned it has stored nothing yet."""
     if isinstance(returned, Awaitable | Generator | AsyncGenerator):
         if callable(close := getattr(returned, "close", None)):
             close()  # otherwise Python warns that it was never awaited
-        raise TypeError("checkpoints= must store the line before it returns")
+        raise TypeError("the function of checkpoints= must store the line before it returns")

@@ -26,13 +26,13 @@ from traced_tools.errors import ConfigurationError
 from traced_tools.flow.background import BackgroundWorker, deadline_in, seconds_until
 
 MOST_WAITING: Final = 65_536
-"""Records that may wait to be stored; further records are lost and counted."""
+"""Maximum number of pending records. Further records are lost and counted."""
 MOST_CHARACTERS: Final = 256 << 20
-"""Characters, roughly, of the contents that may wait for the thread; further records are lost and counted."""
+"""Approximate maximum of characters in the contents of queued records. Further records are lost and counted."""
 _PIECE: Final = 4096
 _MOST_PIECES: Final = MOST_CHARACTERS // _PIECE
 MOST_AT_ONCE: Final = 1024
-"""Records of one transaction."""
+"""Maximum number of records in a transaction."""
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before further attempts; the last value repeats."""
 _log = logging.getLogger("traced_tools.audit")
@@ -42,12 +42,12 @@ class Writer:
     """Writes a chain of records in a background thread, which starts with the first record.
 
     Args:
-        name: the store's, for the log.
+        name: the store's name, for the log.
         appender: appends batches to the chain.
         checkpoints: keeps durable checkpoints outside the store as well.
         stored: called with each durable batch; must not raise.
         started: called with `lag` when the thread starts; must not raise.
-        flush_mirror: called at the end of a close with the seconds that are left; waits for what `stored` began.
+        flush_mirror: called at the end of a close with the remaining seconds; waits for the work that `stored` queued.
 
     Attributes:
         problem: why the last write to the store failed; None if it succeeded.
@@ -75,7 +75,7 @@ class Writer:
         self._queue = self._worker.items
         self._losses: deque[int] = deque()
         self._weight = 0
-        self._weighing = threading.RLock()  # a signal handler may come here while its thread is in here
+        self._weight_lock = threading.RLock()  # reentrant, for a signal handler that interrupts its owner
         self._pending: list[QueueEntry] = []
         self._failures = 0
         self._retry_at = 0.0
@@ -117,14 +117,14 @@ class Writer:
     def _weigh(self, entry: QueueEntry) -> None:
         entry.weight = _weight(entry.draft)
         if entry.weight:
-            with self._weighing:
+            with self._weight_lock:
                 self._weight += entry.weight
 
     def _notify(self) -> None:
         if self._worker.notify():
             return
         if not self._logged_threadless:
-            _log.error("the audit trail %s can start no thread: what is recorded now is lost", self._name)
+            _log.error("the audit trail %s cannot start its thread: records are lost until it can", self._name)
         self._logged_threadless = True
         self._refuse(self._drained())
 
@@ -137,7 +137,7 @@ class Writer:
         return lines.get(timeout) or lines.setdefault(timeout, LoopWaiters(loop, timeout))
 
     def lag(self) -> float:
-        """Return the age in seconds of the oldest record that is not durable; 0 when none waits."""
+        """Return the age in seconds of the oldest pending record; 0 if no record is pending."""
         oldest = next(iter(self._pending), None)
         return 0.0 if oldest is None else max(0.0, (time.time_ns() - oldest.time) / 1e9)
 
@@ -164,9 +164,9 @@ class Writer:
         for entry in records:
             entry.draft = None
             self._losses.append(entry.time)
-        self._lighten(records)
+        self._release_weight(records)
         if records and self.closed and not self._logged_closed:
-            _log.error("the audit trail %s is closed: what is recorded now is lost", self._name)
+            _log.error("the audit trail %s is closed: new records are lost; record before you close it", self._name)
             self._logged_closed = True
         resolve_waiters(entries, False)
 
@@ -188,7 +188,7 @@ class Writer:
                 try:
                     self._take()
                     self._write()
-                except Exception as error:  # whatever it is, because without the thread all records would be lost
+                except Exception as error:  # any error, because without the thread all records would be lost
                     self._failed(error)
         finally:
             self._appender.close()
@@ -197,7 +197,7 @@ class Writer:
             forking.discard(self._appender)
 
     def _take(self) -> None:
-        """Move entries from the queue to the pending ones; without any, wait for an entry or until something is due."""
+        """Wait for an entry or until the writer has other work, then move queued entries to the pending entries."""
         while (seconds := self._idle()) is None or seconds > 0:
             if self._worker.wait(1, seconds) and self._queue:
                 self._accept(self._queue.popleft())
@@ -207,18 +207,18 @@ class Writer:
     def _accept(self, entry: QueueEntry) -> None:
         self._pending.append(entry)
         self._appender.prepare(entry)
-        self._lighten([entry])
+        self._release_weight([entry])
 
-    def _lighten(self, entries: Sequence[QueueEntry]) -> None:
+    def _release_weight(self, entries: Sequence[QueueEntry]) -> None:
         """Subtract the weight of entries whose drafts are dropped."""
         for entry in entries:
             if entry.weight and entry.draft is None:
-                with self._weighing:
+                with self._weight_lock:
                     self._weight -= entry.weight
                 entry.weight = 0
 
     def _idle(self) -> float | None:
-        """Return the seconds until something is due without new entries; None for never."""
+        """Return the seconds until the writer has work without a new entry; None for never."""
         now = time.monotonic()
         if self._failures:
             until = self._retry_at if self._deadline is None else min(self._retry_at, self._deadline)
@@ -233,7 +233,7 @@ class Writer:
 
     def _stored(self, batch: AppendBatch) -> None:
         del self._pending[: len(batch.entries)]
-        self._lighten(batch.entries)
+        self._release_weight(batch.entries)
         self._recovered(batch)
         if batch.checkpoint is not None:  # before waiters wake, because checkpoint() waits for the line as well
             self._checkpoints.publish(record_of(batch.checkpoint))
@@ -251,7 +251,7 @@ class Writer:
         self._failures += 1
         self._retry_at = time.monotonic() + _PAUSES[min(self._failures, len(_PAUSES)) - 1]
         if self._failures == 2:
-            _log.error("the audit trail %s cannot be written (%s); it is tried again", self._name, self.problem)
+            _log.error("the audit trail %s cannot be written (%s); the write is retried", self._name, self.problem)
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._ended = True
 
@@ -266,12 +266,12 @@ class Writer:
     def _give_up(self) -> None:
         """Wake all waiters, and log how many records are lost."""
         self._ended = self.closed = True
-        pending, self._pending = self._pending, []  # the caller of a close and the thread may both be here
-        left = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
-        records = sum(entry.control is None for entry in left)
+        pending, self._pending = self._pending, []  # the caller of a close and the thread may run this together
+        unwritten = [entry for entry in (*pending, *self._drained()) if entry.durable is None]
+        records = sum(entry.control is None for entry in unwritten)
         if records:
             _log.error("the audit trail %s closed with %d records unwritten (%s)", self._name, records, self.problem)
-        resolve_waiters(left, False)
+        resolve_waiters(unwritten, False)
 
 
 def _weight(draft: Draft | None) -> int:
@@ -282,5 +282,5 @@ def _weight(draft: Draft | None) -> int:
 
 
 def _without(entries: Sequence[QueueEntry], refused: Sequence[QueueEntry]) -> list[QueueEntry]:
-    left_out = {id(entry) for entry in refused}
-    return [entry for entry in entries if id(entry) not in left_out]
+    refused_ids = {id(entry) for entry in refused}
+    return [entry for entry in entries if id(entry) not in refused_ids]

@@ -89,11 +89,12 @@ def bind_arguments(check: Callable[[str], Any], arguments: str, schema: Mapping[
     Raises:
         InvalidArguments: if the text is still invalid after the repairs.
     """
-    repairs: tuple[Repair, ...] = ()
-    text, found = arguments, _try_check(check, arguments)
-    if isinstance(found, ArgumentValidationError):
-        text, repairs = unwrap_arguments(arguments)
-        found = _try_check(check, text) if repairs else found
+    try:
+        return BoundArguments(check(arguments), (), arguments)
+    except ArgumentValidationError as error:
+        found: Any = error
+    text, repairs = unwrap_arguments(arguments)
+    found = _try_check(check, text) if repairs else found
     unrepaired = found
     for _ in range(_MAX_REPAIR_ROUNDS):  # a check may report only some problems at a time
         if not isinstance(found, ArgumentValidationError):

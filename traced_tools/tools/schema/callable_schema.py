@@ -89,7 +89,7 @@ class ArgumentSchema:
         if "NaN" in text or "Infinity" in text:  # pydantic accepts these numbers, which are not JSON
             read_json(text)
         try:
-            values = self._adapter.validate_json(text, extra=self._extra)
+            values = self._adapter.validator.validate_json(text, extra=self._extra)
         except ValidationError as error:
             invalid = ArgumentValidationError.from_pydantic_error(error, text)
         else:
