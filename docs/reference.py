@@ -22,7 +22,7 @@ from traced_tools.events import json_schema
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Attribute, EventType, Metric, SpanType
 from traced_tools.observe.settings import LATEST_GEN_AI, STABILITY_OPT_IN
-from traced_tools.otel.prometheus import Kind, make_family
+from traced_tools.otel.prometheus_names import prometheus_name
 
 DOCS: Final = Path(__file__).parent
 STABILITY: Final = "development"
@@ -76,12 +76,6 @@ PARENTS: Final = {
 }
 """Where each span hangs with every detail; with less it hangs from the next one further out that has a span."""
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "counter": "counter",
-    "histogram": "histogram",
-    "updowncounter": "gauge",
-    "gauge": "gauge",
-}
 INSTRUMENTS: Final = {
     "counter": "Counter",
     "histogram": "Histogram",
@@ -352,13 +346,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in (head, ["-" * width for width in [*widths, 3]], *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         yield f"| {' | '.join([*cells, row[-1]])} |"
-
-
-def prometheus_name(each: Metric) -> str:
-    """Return what a metric is called in Prometheus."""
-    kind = KINDS[each.instrument]
-    name: str = make_family(each.name, each.brief, each.unit, kind).name
-    return f"{name}_total" if kind == "counter" else name
 
 
 def number(value: float) -> float:

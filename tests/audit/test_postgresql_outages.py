@@ -192,8 +192,8 @@ def busy_commits(database: Database) -> Iterator[Callable[[bool], None]]:
 def commits_wait(database: Database) -> bool:
     """Report whether a commit waits for a replica.
 
-    Each process of the server reads the new configuration in its own time, and commits wait from when the checkpointer has
-    read it. So ask a commit, not a session's settings.
+    Each process of the server reads the new configuration in its own time, and commits wait as soon as the
+    checkpointer has read it. So ask a commit, not a session's settings.
     """
     notices: list[str] = []
     with closing(database.connect()) as owner:

@@ -13,9 +13,10 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from traced_tools.observe import names
-from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_family, make_registry
+from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_registry
+from traced_tools.otel.prometheus_names import prometheus_name
 
-_LAST_VERIFIED = make_family(names.AUDIT_LAST_VERIFIED.name, "", names.AUDIT_LAST_VERIFIED.unit, "gauge").name
+_LAST_VERIFIED = prometheus_name(names.AUDIT_LAST_VERIFIED)
 
 
 @dataclass

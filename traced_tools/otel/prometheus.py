@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.metrics import Exemplar as SdkExemplar
@@ -48,6 +48,7 @@ from traced_tools.core.messages import encodable
 from traced_tools.errors import ConfigurationError
 from traced_tools.flow.deferred import run_deferred
 from traced_tools.observe.failures import error_type
+from traced_tools.otel.prometheus_names import Kind, label_name, make_family
 
 if TYPE_CHECKING:
     from traced_tools.otel.prometheus_targets import TargetsFile
@@ -59,42 +60,12 @@ _ACCEPTED = (
 )
 _RANGE = re.compile(r"(.*):(\d{1,5})-(\d{1,5})")
 
-Kind = Literal["counter", "gauge", "histogram", "info"]
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "counter": ("_total", "_created"),
     "gauge": (),
     "histogram": ("_bucket", "_count", "_sum", "_created"),
     "info": ("_info",),
 }
-_UNITS = {
-    "d": "days",
-    "h": "hours",
-    "min": "minutes",
-    "s": "seconds",
-    "ms": "milliseconds",
-    "us": "microseconds",
-    "ns": "nanoseconds",
-    "By": "bytes",
-    "KiBy": "kibibytes",
-    "MiBy": "mebibytes",
-    "GiBy": "gibibytes",
-    "TiBy": "tibibytes",
-    "KBy": "kilobytes",
-    "MBy": "megabytes",
-    "GBy": "gigabytes",
-    "TBy": "terabytes",
-    "m": "meters",
-    "V": "volts",
-    "A": "amperes",
-    "J": "joules",
-    "W": "watts",
-    "g": "grams",
-    "Cel": "celsius",
-    "Hz": "hertz",
-    "%": "percent",
-}
-_PER = {"s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
-
 Labels = dict[str, str]
 Series = tuple[str, tuple[tuple[str, str], ...]]
 """A family's name and the labels of one of its series, sorted."""
@@ -385,11 +356,6 @@ def parse_address(value: int | str) -> tuple[str, range]:
     return host, range(port, port + 1)
 
 
-def make_family(name: str, brief: str, unit: str, kind: Kind) -> Family:
-    """Return an empty family with a metric's name and unit in Prometheus's notation."""
-    return Family(_name(name).removesuffix("_total"), brief, kind, _unit(unit, kind))
-
-
 def iter_metrics(data: MetricsData | None) -> Iterator[Metric]:
     """Yield the metrics of all resources and scopes."""
     if data is not None:
@@ -409,36 +375,14 @@ def _kind(metric: Metric) -> Kind | None:
     return "gauge" if isinstance(metric.data, Gauge) else None
 
 
-def _name(name: str) -> str:
-    clean = re.sub(r"[^a-zA-Z0-9:]+", "_", name)
-    return f"_{clean}" if not clean or clean[0].isdigit() else clean
-
-
-def _unit(unit: str, kind: Kind) -> str:
-    """Return a UCUM unit in Prometheus's notation. Annotations in braces name what is counted and are not a unit."""
-    plain = re.sub(r"{[^}]*}", "", unit)
-    if plain == "1":
-        return "ratio" if kind == "gauge" else ""
-    top, slash, bottom = plain.partition("/")
-    name = _UNITS.get(top, top)
-    if slash and bottom:
-        name = f"{name}_per_{_PER.get(bottom, bottom)}"
-    return re.sub(r"[^a-zA-Z0-9]+", "_", name).strip("_")
-
-
 def _labels(attributes: Mapping[str, AttributeValue], *, reserved: str | None = None) -> Labels:
     """Return attributes as labels. Values whose label names collide are joined with `;`, as the specification says."""
     labels: Labels = {}
     for key in sorted(attributes):
-        label = _label(key)
+        label = label_name(key)
         label = f"exported_{label}" if label == reserved else label
         labels[label] = ";".join(filter(None, (labels.get(label), _text(attributes[key]))))
     return labels
-
-
-def _label(key: str) -> str:
-    clean = re.sub(r"[^a-zA-Z0-9]+", "_", key)
-    return f"key_{clean}" if not clean or clean[0].isdigit() else clean
 
 
 def _text(value: AttributeValue) -> str:
