@@ -1,0 +1,92 @@
+"""What the boards and the alert rules hold agents to: objectives, and the limits of alerts.
+
+Change a number here and run `make dashboards`. Thresholds on boards, recording rules and alerts follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dashboards.conventions import MODEL_CALL_DURATION
+from dashboards.outcomes import CANCELLED, FAILED
+from dashboards.promql import Selection, has, none_of, one_of
+from traced_tools.observe import names
+
+_ALL: Final = Selection()
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A service level objective: at most `1 - objective` of all events may be bad.
+
+    Attributes:
+        name: a part of the names of recording rules, such as `run_errors`.
+        title: what a reader sees.
+        objective: the share of events that must be good.
+        bad: the selector of bad events.
+        all: the selector of all events.
+        good: the selector of good events, instead of `bad`, where a histogram counts them.
+        by: the label by which the objective is measured, besides the service.
+    """
+
+    name: str
+    title: str
+    objective: float
+    all: str
+    by: str
+    bad: str = ""
+    good: str = ""
+
+
+RUN_SUCCESS: Final = Objective(
+    "run_errors",
+    "Runs that don't fail",
+    0.99,
+    bad=_ALL(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, FAILED), part="count"),
+    all=_ALL(names.LOOP_ITERATIONS_METRIC, none_of(names.LOOP_STOP_REASON, CANCELLED), part="count"),
+    by=names.AGENT_NAME,
+)
+SLOW_RUN_SECONDS: Final = 25.6
+"""A boundary of the buckets of `gen_ai.invoke_agent.duration` that Prometheus 2 and 3 write alike."""
+RUN_LATENCY: Final = Objective(
+    "slow_runs",
+    f"Runs that take at most {SLOW_RUN_SECONDS} s",
+    0.95,
+    good=_ALL(names.INVOKE_AGENT_DURATION, f'le="{SLOW_RUN_SECONDS}"', part="bucket"),
+    all=_ALL(names.INVOKE_AGENT_DURATION, part="count"),
+    by=names.AGENT_NAME,
+)
+MODEL_SUCCESS: Final = Objective(
+    "model_errors",
+    "Model calls that don't fail",
+    0.995,
+    bad=_ALL(MODEL_CALL_DURATION, has(names.ERROR_TYPE), part="count"),
+    all=_ALL(MODEL_CALL_DURATION, part="count"),
+    by=names.PROVIDER_NAME,
+)
+OBJECTIVES: Final = (RUN_SUCCESS, RUN_LATENCY, MODEL_SUCCESS)
+
+WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+
+
+@dataclass(frozen=True)
+class BurnRate:
+    """How fast the error budget of 30 days may burn before an alert fires.
+
+    Attributes:
+        factor: how many times faster than a rate that uses up the budget in 30 days.
+        long: the window that shows that it matters.
+        short: the window that shows that it still goes on.
+    """
+
+    factor: float
+    long: str
+    short: str
+
+
+FAST_BURN: Final = (BurnRate(14.4, "1h", "5m"), BurnRate(6, "6h", "30m"))
+SLOW_BURN: Final = (BurnRate(3, "1d", "2h"), BurnRate(1, "3d", "6h"))
+
+STUCK_RUN_SECONDS: Final = 600
+STUCK_TOOL_SECONDS: Final = 300

@@ -1,0 +1,26 @@
+"""Groups of stop reasons and decisions, which boards and rules count together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from traced_tools.core.enums import STOP_REASONS, Decision, StopReason
+
+FAILED: Final[tuple[StopReason, ...]] = ("error", "deadline", "consecutive_errors")
+"""The run did not give its user an answer because something broke or took too long."""
+LIMITED: Final[tuple[StopReason, ...]] = (
+    "max_iterations",
+    "max_tool_calls",
+    "max_calls_per_tool",
+    "repeated_call",
+    "token_budget",
+)
+"""A limit ended the run: its model did not come to an end by itself."""
+CANCELLED: Final[tuple[StopReason, ...]] = ("cancelled",)
+"""The user left. That is neither a success nor a failure, and doesn't count."""
+SUCCEEDED: Final = tuple(
+    reason for reason in STOP_REASONS if reason not in (*FAILED, *LIMITED, *CANCELLED, "awaiting_approval")
+)
+
+REFUSED: Final[tuple[Decision, ...]] = ("denied", "rejected")
+"""A policy or a person refused the call."""

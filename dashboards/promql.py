@@ -1,0 +1,141 @@
+"""PromQL over the metrics of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from traced_tools.observe.names.registry_types import Metric
+from traced_tools.otel.prometheus_names import label_name, prometheus_name
+
+JOB: Final = "job"
+"""The label of the service. It is on every series, and OTLP and scrapers set it."""
+RATE_INTERVAL: Final = "$__rate_interval"
+RANGE: Final = "$__range"
+"""The time range of a board; only for instant queries."""
+
+Part = Literal["", "bucket", "sum", "count"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Selects series. All queries of a board use one selection, so that its variables apply to each of them.
+
+    Attributes:
+        variables: the board's variable for each label. A label that a metric doesn't have is left out.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, metric: Metric | tuple[Metric, ...], *matchers: str, part: Part = "") -> str:
+        """Return the selector of a metric's series, or of several metrics of which each setup has one.
+
+        Args:
+            metric: the metric.
+            matchers: further matchers, such as `has(names.ERROR_TYPE)`.
+            part: which series of a histogram.
+        """
+        metrics = (metric,) if isinstance(metric, Metric) else metric
+        labels = {JOB, *(name for each in metrics for name in each.attributes)}
+        names = [f"{prometheus_name(each)}_{part}" if part else prometheus_name(each) for each in metrics]
+        chosen = [f'{label_name(name)}=~"${variable}"' for name, variable in self.variables.items() if name in labels]
+        if len(names) == 1:
+            return names[0] + ("{" + ", ".join([*chosen, *matchers]) + "}" if chosen or matchers else "")
+        either = "|".join(names)
+        return "{" + ", ".join([f'__name__=~"{either}"', *chosen, *matchers]) + "}"
+
+
+def equals(attribute: str, value: str) -> str:
+    """Return a matcher for a label's value."""
+    return f'{label_name(attribute)}="{value}"'
+
+
+def differs(attribute: str, value: str) -> str:
+    """Return a matcher for all other values of a label."""
+    return f'{label_name(attribute)}!="{value}"'
+
+
+def one_of(attribute: str, values: Iterable[str]) -> str:
+    """Return a matcher for several values of a label."""
+    choices = "|".join(values)
+    return f'{label_name(attribute)}=~"{choices}"'
+
+
+def none_of(attribute: str, values: Iterable[str]) -> str:
+    """Return a matcher for all other values of a label than some."""
+    choices = "|".join(values)
+    return f'{label_name(attribute)}!~"{choices}"'
+
+
+def has(attribute: str) -> str:
+    """Return a matcher for series that have the label."""
+    return differs(attribute, "")
+
+
+def lacks(attribute: str) -> str:
+    """Return a matcher for series that don't have the label."""
+    return equals(attribute, "")
+
+
+def total(expression: str, *by: str, function: str = "sum") -> str:
+    """Return the aggregation of an expression over all labels but those in `by`."""
+    return f"{function} by ({labels(*by)}) ({expression})" if by else f"{function}({expression})"
+
+
+def rate(series: str, *by: str, window: str = RATE_INTERVAL) -> str:
+    """Return the growth of a counter per second."""
+    return total(f"rate({series}[{window}])", *by)
+
+
+def increase(series: str, *by: str, window: str = RANGE) -> str:
+    """Return the growth of a counter in a window. The first event of a series doesn't count; see `occurrences`."""
+    return total(f"increase({series}[{window}])", *by)
+
+
+def occurrences(series: str, *by: str, window: str) -> str:
+    """Return the growth of a counter in a window, including events before the first sample of a series.
+
+    A counter appears with its first event. `increase` then sees a constant, and is 0.
+    """
+    return total(f"(increase({series}[{window}]) > 0) or ({series} unless {series} offset {window})", *by)
+
+
+def share(part: str, whole: str) -> str:
+    """Return a part of a whole: 0 if the part has no series, and nothing if the whole is 0."""
+    return f"(({part}) or 0 * ({whole})) / (({whole}) > 0)"
+
+
+def mean(selection: Selection, metric: Metric | tuple[Metric, ...], *by: str, window: str = RATE_INTERVAL) -> str:
+    """Return the mean of a histogram's values."""
+    value, count = (rate(selection(metric, part=part), *by, window=window) for part in ("sum", "count"))
+    return f"{value} / ({count} > 0)"
+
+
+def quantile(
+    of: float,
+    selection: Selection,
+    metric: Metric | tuple[Metric, ...],
+    *by: str,
+    matchers: Iterable[str] = (),
+    window: str = RATE_INTERVAL,
+) -> str:
+    """Return a quantile of a histogram, which may be stored with buckets or as a native histogram."""
+    buckets = rate(selection(metric, *matchers, part="bucket"), "le", *by, window=window)
+    native = rate(selection(metric, *matchers), *by, window=window)
+    return f"histogram_quantile({of:g}, {buckets}) or histogram_quantile({of:g}, {native})"
+
+
+def distribution(selection: Selection, metric: Metric | tuple[Metric, ...], *matchers: str) -> str:
+    """Return the growth of a histogram's buckets, for a heatmap."""
+    return f"{rate(selection(metric, *matchers, part='bucket'), 'le')} or {rate(selection(metric, *matchers))}"
+
+
+def labels(*attributes: str) -> str:
+    """Return attributes as labels with commas between them."""
+    return ", ".join(map(label_name, attributes))
+
+
+def legend(*attributes: str) -> str:
+    """Return the legend of series that differ in these labels."""
+    return " ".join(f"{{{{{label_name(attribute)}}}}}" for attribute in attributes)
