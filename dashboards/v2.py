@@ -188,7 +188,7 @@ def _query(query: Query, panel: Panel) -> Builder[types.DataQueryKind]:
             at_end = prometheus.QueryV2().expr(query.text).legend_format(query.legend).format(shape)
             return at_end.instant(True).datasource(source)
         case Logs():
-            return loki.QueryV2().expr(query.text).query_type("range").max_lines(_ROWS_SHOWN).datasource(source)
+            return loki.QueryV2().expr(query.text).query_type("range").max_lines(query.limit).datasource(source)
         case LogMetric():
             return loki.QueryV2().expr(query.text).query_type("instant").legend_format(query.legend).datasource(source)
         case Spans():
@@ -200,6 +200,8 @@ def _query(query: Query, panel: Panel) -> Builder[types.DataQueryKind]:
 
 
 def _transformations(panel: Table) -> Iterator[builders.Transformation]:
+    if any(isinstance(query, Logs) for query in panel.queries):
+        yield builders.Transformation().group("extractFields").options({"source": "labels", "replace": False})
     if len(panel.queries) > 1:
         yield builders.Transformation().group("merge").options({})
     if panel.columns:
