@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from traced_tools.audit.records import RECORD_KINDS, AuditRecord, body_of, hash_of, timestamp
-from traced_tools.audit.schema import RECORDS
+from traced_tools.audit.schema import REPEATED
 from traced_tools.audit.store import Row
 
 NOON = 1_767_268_800_123_456_789
@@ -63,10 +63,9 @@ def record(kind: str = "intent", sequence: int = 1, **more: Any) -> AuditRecord:
 
 
 def rows_of(*records: AuditRecord) -> list[Row]:
-    """Records as they go into a store; of what repeats parts of their bodies there is nothing."""
-    between = len(RECORDS.columns) - 6
+    """Records as they go into a store."""
     return [
-        (each.chain_id, each.sequence, each.time, each.kind, *[None] * between, each.hash, each.body)
+        (each.chain_id, each.sequence, each.time, each.kind, *map(each.fields.get, REPEATED), each.hash, each.body)
         for each in records
     ]
 

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.captured import Telemetry, total
 from tests.markers import MARKER
 from tests.observe.closed_list import assert_consistent
 from tests.waiting import PATIENCE
-from traced_tools import TelemetryOptions
+from traced_tools import ChatClient, TelemetryOptions
 from traced_tools.audit.records import (
     AUDIT_DECISIONS,
     AUDIT_OUTCOMES,
@@ -28,6 +29,7 @@ from traced_tools.audit.records import (
 )
 from traced_tools.audit.writing import mirror
 from traced_tools.observe import names
+from traced_tools.testing import ScriptedChatModel
 
 
 def mirror_all(telemetry: Telemetry, *records: AuditRecord) -> None:
@@ -45,11 +47,34 @@ def test_each_record_is_emitted_as_an_event_and_counted(telemetry: Telemetry) ->
     assert [event.name for event in telemetry.events] == [
         f"traced_tools.audit.{kind}" for kind in (*RECORD_KINDS, "intent")
     ]
-    counted = {
-        point.attributes[names.AUDIT_RECORD]: total(point) for point in telemetry.metric(names.AUDIT_RECORDS.name)
+    assert counted(telemetry) == {
+        ("intent", "travel"): 2,
+        ("decision", "travel"): 1,
+        ("outcome", "travel"): 1,
+        ("checkpoint", None): 1,
+        ("gap", None): 1,
+        ("erasure", None): 1,
     }
-    assert counted == {"intent": 2, "decision": 1, "outcome": 1, "checkpoint": 1, "gap": 1, "erasure": 1}
     assert_consistent(telemetry)
+
+
+def counted(telemetry: Telemetry) -> dict[Any, float]:
+    """The counted records by their kind and agent."""
+    points = telemetry.metric(names.AUDIT_RECORDS.name)
+    return {
+        (each.attributes[names.AUDIT_RECORD], each.attributes.get(names.AGENT_NAME)): total(each) for each in points
+    }
+
+
+def test_the_agents_of_counted_records_are_limited_together_with_those_of_runs(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traced_tools.observe.sanitize._SEEN", defaultdict(set))
+    for number in range(names.MAX_AGENTS - 1):
+        ChatClient(ScriptedChatModel(["x"]), name=f"agent-{number}", telemetry=telemetry.options).prompt("?").call()
+    agents = ("agent-7", "travel", "one too many", "a\nb", "a" * 300)
+    mirror_all(telemetry, *[record("intent", number, agent=agent) for number, agent in enumerate(agents, 1)])
+    assert counted(telemetry) == {("intent", "agent-7"): 1, ("intent", "travel"): 1, ("intent", names.OTHER): 3}
 
 
 def test_the_telemetry_registry_lists_the_enum_values_of_the_trail() -> None:
@@ -245,7 +270,9 @@ def test_an_exporter_that_raises_loses_its_record_alone_and_is_counted(
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"kind":"intent","trace_id":"no hex","span_id":1}'])
 def test_a_record_that_cannot_be_mirrored_is_lost_alone(telemetry: Telemetry, body: str) -> None:
-    mirror_all(telemetry, AuditRecord("c", 1, NOON, "intent", "h", body), record("outcome"))
+    intent, outcome = rows_of(record(), record("outcome"))
+    mirror.mirror_records([(*intent[:-1], body), outcome], telemetry.options)
+    assert mirror.flush(PATIENCE)
     assert [event.name for event in telemetry.events] == [names.AUDIT_OUTCOME_EVENT.name]
     assert failures(telemetry) == 1
 

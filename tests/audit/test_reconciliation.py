@@ -19,6 +19,7 @@ from traced_tools.advisors.audit import AuditAdvisor
 from traced_tools.audit import AuditTrail
 from traced_tools.audit.writing import mirror
 from traced_tools.observe import names
+from traced_tools.observe.names.registry_types import Metric
 from traced_tools.testing import ScriptedChatModel
 
 RUNS = 200
@@ -80,10 +81,7 @@ def test_the_metric_the_spans_and_the_records_agree(tmp_path: Path) -> None:
     spans = [each for each in telemetry.spans if each.name.startswith(("execute_tool", "refuse_tool"))]
     decided = Counter(str(each.attributes.get(names.TOOL_DECISION, "")) for each in spans if each.attributes)
     undecided = decided.pop("", 0)
-    counted: Counter[str] = Counter()
-    for point in telemetry.metric(names.TOOL_DECISIONS.name):
-        counted[str(point.attributes[names.TOOL_DECISION])] += int(total(point))
-    assert counted == decided
+    assert by_labels(telemetry, names.TOOL_DECISIONS, names.TOOL_DECISION) == decided
     assert undecided and all(decided[each] for each in ("allowed", "denied", "limited", "repeated", "unknown_tool"))
 
     with closing(sqlite3.connect(tmp_path / "audit.db")) as store:
@@ -101,9 +99,22 @@ def test_the_metric_the_spans_and_the_records_agree(tmp_path: Path) -> None:
 
     mirrored = Counter(each.name for each in telemetry.events if ".audit." in each.name)
     assert mirrored == {f"traced_tools.audit.{kind}": number for kind, number in recorded.items()}
-    metric = {str(p.attributes[names.AUDIT_RECORD]): int(total(p)) for p in telemetry.metric(names.AUDIT_RECORDS.name)}
-    assert metric == recorded
+    assert by_labels(telemetry, names.AUDIT_RECORDS, names.AUDIT_RECORD) == recorded
+    of_agents = by_labels(telemetry, names.AUDIT_RECORDS, names.AUDIT_RECORD, names.AGENT_NAME)
+    decided_for = by_labels(telemetry, names.TOOL_DECISIONS, names.AGENT_NAME)
+    assert decided_for.keys() == {"agent-0", "agent-1", "agent-2"}
+    assert {("decision", agent): number for agent, number in decided_for.items()}.items() <= of_agents.items()
+    assert of_agents["checkpoint", None] == recorded["checkpoint"]
     assert advisor._runs == {}
+
+
+def by_labels(telemetry: Telemetry, metric: Metric, *labels: str) -> Counter[Any]:
+    """The sums of a counter by the values of a label, or of several labels."""
+    found: Counter[Any] = Counter()
+    for point in telemetry.metric(metric.name):
+        values = tuple(point.attributes.get(label) for label in labels)
+        found[values if len(labels) > 1 else values[0]] += int(total(point))
+    return found
 
 
 def counted_as_on_record(decided: Counter[str]) -> Counter[str]:

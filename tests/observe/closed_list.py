@@ -114,6 +114,7 @@ OPTIONAL_LABELS = {
     names.AGENT_NAME,
     names.ADVISOR_NAME,
     names.REASON_CODE,
+    names.TOOL_RESULT_CUT,
 }
 """What only some series of a metric have; of the advisor only those of decisions, of the agent those outside a run."""
 

@@ -9,6 +9,8 @@ from traced_tools.observe import names
 STEPS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 RUNS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+BYTES = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
+DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -26,7 +28,9 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
         ("gen_ai.client.inference.duration", "s", STEPS),
         ("gen_ai.client.inference.operation.input_tokens", "{token}", TOKENS),
         ("traced_tools.loop.iterations", "{iteration}", COUNTS),
+        ("traced_tools.loop.cost", "{USD}", DOLLARS),
         ("traced_tools.iteration.duration", "s", STEPS),
+        ("traced_tools.tool.result.size", "By", BYTES),
     ],
 )
 def test_a_histogram_has_the_unit_and_the_buckets_of_the_contract(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,10 +14,18 @@ from tests.captured import Telemetry, series_key, total
 from tests.modes import MODES, run
 from tests.observe.all_runs import Prices
 from tests.observe.embedders import RemoteEmbedder
-from tests.observe.runs import USAGE, scenario
+from tests.observe.runs import USAGE, Broken, Guard, adds, scenario
+from tests.sample_tools import add, fail
 from traced_tools import (
     ChatClient,
+    ImagePart,
     InvalidResponse,
+    LoopLimitExceeded,
+    LoopLimits,
+    ToolCall,
+    ToolCallingAdvisor,
+    ToolCallingManager,
+    tool,
 )
 from traced_tools.models import ChatResponse
 from traced_tools.observe import names
@@ -25,8 +35,9 @@ from traced_tools.testing import ScriptedChatModel
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str) -> None:
-    scenario(telemetry, mode)
+def test_the_metrics_of_the_scenario_are_counted(mode: str) -> None:
+    telemetry = Telemetry(prices=Prices())
+    response = scenario(telemetry, mode)
     agent = {names.AGENT_NAME: "travel"}
     chat = {
         names.OPERATION_NAME: "chat",
@@ -58,6 +69,10 @@ def test_the_metrics_of_the_scenario_are_counted(telemetry: Telemetry, mode: str
     )
     for name in ("add", "fail"):
         assert of(names.TOOL_DECISIONS, {**agent, names.TOOL_NAME: name, names.TOOL_DECISION: "allowed"}) == (None, 1)
+    sizes = {name: len(result.content) for name, result in zip(("add", "fail"), response.tool_results, strict=True)}
+    for name, size in sizes.items():
+        assert of(names.TOOL_RESULT_SIZE_METRIC, {**agent, names.TOOL_NAME: name}) == (1, size)
+    assert of(names.LOOP_COST_METRIC, {**agent, names.LOOP_STOP_REASON: "answered"}) == (1, 0.5)
     assert of(names.TOOL_ACTIVE, agent)[1] == of(names.RUN_ACTIVE, agent)[1] == 0
     assert of(names.RUN_OLDEST_ACTIVE, agent)[1] == 0
     for advisor, count in (("memory", 1), ("tool_calling", 1), ("observer", 2)):
@@ -105,6 +120,84 @@ def test_a_duration_metric_is_the_spans_duration(telemetry: Telemetry, mode: str
                 float((s.attributes or {})[names.ADVISOR_SELF_TIME]) for s in telemetry.named(f"advise {advisor}")
             )  # type: ignore[arg-type]
             assert total(point) == pytest.approx(own)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_result_is_measured_as_on_its_span_also_of_a_refused_call(telemetry: Telemetry, mode: str) -> None:
+    def talk() -> str:
+        """Talk."""
+        return "on and on " * 1000
+
+    @tool
+    def draw() -> ImagePart:
+        """Draw."""
+        return ImagePart(data=b"\x89PNG\r\n\x1a\n" + bytes(3000))
+
+    calls = [ToolCall("talk"), ToolCall("draw"), ToolCall("fail"), ToolCall("invented"), ToolCall("talk", "[]")]
+    client = ChatClient(
+        ScriptedChatModel([calls, "x"]),
+        tools=[talk, draw, fail],
+        advisors=[Guard(), ToolCallingAdvisor(ToolCallingManager(max_result_characters=500))],
+        telemetry=telemetry.options,
+    )
+    results = run(mode, client.prompt("?")).tool_results
+    assert [result.cut for result in results] == [True, False, False, False, False]
+
+    def key(attributes: Any) -> tuple[Any, ...]:
+        return attributes[names.TOOL_NAME], attributes.get(names.TOOL_RESULT_CUT)
+
+    on_spans: defaultdict[Any, list[int]] = defaultdict(list)
+    for span in (*telemetry.named("execute_tool"), *telemetry.named("refuse_tool")):
+        on_spans[key(span.attributes)].append((span.attributes or {})[names.TOOL_RESULT_SIZE])  # type: ignore[arg-type]
+    assert on_spans.keys() == {("talk", True), ("talk", None), ("draw", None), ("fail", None), ("_unknown", None)}
+    assert on_spans["draw", None][0] > 3000
+    measured = {key(point.attributes): point for point in telemetry.metric(names.TOOL_RESULT_SIZE_METRIC.name)}
+    assert {each: (point.count, total(point)) for each, point in measured.items()} == {
+        each: (len(sizes), sum(sizes)) for each, sizes in on_spans.items()
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_is_cancelled_or_fails_the_run_without_a_result_has_no_size(
+    telemetry: Telemetry, mode: str
+) -> None:
+    client = ChatClient(
+        ScriptedChatModel([adds(1, 1), "x"]), tools=[add], advisors=[Broken("advise_tool")], telemetry=telemetry.options
+    )
+    with pytest.raises(LookupError):
+        run(mode, client.prompt("?"))
+    assert len(telemetry.metric(names.INVOKE_AGENT_DURATION.name)) == 1
+    assert telemetry.metric(names.TOOL_RESULT_SIZE_METRIC.name) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_cost_of_a_run_is_measured_by_why_it_stopped_also_if_it_failed(mode: str) -> None:
+    telemetry = Telemetry(prices=Prices())
+    for turns in (["x"], [adds(1, 1), "x"], [adds(1, 1), RuntimeError("no")], [RuntimeError("no")]):
+        client = ChatClient(ScriptedChatModel(turns, usage=USAGE), tools=[add], telemetry=telemetry.options)
+        with suppress(RuntimeError):
+            run(mode, client.prompt("?"))
+    limits = LoopLimits(max_iterations=1, on_limit="raise")
+    client = ChatClient(
+        ScriptedChatModel([adds(1, 1)], usage=USAGE), tools=[add], limits=limits, telemetry=telemetry.options
+    )
+    with suppress(LoopLimitExceeded):
+        run(mode, client.prompt("?"))
+    found = {
+        point.attributes[names.LOOP_STOP_REASON]: (point.count, total(point))
+        for point in telemetry.metric(names.LOOP_COST_METRIC.name)
+    }
+    # The run whose first model call failed has no cost.
+    assert found == {"answered": (2, 0.75), "error": (1, 0.25), "max_iterations": (1, 0.25)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_without_a_price_has_no_cost_in_the_metrics(mode: str) -> None:
+    for telemetry, model in ((Telemetry(), "scripted"), (Telemetry(prices=Prices()), "without a price")):
+        scripted = ScriptedChatModel(["x"], usage=USAGE, model=model)
+        run(mode, ChatClient(scripted, telemetry=telemetry.options).prompt("?"))
+        assert len(telemetry.metric(names.LOOP_ITERATIONS_METRIC.name)) == 1
+        assert telemetry.metric(names.LOOP_COST_METRIC.name) == []
 
 
 @pytest.mark.parametrize("mode", MODES)

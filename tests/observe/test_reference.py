@@ -246,7 +246,7 @@ def test_structured_attributes_are_on_no_metric_and_content_is_no_label() -> Non
 
 def test_units_are_those_that_ucum_or_braces_allow() -> None:
     for group in groups("metric"):
-        assert re.fullmatch(r"s|\{[A-Za-z_]+\}", group["unit"]), group["id"]
+        assert re.fullmatch(r"s|By|\{[A-Za-z_]+\}", group["unit"]), group["id"]
         assert group["instrument"] in ("counter", "gauge", "histogram", "updowncounter")
 
 
@@ -334,6 +334,8 @@ def test_the_page_of_metrics_has_each_prometheus_name() -> None:
     found = {name: listed(section, "In Prometheus") for name, section in sections(page("metrics"), "###").items()}
     assert found["gen_ai.execute_tool.duration"] == ("gen_ai_execute_tool_duration_seconds",)
     assert found["traced_tools.tool.decisions"] == ("traced_tools_tool_decisions_total",)
+    assert found["traced_tools.tool.result.size"] == ("traced_tools_tool_result_size_bytes",)
+    assert found["traced_tools.loop.cost"] == ("traced_tools_loop_cost",)
     assert found["traced_tools.usage.cost"] == ("traced_tools_usage_cost_total",)
     assert found["traced_tools.run.oldest_active"] == ("traced_tools_run_oldest_active_seconds",)
     assert found["traced_tools.run.active"] == ("traced_tools_run_active",)

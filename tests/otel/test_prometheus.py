@@ -39,6 +39,7 @@ def test_every_metric_of_a_run_is_exposed_under_its_prometheus_name(exposed: Exp
         "traced_tools_tool_oldest_active_seconds": "gauge",
         "traced_tools_tool_active": "gauge",
         "traced_tools_tool_decisions": "counter",
+        "traced_tools_tool_result_size_bytes": "histogram",
     }
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from tests.otel.scraped import Exposed, get, only, run
+from traced_tools import ChatClient, Usage
+from traced_tools.testing import ScriptedChatModel
 
 
 def test_a_scrape_over_http_has_exemplars_of_real_traces(exposed: Exposed) -> None:
@@ -39,6 +43,27 @@ def test_an_exemplar_of_a_counter_has_the_ids_of_its_span(exposed: Exposed) -> N
         if sample.exemplar
     }
     assert found == {"execute_tool fail", "refuse_tool _unknown"}
+
+
+def test_the_exemplar_of_the_highest_bucket_of_costs_is_the_most_expensive_run(exposed: Exposed) -> None:
+    options = replace(exposed.options, prices=ADollarAThousand())
+    for tokens in (20, 90_000, 700):
+        model = ScriptedChatModel(["x"], usage=Usage(input_tokens=tokens, output_tokens=0))
+        ChatClient(model, name=f"agent of {tokens}", telemetry=options).prompt("?").call()
+    buckets = [each for each in exposed.samples("traced_tools_loop_cost_bucket") if each.exemplar]
+    *_, highest = sorted(buckets, key=lambda bucket: float(bucket.labels["le"]))
+    assert (highest.labels["le"], highest.exemplar.value) == ("100.0", 90.0)  # type: ignore[union-attr]
+    spans = exposed.spans()
+    assert [spans[int(each.exemplar.labels["span_id"], 16)].name for each in (highest,) if each.exemplar] == [
+        "invoke_agent agent of 90000"
+    ]
+
+
+class ADollarAThousand:
+    """A price table: a thousand tokens of any model cost a dollar."""
+
+    def price(self, provider: str, model: str, usage: Usage) -> float:
+        return (usage.input_tokens or 0) / 1000
 
 
 def test_a_second_scrape_sees_the_exemplars_of_the_first(exposed: Exposed) -> None:

@@ -24,7 +24,7 @@ from traced_tools.observe.content import ContentCapture, RunContent, as_capture,
 from traced_tools.observe.failures import CANCELLATIONS, SDK, report_failure
 from traced_tools.observe.providers import instruments_of, logger_of, tracing_of
 from traced_tools.observe.run_attributes import NO_ATTRIBUTES, RunAttributes
-from traced_tools.observe.sanitize import limit_cardinality, safe_person_name
+from traced_tools.observe.sanitize import agent_name_label
 from traced_tools.observe.self_clock import SelfClock
 from traced_tools.observe.settings import read_conventions
 
@@ -148,9 +148,7 @@ class RunTelemetry:
         self.tracer, detail = tracing.tracer, options.detail or tracing.detail
         self.openinference = tracing.openinference if options.openinference is None else options.openinference
         self.instruments = instruments_of(options.meter_provider)
-        self.agent_in_metrics = (
-            limit_cardinality(names.AGENT_NAME, "", safe_person_name(agent), names.MAX_AGENTS) if agent else ""
-        )
+        self.agent_in_metrics = agent_name_label(agent) if agent else ""
         self.agent_label: Attributes = {}
         put(self.agent_label, names.AGENT_NAME, self.agent_in_metrics)
         self.logger = logger_of(options.logger_provider)

@@ -51,6 +51,11 @@ def safe_person_name(name: str) -> str:
     return name if len(name) <= _MAX_ID_LENGTH and name.isprintable() else names.OTHER
 
 
+def agent_name_label(name: str) -> str:
+    """Return an agent's name as a metric label; the number of agents in a process is limited."""
+    return limit_cardinality(names.AGENT_NAME, "", safe_person_name(name), names.MAX_AGENTS)
+
+
 def reason_code_label(code: str, tool: str) -> str:
     """Return a reason code as a metric label. The package's own codes are unlimited; others are limited per tool."""
     code = safe_identifier(code)

@@ -75,7 +75,9 @@ def record_of(row: Row) -> AuditRecord:
     return AuditRecord(row[0], row[1], row[2], row[3], row[-2], row[-1])
 
 
-def kind_of(row: Row) -> RecordKind:
-    """Return the kind of a row's record."""
-    kind: RecordKind = row[3]
-    return kind
+_AGENT: Final = 4 + REPEATED.index("agent")
+
+
+def kind_and_agent(row: Row) -> tuple[RecordKind, str | None]:
+    """Return the kind of a row's record, and the agent of a record about a call."""
+    return row[3], row[_AGENT]

@@ -17,14 +17,14 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from traced_tools.audit.records import body_of, without_text
-from traced_tools.audit.writing.chain import kind_of, record_of
+from traced_tools.audit.writing.chain import kind_and_agent, record_of
 from traced_tools.core.fork import on_fork
 from traced_tools.core.messages import encodable
 from traced_tools.flow.background import Task, TaskWorker, deadline_in
 from traced_tools.observe import names
 from traced_tools.observe.failures import error_type, report_failure
 from traced_tools.observe.run_telemetry import RunTelemetry, TelemetryOptions
-from traced_tools.observe.sanitize import limit_cardinality
+from traced_tools.observe.sanitize import agent_name_label, limit_cardinality
 
 if TYPE_CHECKING:
     from traced_tools.audit.records import AuditRecord
@@ -85,8 +85,11 @@ def mirror_records(rows: Sequence[Row], options: TelemetryOptions | None = None)
     try:
         telemetry = RunTelemetry(options or TelemetryOptions(), agent="")
         if telemetry.instruments is not None:
-            for kind, count in Counter(map(kind_of, rows)).items():
-                telemetry.guarded(telemetry.instruments.audit_records.add, count, {names.AUDIT_RECORD: kind})
+            for (kind, agent), count in Counter(map(kind_and_agent, rows)).items():
+                labels: Attributes = {names.AUDIT_RECORD: kind}
+                if agent:
+                    labels[names.AGENT_NAME] = agent_name_label(agent)
+                telemetry.guarded(telemetry.instruments.audit_records.add, count, labels)
         if telemetry.logger is not None and (dropped := _QUEUE.put(len(rows), partial(_emit_all, rows, telemetry))):
             report_failure(Overflow(), "the mirror of the audit trail")
             if telemetry.instruments is not None:

@@ -12,6 +12,8 @@ _STEP_SECONDS = tuple(round(0.01 * 2**n, 2) for n in range(14))
 _RUN_SECONDS = tuple(round(0.1 * 2**n, 1) for n in range(13))
 _ADVISOR_SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _TOKENS = tuple(float(4**n) for n in range(14))
+_BYTES = tuple(float(4**n) for n in range(3, 13))
+_DOLLARS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _COUNTS = tuple(float(2**n) for n in range(8))
 _ANSWERED = (
     at.OPERATION_NAME,
@@ -186,6 +188,14 @@ LOOP_ITERATIONS_METRIC: Final = _metric(
     (at.AGENT_NAME, at.LOOP_STOP_REASON),
     _COUNTS,
 )
+LOOP_COST_METRIC: Final = _metric(
+    "traced_tools.loop.cost",
+    "histogram",
+    "{USD}",
+    "Cost of each run's own model calls according to the price table; only reported if it has a price.",
+    (at.AGENT_NAME, at.LOOP_STOP_REASON),
+    _DOLLARS,
+)
 ITERATION_DURATION: Final = _metric(
     "traced_tools.iteration.duration",
     "histogram",
@@ -208,6 +218,14 @@ TOOL_DECISIONS: Final = _metric(
     "{decision}",
     "Decisions on requested tool calls.",
     (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_DECISION, at.ADVISOR_NAME, at.REASON_CODE),
+)
+TOOL_RESULT_SIZE_METRIC: Final = _metric(
+    "traced_tools.tool.result.size",
+    "histogram",
+    "By",
+    "Size of the results of tool calls, including refused calls, as sent to the model.",
+    (at.TOOL_NAME, at.AGENT_NAME, at.TOOL_RESULT_CUT),
+    _BYTES,
 )
 TOOL_RETRIES: Final = _metric(
     "traced_tools.tool.retries",
@@ -285,8 +303,8 @@ AUDIT_RECORDS: Final = _metric(
     "traced_tools.audit.records",
     "counter",
     "{record}",
-    "Audit records that became durable.",
-    (at.AUDIT_RECORD,),
+    "Audit records that became durable; the records of a call have its agent.",
+    (at.AUDIT_RECORD, at.AGENT_NAME),
 )
 AUDIT_LAG: Final = _metric(
     "traced_tools.audit.lag",

@@ -108,6 +108,8 @@ class AgentScope(Scope):
         instruments.tool_calls.record(totals.tool_calls, agent, context)
         reason: Attributes = {**agent, names.LOOP_STOP_REASON: self._observed.stop_reason}
         instruments.loop_iterations.record(totals.iterations, reason, context)
+        if totals.cost is not None:
+            instruments.loop_cost.record(totals.cost, reason, context)
 
     def _makers(self) -> Makers:
         observed, content = self._observed, self.run.content

@@ -171,6 +171,11 @@ class ToolScope(Scope):
             if self.error_type is not None:
                 labels[names.ERROR_TYPE] = self.error_type
             instruments.execute_tool_duration.record(self.duration, labels, self._context)
+        if result is not None:
+            sent: Attributes = {**self.run.agent_label, names.TOOL_NAME: self._tool}
+            if result.cut:
+                sent[names.TOOL_RESULT_CUT] = True
+            instruments.tool_result_size.record(result.size, sent, self._context)
         if (decided := observed.decision) is None:
             return
         decision: Attributes = {
