@@ -198,7 +198,7 @@ class Table(Panel):
     Attributes:
         columns: the columns by field, in their order. The value of query A is the field `Value #A`, or `Value` if it is
             the only query. Fields that are not listed are hidden. If there are no columns, all fields are shown.
-        sort: the field by which rows are sorted, the largest first.
+        sort: the field by which rows are sorted, the largest first. A field of spans is `Duration`, or an attribute.
     """
 
     kind = "table"

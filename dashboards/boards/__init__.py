@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import home
+from dashboards.boards import home, models
 
-BOARDS: Final = (home.BOARD,)
+BOARDS: Final = (home.BOARD, models.BOARD)
 """All boards, in the order of their menu."""
