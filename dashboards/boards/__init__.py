@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import home, models
+from dashboards.boards import cost, home, models
 
-BOARDS: Final = (home.BOARD, models.BOARD)
+BOARDS: Final = (home.BOARD, models.BOARD, cost.BOARD)
 """All boards, in the order of their menu."""
