@@ -68,6 +68,8 @@ MODEL_SUCCESS: Final = Objective(
 OBJECTIVES: Final = (RUN_SUCCESS, RUN_LATENCY, MODEL_SUCCESS)
 
 WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+BUDGET_WINDOW: Final = "30d"
+"""The time in which an error budget may be used up."""
 
 
 @dataclass(frozen=True)
@@ -88,5 +90,32 @@ class BurnRate:
 FAST_BURN: Final = (BurnRate(14.4, "1h", "5m"), BurnRate(6, "6h", "30m"))
 SLOW_BURN: Final = (BurnRate(3, "1d", "2h"), BurnRate(1, "3d", "6h"))
 
+# The limits of the other alerts.
+
 STUCK_RUN_SECONDS: Final = 600
 STUCK_TOOL_SECONDS: Final = 300
+LIMITED_RUNS: Final = 0.05
+"""The share of runs that limits may end."""
+REPEATED_CALLS: Final = 0.1
+"""The share of tool calls that may repeat an earlier call."""
+TOOL_ERRORS: Final = 0.5
+"""The share of a tool's calls that may fail."""
+MODEL_ERRORS: Final = 0.2
+"""The share of a model's calls that may fail."""
+RATE_LIMITED: Final = 0.1
+"""Requests that a provider refuses because of a rate limit, for each model call."""
+FIRST_CHUNK_SECONDS: Final = 5
+"""The 95th percentile of the time to the first chunk."""
+COST_FACTOR: Final = 5
+"""How much more than the median hour of the week an hour may cost."""
+DAILY_COST: Final = 100
+"""The US dollars that all agents of a service may cost in a day."""
+AUDIT_LAG_SECONDS: Final = 5
+VERIFICATION_SECONDS: Final = 2 * 86_400
+"""The age of the last verification of the audit trail."""
+TELEMETRY_LOSS: Final = 0.01
+"""The share of spans, metric points, log records and events that may be lost."""
+SERIES: Final = 20_000
+"""The series of traced_tools that a service may have in Prometheus."""
+ENOUGH: Final = 20
+"""The events without which a share says little."""

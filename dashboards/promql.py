@@ -11,6 +11,8 @@ from traced_tools.otel.prometheus_names import label_name, prometheus_name
 
 JOB: Final = "job"
 """The label of the service. It is on every series, and OTLP and scrapers set it."""
+INSTANCE: Final = "instance"
+"""The label of the process."""
 RATE_INTERVAL: Final = "$__rate_interval"
 RANGE: Final = "$__range"
 """The time range of a board; only for instant queries."""
