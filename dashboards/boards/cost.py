@@ -6,6 +6,7 @@ from typing import Final
 
 from dashboards import links, traceql
 from dashboards.conventions import token_rate
+from dashboards.objectives import DAILY_COST, ENOUGH
 from dashboards.outcomes import FAILED, SUCCEEDED
 from dashboards.panels import (
     Board,
@@ -22,6 +23,7 @@ from dashboards.panels import (
     TimeSeries,
 )
 from dashboards.promql import (
+    JOB,
     RANGE,
     distribution,
     increase,
@@ -82,10 +84,14 @@ BOARD: Final = Board(
                 Stat(
                     id=1,
                     title="Spend in the last 24 hours",
-                    question="What did the agents cost since this time yesterday?",
-                    reading="A rolling window that ends where the time range ends, not the calendar day.",
-                    queries=(Instant(occurrences(_COST, window="1d")),),
+                    question="What did each service cost since this time yesterday?",
+                    reading=(
+                        "A rolling window that ends where the time range ends, not the calendar day. Above the daily "
+                        "limit, the spend by agent says who has grown."
+                    ),
+                    queries=(Instant(occurrences(_COST, JOB, window="1d"), legend(JOB)),),
                     unit="currencyUSD",
+                    threshold=Threshold(DAILY_COST),
                     empty=_NO_PRICES,
                 ),
                 Stat(
@@ -287,7 +293,7 @@ BOARD: Final = Board(
                     id=16,
                     title="Cost per run by agent",
                     question="Which agent's runs are expensive?",
-                    reading="Runs is the number of samples: below 20, the quantiles say little.",
+                    reading=f"Runs is the number of samples. Below {ENOUGH}, the quantiles say little.",
                     queries=(
                         Instant(increase(_RUNS, names.AGENT_NAME)),
                         *(

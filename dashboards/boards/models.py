@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards import links, traceql
 from dashboards.conventions import MODEL_CALL_DURATION, TIME_PER_OUTPUT_CHUNK, TIME_TO_FIRST_CHUNK, token_rate
-from dashboards.objectives import MODEL_SUCCESS
+from dashboards.objectives import ENOUGH, FIRST_CHUNK_SECONDS, MODEL_ERRORS, MODEL_SUCCESS, RATE_LIMITED
 from dashboards.panels import (
     Board,
     Column,
@@ -47,6 +47,7 @@ _CUT: Final = ("length", "content_filter")
 _MODEL: Final = (names.PROVIDER_NAME, names.REQUEST_MODEL)
 _ANSWER: Final = (*_MODEL, names.RESPONSE_MODEL)
 
+_CALLS: Final = select(MODEL_CALL_DURATION, part="count")
 _CHATS: Final = select(MODEL_CALL_DURATION, _CHAT, part="count")
 _EMBEDS: Final = select(MODEL_CALL_DURATION, _EMBEDDINGS, part="count")
 # A call that its user left says nothing about the model.
@@ -68,7 +69,8 @@ _NO_RETRIES: Final = "No request to a provider was retried in this time range."
 _NO_EMBEDDINGS: Final = (
     "No embedding model was called in this time range. Call one through EmbeddingModel, and choose it or All above."
 )
-_FAILING: Final = Threshold(round(1 - MODEL_SUCCESS.objective, 6))
+_FAILING: Final = Threshold(MODEL_ERRORS)
+_FEW: Final = f"Below {ENOUGH}, the quantiles say little."
 
 _ANSWERED_BY: Final = increase(
     select(MODEL_CALL_DURATION, _CHAT, has(names.RESPONSE_MODEL), part="count"),
@@ -106,7 +108,7 @@ BOARD: Final = Board(
                     id=2,
                     title="Chat calls",
                     question="How many answers do the other numbers stand for?",
-                    reading="With fewer than 20 calls, quantiles and shares on this board say little.",
+                    reading=f"With fewer than {ENOUGH} calls, quantiles and shares on this board say little.",
                     queries=(Instant(increase(_CHATS)),),
                     empty=_NO_CALLS,
                 ),
@@ -180,8 +182,7 @@ BOARD: Final = Board(
                     title="Chat models",
                     question="Which model fails, or is slow?",
                     reading=(
-                        "The models with the largest share of failures come first. Calls is the number of samples: "
-                        "below 20, the quantiles say little."
+                        f"The models with the largest share of failures come first. Calls is the number of samples. {_FEW}"
                     ),
                     queries=(
                         Instant(occurrences(_CHATS, *_MODEL, window=RANGE)),
@@ -257,6 +258,7 @@ BOARD: Final = Board(
                         Range(quantile(0.95, select, TIME_TO_FIRST_CHUNK, *_MODEL), legend(*_MODEL), exemplars=True),
                     ),
                     unit="s",
+                    threshold=Threshold(FIRST_CHUNK_SECONDS),
                     empty=_NO_STREAMS,
                 ),
                 TimeSeries(
@@ -274,7 +276,7 @@ BOARD: Final = Board(
                     id=13,
                     title="Streamed answers by model",
                     question="How many samples stand behind the times of chunks?",
-                    reading="Below 20 answers, the quantiles say little.",
+                    reading=f"Answers and pauses are the numbers of samples. {_FEW}",
                     queries=(
                         Instant(increase(select(TIME_TO_FIRST_CHUNK, part="count"), *_MODEL)),
                         *(
@@ -331,13 +333,16 @@ BOARD: Final = Board(
             (
                 TimeSeries(
                     id=15,
-                    title="Rate limits per second by model",
+                    title="Rate limits per model call",
                     question="Which quota is used up, and since when?",
-                    reading="Requests that the provider refused, whether they were retried or not.",
-                    queries=(Range(rate(_RATE_LIMITS, *_MODEL), legend(*_MODEL)),),
-                    unit="reqps",
-                    stacked=True,
-                    empty="No provider has refused a request in this time range.",
+                    reading=(
+                        "Requests that the provider refused, for each call; a call that is retried may be refused "
+                        "again. Above the limit, ask for a higher quota, or send less."
+                    ),
+                    queries=(Range(share(rate(_RATE_LIMITS, *_MODEL), rate(_CALLS, *_MODEL)), legend(*_MODEL)),),
+                    unit="percentunit",
+                    threshold=Threshold(RATE_LIMITED),
+                    empty=_NO_CALLS,
                 ),
                 TimeSeries(
                     id=16,
