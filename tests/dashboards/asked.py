@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tests.dashboards.board_queries import BoardQuery, all_queries, files
 from tests.judges.prometheus import Prometheus
 
+T = TypeVar("T")
 Line = tuple[dict[str, str], list[float]]
 """The labels and the values of a series."""
 
@@ -79,7 +81,7 @@ class Asked:
         """Return the same for another service."""
         return replace(self, job=job)
 
-    def values(self, board: str, variable: str) -> list[str]:
+    def choices(self, board: str, variable: str) -> list[str]:
         """Return the values that a reader of a board can choose for a variable."""
         (query,) = [
             each["definition"]
@@ -93,19 +95,19 @@ class Asked:
         return self.prometheus.label_values(found[2], found[1].replace("$job", self.job))
 
 
-def check_all(queries: Iterable[BoardQuery], check: Callable[[BoardQuery], object]) -> None:
-    """Call `check` with each query, several at a time, and fail with all that failed."""
+def check_all(cases: Iterable[T], check: Callable[[T], object]) -> None:
+    """Call `check` with each case, several at a time, and fail with all that failed."""
 
-    def failure(query: BoardQuery) -> str | None:
+    def failure(case: T) -> str | None:
         try:
-            check(query)
+            check(case)
         except AssertionError as error:
-            return f"{query}: {error}"
+            return f"{case}: {error}"
         return None
 
     with ThreadPoolExecutor(4) as pool:
-        checked = list(pool.map(failure, queries))
-    assert checked, "there are no queries"
+        checked = list(pool.map(failure, cases))
+    assert checked, "there are no cases"
     failures = [each for each in checked if each]
     assert not failures, "\n".join(failures)
 

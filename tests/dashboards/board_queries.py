@@ -27,7 +27,7 @@ _OF_GRAFANA = {
     "__range_ms": "3600000",
 }
 """Variables that Grafana sets in each query. It requires no declaration of them."""
-_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?:[:.][^}]*)?\}|\[\[(\w+)\]\]")
+_VARIABLE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?:[:.][^}]*)?\}|\[\[(\w+)\]\]")
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         }
         addresses = {job: service.address for job, service in services.items()}
         folder, started = tmp_path_factory.mktemp("played"), time.time()
-        prometheus = stack.enter_context(scraping(addresses, folder, rules=RULES, every="1s"))
+        prometheus = stack.enter_context(scraping(addresses, folder, rules=RULES, every="2s"))
         for service in services.values():
             service.begin()
         traces = {job: service.traces() for job, service in services.items()}
@@ -61,7 +61,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
             return bool(evaluated)
 
         until(is_evaluated)
-        yield Played(Asked(prometheus, started, max(evaluated), 1, "5s", PLAYED), traces[PLAYED])
+        yield Played(Asked(prometheus, started, max(evaluated), 2, "10s", PLAYED), traces[PLAYED])
 
 
 def evaluations(prometheus: Prometheus, jobs: int, moment: float) -> list[float]:

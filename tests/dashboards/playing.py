@@ -135,7 +135,7 @@ def playing(
     python: Sequence[str] = (sys.executable, "-W", "error"),
     otlp: str | None = None,
     rounds: int = 4,
-    rate: float = 40,
+    rate: float = 30,
 ) -> Iterator[Player]:
     """Start a process that plays rounds of the scenario; it serves until the block ends.
 
