@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import home, loops, tools
+from dashboards.boards import audit, home, loops, tools
 
-BOARDS: Final = (home.BOARD, loops.BOARD, tools.BOARD)
+BOARDS: Final = (home.BOARD, loops.BOARD, tools.BOARD, audit.BOARD)
 """All boards, in the order of their menu."""
