@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import cost, home, models
+from dashboards.boards import cost, home, models, telemetry
 
-BOARDS: Final = (home.BOARD, models.BOARD, cost.BOARD)
+BOARDS: Final = (home.BOARD, models.BOARD, cost.BOARD, telemetry.BOARD)
 """All boards, in the order of their menu."""

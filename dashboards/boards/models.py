@@ -182,7 +182,8 @@ BOARD: Final = Board(
                     title="Chat models",
                     question="Which model fails, or is slow?",
                     reading=(
-                        f"The models with the largest share of failures come first. Calls is the number of samples. {_FEW}"
+                        "The models with the largest share of failures come first. Calls is the number of samples. "
+                        + _FEW
                     ),
                     queries=(
                         Instant(occurrences(_CHATS, *_MODEL, window=RANGE)),
