@@ -77,8 +77,8 @@ _ANSWERED_BY: Final = increase(
     *_ANSWER,
 )
 _ANSWERED_AS_REQUESTED: Final = (
-    f"label_replace({increase(_CHATS, *_MODEL)}, "
-    f'"{label_name(names.RESPONSE_MODEL)}", "$1", "{label_name(names.REQUEST_MODEL)}", "(.*)")'
+    f"label_join({increase(_CHATS, *_MODEL)}, "
+    f'"{label_name(names.RESPONSE_MODEL)}", "", "{label_name(names.REQUEST_MODEL)}")'
 )
 
 BOARD: Final = Board(
