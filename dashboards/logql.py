@@ -7,7 +7,7 @@ metadata: their dots become underscores, as in Prometheus, and the matchers of `
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from dashboards.panels import Variable
 from dashboards.promql import JOB, RANGE, one_of, total
@@ -15,6 +15,7 @@ from dashboards.variables import LABELS, SERVICE
 from traced_tools.observe.names.registry_types import EventType
 from traced_tools.otel.prometheus_names import label_name
 
+SERVICE_NAME: Final = "service_name"
 EVENT_NAME: Final = "event_name"
 
 # Fields of records in tables that are not attributes.
@@ -42,7 +43,7 @@ class EventSelection:
             if types and all(LABELS[each] in event.attributes for event in types)
         ]
         (service,) = (each for each in self.variables if LABELS[each] == JOB)
-        stream = f'{{service_name=~".+", service_name=~"${service.name}"}}'  # Loki refuses to match only `.*`
+        stream = f'{{{SERVICE_NAME}=~".+", {SERVICE_NAME}=~"${service.name}"}}'  # Loki refuses to match only `.*`
         return " | ".join([stream, *named, *chosen, *filters])
 
 
@@ -54,3 +55,9 @@ def occurrences(events: str, *by: str) -> str:
 def added(events: str, attribute: str, *by: str) -> str:
     """Return the sum of the values of an attribute in the board's time range."""
     return total(f"sum_over_time({events} | unwrap {label_name(attribute)} [{RANGE}])", *by)
+
+
+def extreme(function: Literal["min", "max"], events: str, attribute: str, *by: str) -> str:
+    """Return the smallest or largest value of an attribute in the board's time range."""
+    values = f"{function}_over_time({events} | unwrap {label_name(attribute)} [{RANGE}])"
+    return total(values, *by, function=function)

@@ -64,9 +64,15 @@ class LogMetric:
 
 @dataclass(frozen=True)
 class Spans:
-    """A TraceQL query for spans, the newest first."""
+    """A TraceQL query for spans, the newest first.
+
+    Attributes:
+        text: the expression.
+        per_trace: the most spans of a trace that are shown. By default, Tempo returns at most 100.
+    """
 
     text: str
+    per_trace: int = 3
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from dashboards.panels import (
 API_VERSION: Final = "dashboard.grafana.app/v2"
 SOURCES: Final = {"prometheus": "Prometheus", "tempo": "Tempo", "loki": "Loki"}
 """The types of data sources, which are the names of their variables, and their titles."""
-_ROWS_SHOWN: Final = 50
+_TRACES_SHOWN: Final = 50
 
 
 def resource(board: Board) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def _query(query: Query, panel: Panel) -> Builder[types.DataQueryKind]:
         case LogMetric():
             return loki.QueryV2().expr(query.text).query_type("instant").legend_format(query.legend).datasource(source)
         case Spans():
-            found = tempo.QueryV2().query(query.text).query_type("traceql").limit(_ROWS_SHOWN)
-            return found.table_type(SearchTableType.SPANS).datasource(source)
+            found = tempo.QueryV2().query(query.text).query_type("traceql").limit(_TRACES_SHOWN)
+            return found.spss(query.per_trace).table_type(SearchTableType.SPANS).datasource(source)
         case SpanMetric():
             counted = tempo.QueryV2().query(query.text).query_type("traceql")
             return counted.metrics_query_type(MetricsQueryType.RANGE).datasource(source)

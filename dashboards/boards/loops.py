@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards import links, logql, traceql
+from dashboards.objectives import LIMITED_RUNS, REPEATED_CALLS
 from dashboards.outcomes import CANCELLED, FAILED, LIMITED
 from dashboards.panels import (
     Board,
@@ -17,6 +18,7 @@ from dashboards.panels import (
     SpanMetric,
     Spans,
     Table,
+    Threshold,
     TimeSeries,
 )
 from dashboards.promql import (
@@ -135,6 +137,7 @@ BOARD: Final = Board(
                         ),
                     ),
                     unit="reqps",
+                    width=8,
                     stacked=True,
                     empty="No limit has ended a run in this time range.",
                     links=(
@@ -143,18 +146,30 @@ BOARD: Final = Board(
                 ),
                 TimeSeries(
                     id=5,
+                    title="Share of runs that a limit ended by agent",
+                    question="Which agent does not come to an end by itself?",
+                    reading="Above the limit, compare with the last release: go back to its prompt, tools or model.",
+                    queries=(Range(_per(_LIMITED, _RUNS), legend(names.AGENT_NAME)),),
+                    unit="percentunit",
+                    width=8,
+                    threshold=Threshold(LIMITED_RUNS),
+                    empty=_NO_RUNS,
+                ),
+                TimeSeries(
+                    id=6,
                     title="Share of cancelled runs by agent",
                     question="Do users leave before the answer?",
                     reading="If they leave more often as runs get slower, users don't want to wait that long.",
                     queries=(Range(_per(_CANCELLED, _RUNS), legend(names.AGENT_NAME)),),
                     unit="percentunit",
+                    width=8,
                     empty=_NO_RUNS,
                     links=(
                         links.traces("Traces", spans(traceql.RUNS, traceql.one_of(names.LOOP_STOP_REASON, CANCELLED))),
                     ),
                 ),
                 Table(
-                    id=6,
+                    id=7,
                     title="Runs with most iterations",
                     question="What did the longest runs do?",
                     reading=f"The newest runs with {MANY_ITERATIONS} iterations or more. Open the run or its trace.",
@@ -184,15 +199,15 @@ BOARD: Final = Board(
                     empty=f"No run with {MANY_ITERATIONS} iterations in Loki in this time range.",
                 ),
                 Table(
-                    id=7,
+                    id=8,
                     title="Traces with many model calls",
                     question="Which requests take many model calls, with all agents that they start?",
                     reading=f"Traces with {MANY_MODEL_CALLS} model calls or more. Each row opens a trace.",
-                    queries=(Spans(spans(traceql.MODEL_CALLS) + f" | count() >= {MANY_MODEL_CALLS}"),),
+                    queries=(Spans(spans(traceql.MODEL_CALLS) + f" | count() >= {MANY_MODEL_CALLS}", per_trace=1),),
                     empty=f"No trace with {MANY_MODEL_CALLS} model calls in Tempo in this time range.",
                 ),
                 Table(
-                    id=8,
+                    id=9,
                     title="Agents inside agents",
                     question="Which runs start other agents?",
                     reading="A row is a run inside another run. A failed run inside rarely fails the run around it.",
@@ -219,6 +234,7 @@ BOARD: Final = Board(
                     ),
                     queries=(Range(_per(_REPEATED, select(names.TOOL_DECISIONS)), legend(names.AGENT_NAME)),),
                     unit="percentunit",
+                    threshold=Threshold(REPEATED_CALLS),
                     empty=_NO_RUNS,
                     links=(
                         links.traces("Traces", spans(traceql.equals(names.TOOL_DECISION, "repeated"))),

@@ -77,8 +77,8 @@ _ANSWERED_BY: Final = increase(
     *_ANSWER,
 )
 _ANSWERED_AS_REQUESTED: Final = (
-    f"label_replace({increase(_CHATS, *_MODEL)}, "
-    f'"{label_name(names.RESPONSE_MODEL)}", "$1", "{label_name(names.REQUEST_MODEL)}", "(.*)")'
+    f"label_join({increase(_CHATS, *_MODEL)}, "
+    f'"{label_name(names.RESPONSE_MODEL)}", "", "{label_name(names.REQUEST_MODEL)}")'
 )
 
 BOARD: Final = Board(
@@ -182,7 +182,8 @@ BOARD: Final = Board(
                     title="Chat models",
                     question="Which model fails, or is slow?",
                     reading=(
-                        f"The models with the largest share of failures come first. Calls is the number of samples. {_FEW}"
+                        "The models with the largest share of failures come first. Calls is the number of samples. "
+                        + _FEW
                     ),
                     queries=(
                         Instant(occurrences(_CHATS, *_MODEL, window=RANGE)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards import links, logql, traceql
-from dashboards.objectives import STUCK_TOOL_SECONDS
-from dashboards.outcomes import REFUSED
+from dashboards.objectives import STUCK_TOOL_SECONDS, TOOL_ERRORS
+from dashboards.outcomes import ACCEPTED, REFUSED
 from dashboards.panels import (
     Board,
     Column,
@@ -52,7 +52,6 @@ _TIMEOUTS: Final = select(names.EXECUTE_TOOL_DURATION, equals(names.ERROR_TYPE, 
 _DECISIONS: Final = select(names.TOOL_DECISIONS)
 _RESULTS: Final = select(names.TOOL_RESULT_SIZE_METRIC, part="count")
 _CUT: Final = select(names.TOOL_RESULT_SIZE_METRIC, has(names.TOOL_RESULT_CUT), part="count")
-_ACCEPTED: Final[tuple[Decision, ...]] = ("allowed", "approved", "answered")
 _UNREADABLE: Final[tuple[Decision, ...]] = ("invalid_arguments", "unknown_tool")
 _NO_CALLS: Final = "No tool calls in this time range. Choose a longer range, or run: traced-tools demo --load"
 _TOOL_COLUMN: Final = Column("Tool", link=links.board_url("tt-tools", "var-tool=${__value.raw}"))
@@ -111,6 +110,22 @@ BOARD: Final = Board(
                 ),
                 TimeSeries(
                     id=3,
+                    title="Share of failing calls by tool",
+                    question="Is a tool down?",
+                    reading="Above the limit, ask the tool's owner, or let an advisor refuse its calls.",
+                    queries=(
+                        Range(
+                            share(rate(_FAILURES, names.TOOL_NAME), rate(_EXECUTIONS, names.TOOL_NAME)),
+                            legend(names.TOOL_NAME),
+                        ),
+                    ),
+                    unit="percentunit",
+                    threshold=Threshold(TOOL_ERRORS),
+                    empty=_NO_CALLS,
+                    links=(links.traces("Failing calls", spans(traceql.TOOL_CALLS, traceql.FAILED)),),
+                ),
+                TimeSeries(
+                    id=4,
                     title="Failures per second by tool and error",
                     question="How do tools fail, and since when?",
                     reading="timeout is a tool that exceeded its time-out. The model reads most errors and goes on.",
@@ -123,55 +138,9 @@ BOARD: Final = Board(
                     unit="reqps",
                     stacked=True,
                     empty="No tool has failed in this time range.",
-                    links=(links.traces("Failing calls", spans(traceql.TOOL_CALLS, traceql.FAILED)),),
-                ),
-                TimeSeries(
-                    id=4,
-                    title="Oldest running call by tool",
-                    question="Does a tool hang?",
-                    reading=(
-                        "A line that rises without an end is a call that hangs. Above the limit, look for the process "
-                        "that the tool waits for, and set a time-out for the tool."
-                    ),
-                    queries=(
-                        Range(
-                            total(select(names.TOOL_OLDEST_ACTIVE), names.TOOL_NAME, function="max"),
-                            legend(names.TOOL_NAME),
-                        ),
-                    ),
-                    unit="s",
-                    threshold=Threshold(STUCK_TOOL_SECONDS),
-                    empty=_NO_CALLS,
                 ),
                 TimeSeries(
                     id=5,
-                    title="Running calls by agent",
-                    question="How many tools run at the same time?",
-                    reading="If the line is flat while calls wait, the workers are the limit.",
-                    queries=(Range(total(select(names.TOOL_ACTIVE), names.AGENT_NAME), legend(names.AGENT_NAME)),),
-                    empty=_NO_CALLS,
-                ),
-                TimeSeries(
-                    id=6,
-                    title="Longest wait before a tool starts",
-                    question="Do calls wait for a free worker?",
-                    reading=(
-                        "Calls of one response wait for each other if they may not run at the same time, and all calls "
-                        "wait if all workers are busy."
-                    ),
-                    queries=(
-                        SpanMetric(
-                            spans(traceql.TOOL_CALLS)
-                            + f" | max_over_time({traceql.span(names.TOOL_QUEUE_TIME)})"
-                            + f" by ({traceql.span(names.TOOL_NAME)})",
-                            "",
-                        ),
-                    ),
-                    unit="s",
-                    empty="No tool calls in Tempo in this time range, or Tempo answers no TraceQL metrics.",
-                ),
-                TimeSeries(
-                    id=7,
                     title="Retries per second by tool",
                     question="Which tool fails so often that it is retried, and since when?",
                     reading="Many retries that help hide a broken service; the duration by tool contains them.",
@@ -186,7 +155,7 @@ BOARD: Final = Board(
                     empty="No tool was retried in this time range.",
                 ),
                 Table(
-                    id=8,
+                    id=6,
                     title="Time-outs, late results and retries",
                     question="Which tool exceeds its time-out, works on after it, or succeeds only when it is retried?",
                     reading=(
@@ -212,11 +181,55 @@ BOARD: Final = Board(
                         "Value #C": Column("Retries"),
                     },
                     sort="Value #A",
-                    width=24,
                     empty="No tool has exceeded its time-out or was retried in this time range.",
                 ),
                 TimeSeries(
+                    id=7,
+                    title="Oldest running call by tool",
+                    question="Does a tool hang?",
+                    reading=(
+                        "A line that rises without an end is a call that hangs. Above the limit, look for the process "
+                        "that the tool waits for, and set a time-out for the tool."
+                    ),
+                    queries=(
+                        Range(
+                            total(select(names.TOOL_OLDEST_ACTIVE), names.TOOL_NAME, function="max"),
+                            legend(names.TOOL_NAME),
+                        ),
+                    ),
+                    unit="s",
+                    threshold=Threshold(STUCK_TOOL_SECONDS),
+                    empty=_NO_CALLS,
+                ),
+                TimeSeries(
+                    id=8,
+                    title="Running calls by agent",
+                    question="How many tools run at the same time?",
+                    reading="If the line is flat while calls wait, the workers are the limit.",
+                    queries=(Range(total(select(names.TOOL_ACTIVE), names.AGENT_NAME), legend(names.AGENT_NAME)),),
+                    empty=_NO_CALLS,
+                ),
+                TimeSeries(
                     id=9,
+                    title="Longest wait before a tool starts",
+                    question="Do calls wait for a free worker?",
+                    reading=(
+                        "Calls of one response wait for each other if they may not run at the same time, and all calls "
+                        "wait if all workers are busy."
+                    ),
+                    queries=(
+                        SpanMetric(
+                            spans(traceql.TOOL_CALLS)
+                            + f" | max_over_time({traceql.span(names.TOOL_QUEUE_TIME)})"
+                            + f" by ({traceql.span(names.TOOL_NAME)})",
+                            "",
+                        ),
+                    ),
+                    unit="s",
+                    empty="No tool calls in Tempo in this time range, or Tempo answers no TraceQL metrics.",
+                ),
+                TimeSeries(
+                    id=10,
                     title="Calls per second by source",
                     question="Which MCP server do the tools come from?",
                     reading=f"{names.LOCAL} is this process. Compare with the failing calls beside it.",
@@ -227,7 +240,7 @@ BOARD: Final = Board(
                     empty="No tool calls in Tempo in this time range, or Tempo answers no TraceQL metrics.",
                 ),
                 TimeSeries(
-                    id=10,
+                    id=11,
                     title="Failing calls per second by source",
                     question="Is an MCP server down?",
                     reading="If only one source fails, look at its server, not at its tools.",
@@ -242,7 +255,7 @@ BOARD: Final = Board(
                     empty="No failing tool call in Tempo in this time range, or Tempo answers no TraceQL metrics.",
                 ),
                 Table(
-                    id=11,
+                    id=12,
                     title="Newest failing calls",
                     question="What does a failing call look like?",
                     reading="Each row opens a trace.",
@@ -282,13 +295,13 @@ BOARD: Final = Board(
                 ),
                 TimeSeries(
                     id=21,
-                    title="Share of denied calls by agent",
+                    title="Share of denied calls by tool",
                     question="Is a policy too tight, or does an agent misbehave?",
-                    reading="A step after a release is a policy or a prompt that changed. Look at the table below it.",
+                    reading="A step is a change of a policy or a prompt, or an attack. The next panel says who denies.",
                     queries=(
                         Range(
-                            share(rate(_decisions(*REFUSED), names.AGENT_NAME), rate(_DECISIONS, names.AGENT_NAME)),
-                            legend(names.AGENT_NAME),
+                            share(rate(_decisions(*REFUSED), names.TOOL_NAME), rate(_DECISIONS, names.TOOL_NAME)),
+                            legend(names.TOOL_NAME),
                         ),
                     ),
                     unit="percentunit",
@@ -360,7 +373,7 @@ BOARD: Final = Board(
                     title="Newest refused calls",
                     question="Which calls did not run, and why?",
                     reading="The trace shows what the model did next.",
-                    queries=(Logs(events(names.TOOL_DECISION_EVENT, none_of(names.TOOL_DECISION, _ACCEPTED))),),
+                    queries=(Logs(events(names.TOOL_DECISION_EVENT, none_of(names.TOOL_DECISION, ACCEPTED))),),
                     columns={
                         logql.TIME: Column("Time"),
                         label_name(names.AGENT_NAME): Column("Agent"),
