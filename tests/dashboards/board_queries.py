@@ -27,7 +27,8 @@ _OF_GRAFANA = {
     "__range_ms": "3600000",
 }
 """Variables that Grafana sets in each query. It requires no declaration of them."""
-_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?:[:.][^}]*)?\}|\[\[(\w+)\]\]")
+# `$1` is no variable: it is a group of the regular expression of `label_replace`.
+_VARIABLE = re.compile(r"\$([a-zA-Z_]\w*)|\$\{(\w+)(?:[:.][^}]*)?\}|\[\[(\w+)\]\]")
 
 
 @dataclass(frozen=True)
