@@ -196,9 +196,7 @@ def test_every_query_of_a_board_has_data(judged: Judged) -> None:
         text = query.resolve(conversation=CONVERSATION, run=run_id)
         assert judged.loki.finds(text, is_instant=query.is_instant), text
 
-    of_boards = [query for query in all_queries() if query.language == "logql"]
-    if of_boards:
-        check_each({str(query): query for query in of_boards}, check)
+    check_each({str(query): query for query in all_queries() if query.language == "logql"}, check)
 
 
 def test_a_query_with_a_misspelt_attribute_has_no_data(judged: Judged) -> None:
