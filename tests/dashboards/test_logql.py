@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from statistics import median
 from typing import Any
@@ -18,11 +18,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.dashboards.board_queries import BoardQuery, all_queries
 from tests.judges.loki import EVENT_NAME, Loki, running_loki
 from tests.sweeps import check_each
-from traced_tools import ChatClient, TelemetryOptions, ToolCall
+from traced_tools import ChatClient, TelemetryOptions, ToolCall, Usage
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import EventType
 from traced_tools.otel.prometheus_names import label_name
 from traced_tools.testing import Scenario, ScriptedChatModel
+from traced_tools.testing.scenario.models import LARGE, ScenarioPrices
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +43,10 @@ class Event:
     def get(self, *attributes: str) -> Values:
         """Return the values of attributes; None for one that the event does not have."""
         return tuple(self.attributes.get(each) for each in attributes)
+
+    def scalars(self) -> list[str]:
+        """Return the attributes whose values are neither lists nor objects."""
+        return [key for key, value in self.attributes.items() if isinstance(value, (str, int, float))]
 
 
 @dataclass(frozen=True)
@@ -78,16 +83,19 @@ def look_up(city: str) -> str:
 
 
 def played() -> list[ReadableLogRecord]:
-    """Return the log records of one round of the scenario, and of a conversation of two runs."""
+    """Return the log records of a round of the scenario, of a conversation of two runs, and of a run with content."""
     kept = InMemoryLogRecordExporter()
     provider = LoggerProvider(Resource.create({SERVICE_NAME: "travel"}), shutdown_on_exit=False)
     provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
-    options = TelemetryOptions(TracerProvider(shutdown_on_exit=False), logger_provider=provider)
+    tracing = TracerProvider(shutdown_on_exit=False)
+    options = TelemetryOptions(tracing, logger_provider=provider, prices=ScenarioPrices())
     Scenario().run(telemetry=options)
-    for _ in range(2):
-        model = ScriptedChatModel([ToolCall("look_up", {"city": "Oslo"}), "Fly."])
-        client = ChatClient(model, tools=[look_up], name="travel_planner", telemetry=options)
-        client.prompt("How?", conversation_id=CONVERSATION).call()
+    with_content = replace(options, capture="EVENT_ONLY")
+    for conversation, telemetry in ((CONVERSATION, options), (CONVERSATION, options), (None, with_content)):
+        turns, usage = [ToolCall("look_up", {"city": "Oslo"}), "Fly."], Usage(input_tokens=300, output_tokens=20)
+        model = ScriptedChatModel(turns, usage=usage, model=LARGE)
+        client = ChatClient(model, tools=[look_up], name="travel_planner", telemetry=telemetry)
+        client.prompt("How?", conversation_id=conversation).call()
     return list(kept.get_finished_logs())
 
 
@@ -103,22 +111,29 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
         )
 
 
-def text_of(value: Any) -> str:
-    """Return a value as Loki stores it, which writes out the digits of small numbers."""
-    return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)
-
-
 def test_loki_has_each_event_once_with_its_attributes(judged: Judged) -> None:
+    def as_stored(value: Any) -> str:
+        return format(Decimal(str(value)), "f") if isinstance(value, float) else str(value)  # without an exponent
+
     ended = Counter(
-        (event.name, *sorted((label_name(key), text_of(value)) for key, value in event.attributes.items()))
+        (event.name, *sorted((label_name(key), as_stored(event.attributes[key])) for key in event.scalars()))
         for event in judged.events
     )
-    labels = {label for _, *attributes in ended for label, _ in attributes}
+    labels = {label_name(key) for event in judged.events for key in event.scalars()}
     found = Counter(
         (record[EVENT_NAME], *sorted((key, text) for key, text in record.items() if key in labels))
         for record in judged.loki.records(OF_SERVICE)
     )
     assert found == ended
+
+
+def test_loki_makes_an_attribute_of_each_argument_and_a_text_of_messages(judged: Judged) -> None:
+    intent, details = names.TOOL_INTENT_EVENT, names.INFERENCE_DETAILS_EVENT
+    (record,) = judged.loki.records(of_type(intent, 'gen_ai_tool_call_arguments_city="Oslo"'))
+    assert label_name(names.TOOL_CALL_ARGUMENTS) not in record
+    first, second = judged.loki.records(of_type(details, f'{label_name(names.INPUT_MESSAGES)}=~".+How.+"'))
+    assert first[label_name(names.INPUT_MESSAGES)].startswith('[{"parts":[')
+    assert second[label_name(names.OUTPUT_MESSAGES)].startswith('[{"finish_reason":')
 
 
 def test_only_the_service_and_its_instance_are_stream_labels(judged: Judged) -> None:
