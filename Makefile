@@ -56,7 +56,7 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(AIMOCK): tests/npm/package-lock.json  # without it, the tests of aimock are skipped
+$(AIMOCK): tests/npm/package-lock.json  # without it, the tests of its packages are skipped
 	-@npm ci --prefix tests/npm --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@
 
 .PHONY: loki

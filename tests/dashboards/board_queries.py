@@ -27,8 +27,7 @@ _OF_GRAFANA = {
     "__range_ms": "3600000",
 }
 """Variables that Grafana sets in each query. It requires no declaration of them."""
-# `$1` is no variable: it is a group of the regular expression of `label_replace`.
-_VARIABLE = re.compile(r"\$([a-zA-Z_]\w*)|\$\{(\w+)(?:[:.][^}]*)?\}|\[\[(\w+)\]\]")
+_VARIABLE = re.compile(r"\$([^\W\d]\w*)|\$\{(\w+)(?:[:.][^}]*)?\}|\[\[(\w+)\]\]")
 
 
 @dataclass(frozen=True)
