@@ -9,9 +9,11 @@ export PATH := $(PATH):$(abspath $(LOKI))
 export PYTHONDONTWRITEBYTECODE :=
 # One more worker than processors: many tests wait for a process or a server.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+COLLECTOR ?= .judges/collector
+export PATH := $(PATH):$(abspath $(COLLECTOR))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards collector collector-config lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -38,6 +40,12 @@ reference: $(READY)  ## regenerate the reference pages, the events' schema and t
 
 dashboards: $(READY)  ## regenerate the dashboards and the rules
 	$(BIN)/python -m dashboards
+
+collector:  ## build the OpenTelemetry Collector of deploy/collector, which takes minutes, unless it is up to date
+	deploy/collector/build $(COLLECTOR)
+
+collector-config: $(READY)  ## write the attribute keys that the collector lets through
+	$(BIN)/python deploy/collector/allowed_keys.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
