@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards deploy lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -36,6 +36,9 @@ reference: $(READY)  ## regenerate the reference pages, the events' schema and t
 
 dashboards: $(READY)  ## regenerate the dashboards and the rules
 	$(BIN)/python -m dashboards
+
+deploy: $(READY)  ## regenerate the manifests that repeat collector configurations, rules and names of boards
+	$(BIN)/python deploy/kubernetes/generate.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
