@@ -7,9 +7,12 @@ AIMOCK := tests/npm/node_modules/.package-lock.json
 export PYTHONDONTWRITEBYTECODE :=
 # One more worker than processors: many tests wait for a process or a server.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+COLLECTOR ?= .judges/collector
+export PATH := $(PATH):$(abspath $(COLLECTOR))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards deploy lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards deploy collector collector-config lint \
+	format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -39,6 +42,12 @@ dashboards: $(READY)  ## regenerate the dashboards and the rules
 
 deploy: $(READY)  ## regenerate the manifests that repeat collector configurations, rules and names of boards
 	$(BIN)/python deploy/kubernetes/generate.py
+
+collector:  ## build the OpenTelemetry Collector of deploy/collector, which takes minutes, unless it is up to date
+	deploy/collector/build $(COLLECTOR)
+
+collector-config: $(READY)  ## write the attribute keys that the collector lets through
+	$(BIN)/python deploy/collector/allowed_keys.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
