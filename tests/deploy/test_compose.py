@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.judges.programs import ROOT, program
+from tests.judges.collector import PROGRAM, TO_HAVE_IT
+from tests.judges.programs import ROOT, environment, program
 
 DEPLOY = ROOT / "deploy"
 FOLDER = DEPLOY / "compose"
@@ -180,7 +181,7 @@ def test_only_the_demonstration_lets_anyone_look() -> None:
 
 def test_no_file_holds_a_secret() -> None:
     secret = re.compile(r"password|secret|token|credential|api_?key|authorization", re.IGNORECASE)
-    reference = re.compile(r"/\S+|\./secrets/\S+|[a-z-]+(\.yaml)?|False")  # a path, a name, or a switch
+    reference = re.compile(r"/\S+|\./secrets/\S+|[a-z-]+(\.yaml)?|True|False")  # a path, a name, or a switch
     for path, document in _configurations():
         if path.is_relative_to(DEPLOY / "kubernetes" / "base" / "configs") or path.parent.name == "collector":
             continue  # their lists of attribute keys are full of tokens
@@ -255,6 +256,17 @@ def test_grafana_reads_the_folder_into_which_the_boards_are_mounted() -> None:
     targets = {target: source for source, target, _ in _mounts(SERVICES["grafana"])}
     assert targets[provider["options"]["path"]] == "../../dashboards/classic"
     assert provider["allowUiUpdates"] is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COLLECTORS)
+def test_the_collector_accepts_its_files_with_the_variables_of_its_service(name: str) -> None:
+    mounted = {target: FOLDER / source for source, target, _ in _mounts(SERVICES[name])}
+    options = [f"--config={mounted[option.removeprefix('--config=')]}" for option in SERVICES[name]["command"]]
+    variables = environment({**SERVICES[name]["environment"], "AUDIT_ENDPOINT": "http://loki:3100/otlp"})
+    command = [program(PROGRAM, TO_HAVE_IT), "validate", *options]
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.slow

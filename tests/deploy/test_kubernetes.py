@@ -17,11 +17,13 @@ import pytest
 import yaml
 
 from tests.deploy.resource_schemas import SCHEMAS
-from tests.judges.programs import ROOT, missing
+from tests.deploy.test_collector import merged
+from tests.judges.collector import PROGRAM, TO_HAVE_IT
+from tests.judges.programs import ROOT, environment, missing, program
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 FILES = runpy.run_path(str(FOLDER / "generate.py"))["files"]
-COLLECTORS = {"agent": ("agent",), "gateway": ("gateway", "audit"), "tail": ("tail",)}
+COLLECTORS = {"agent": ("agent.yaml",), "gateway": ("gateway.yaml", "audit.yaml"), "tail": ("tail.yaml",)}
 """The files of `deploy/collector` that each collector runs."""
 READ_BY_THE_OPERATOR = {"GRPC": 4317, "HTTP": 4318, "HEALTH": 13133, "METRICS": 8888}
 """The ports of services and probes, if the operator finds only variables in a configuration."""
@@ -56,20 +58,6 @@ def _of(kind: str, built: Mapping[tuple[str, str], Resource]) -> dict[str, Resou
     return {name: resource for (its_kind, name), resource in built.items() if its_kind == kind}
 
 
-def _merged(one: Any, other: Any) -> Any:
-    """Merge configurations as the collector does."""
-    if not (isinstance(one, dict) and isinstance(other, dict)):
-        return other
-    return {**one, **{key: _merged(one.get(key), value) for key, value in other.items()}}
-
-
-def _read(*names: str) -> Any:
-    merged: Any = {}
-    for name in names:
-        merged = _merged(merged, yaml.safe_load((ROOT / "deploy" / "collector" / f"{name}.yaml").read_text()))
-    return merged
-
-
 def test_generated_manifests_are_up_to_date() -> None:
     outdated = [str(path.relative_to(ROOT)) for path, text in FILES() if not path.exists() or path.read_text() != text]
     assert outdated == [], "run make deploy"
@@ -95,20 +83,33 @@ def test_collectors_run_the_configurations_of_the_collector_folder(built: dict[t
     collectors = _of("OpenTelemetryCollector", built)
     assert collectors.keys() == COLLECTORS.keys()
     version = yaml.safe_load((ROOT / "deploy" / "collector" / "builder.yaml").read_text())["dist"]["version"]
-    for name, collector in collectors.items():
-        assert collector["spec"]["config"] == _read(*COLLECTORS[name])
-        assert collector["spec"]["image"] == f"otel/opentelemetry-collector-contrib:{version}"
+    for name, resource in collectors.items():
+        assert resource["spec"]["config"] == merged(COLLECTORS[name])
+        assert resource["spec"]["image"] == f"otel/opentelemetry-collector-contrib:{version}"
+
+
+@pytest.mark.slow
+def test_the_collector_accepts_what_the_operator_gives_it(
+    built: dict[tuple[str, str], Resource], tmp_path: Path
+) -> None:
+    variables = built["ConfigMap", _variables(built)]["data"]
+    for name, resource in _of("OpenTelemetryCollector", built).items():
+        config = tmp_path / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(resource["spec"]["config"]))
+        command = [program(PROGRAM, TO_HAVE_IT), "validate", f"--config={config}"]
+        ran = subprocess.run(command, env=environment(variables), capture_output=True, text=True)
+        assert ran.returncode == 0, f"{name}: {ran.stderr}"
 
 
 @pytest.mark.slow
 def test_collectors_get_every_address_that_their_configurations_read(built: dict[tuple[str, str], Resource]) -> None:
-    for name, collector in _of("OpenTelemetryCollector", built).items():
-        ((source,),) = [tuple(each.values()) for each in collector["spec"]["envFrom"]]
+    for name, resource in _of("OpenTelemetryCollector", built).items():
+        ((source,),) = [tuple(each.values()) for each in resource["spec"]["envFrom"]]
         variables = built["ConfigMap", source["name"]]["data"]
-        read = set(re.findall(r"\$\{env:(\w+)", yaml.safe_dump(collector["spec"]["config"], width=10_000)))
+        read = set(re.findall(r"\$\{env:(\w+)", yaml.safe_dump(resource["spec"]["config"], width=10_000)))
         assert {each for each in read if each.endswith(("ENDPOINT", "HOSTNAME"))} <= variables.keys(), name
         everywhere = {
-            each for files in COLLECTORS.values() for each in re.findall(r"\$\{env:(\w+)", str(_read(*files)))
+            each for files in COLLECTORS.values() for each in re.findall(r"\$\{env:(\w+)", str(merged(files)))
         }
         assert variables.keys() <= everywhere
         assert {f"LISTEN_{port}_PORT": str(number) for port, number in READ_BY_THE_OPERATOR.items()}.items() <= (
@@ -126,8 +127,8 @@ def _service(collector: str) -> str:
 
 @pytest.mark.slow
 def test_queues_are_on_volumes(built: dict[tuple[str, str], Resource]) -> None:
-    for name, collector in _of("OpenTelemetryCollector", built).items():
-        spec = collector["spec"]
+    for name, resource in _of("OpenTelemetryCollector", built).items():
+        spec = resource["spec"]
         mounts = {mount["mountPath"]: mount["name"] for mount in spec.get("volumeMounts", ())}
         claims = {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())}
         volumes = {volume["name"] for volume in spec.get("volumes", ())} | claims
@@ -147,7 +148,7 @@ def _variables(built: Mapping[tuple[str, str], Resource]) -> str:
 
 @pytest.mark.slow
 def test_only_the_gateway_scales_by_itself_and_evictions_are_bounded(built: dict[tuple[str, str], Resource]) -> None:
-    specs = {name: collector["spec"] for name, collector in _of("OpenTelemetryCollector", built).items()}
+    specs = {name: resource["spec"] for name, resource in _of("OpenTelemetryCollector", built).items()}
     assert {name for name, spec in specs.items() if "autoscaler" in spec} == {"gateway"}
     assert {name for name, spec in specs.items() if "podDisruptionBudget" in spec} == {"gateway", "tail"}
     assert specs["agent"]["mode"] == "daemonset"
