@@ -48,6 +48,9 @@ deploy: $(READY)  ## regenerate the manifests that repeat collector configuratio
 collector:  ## build the OpenTelemetry Collector of deploy/collector, which takes minutes, unless it is up to date
 	deploy/collector/build $(COLLECTOR)
 
+loki:  ## build Loki, which takes minutes, unless it is up to date
+	tests/judges/build_loki $(LOKI)
+
 collector-config: $(READY)  ## write the attribute keys that the collector lets through
 	$(BIN)/python deploy/collector/allowed_keys.py
 
@@ -70,10 +73,6 @@ $(READY): pyproject.toml
 
 $(AIMOCK): tests/npm/package-lock.json  # without it, the tests of its packages are skipped
 	-@npm ci --prefix tests/npm --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@
-
-.PHONY: loki
-loki:  ## build Loki, which takes minutes, unless it is up to date
-	@tests/judges/build_loki $(LOKI)
 
 clean:
 	rm -rf $(VENV) tests/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
