@@ -211,7 +211,7 @@ class Table(Panel):
         columns: the columns by field, in their order. The value of query A is the field `Value #A`, or `Value` if it is
             the only query. The attributes of a log record are its fields. Fields that are not listed are hidden. If
             there are no columns, all fields are shown.
-        sort: the field by which rows are sorted, the largest first.
+        sort: the field by which rows are sorted, the largest first. A field of spans is `Duration`, or an attribute.
     """
 
     kind = "table"

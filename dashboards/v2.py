@@ -204,6 +204,10 @@ def _transformations(panel: Table) -> Iterator[builders.Transformation]:
         yield builders.Transformation().group("extractFields").options({"source": "labels", "replace": False})
     if len(panel.queries) > 1:
         yield builders.Transformation().group("merge").options({})
+    if panel.sort is not None and isinstance(panel.queries[0], Spans):
+        # Grafana takes all attributes of spans for texts, which it would sort as such.
+        numbers = {"conversions": [{"targetField": panel.sort, "destinationType": "number"}], "fields": {}}
+        yield builders.Transformation().group("convertFieldType").options(numbers)
     if panel.columns:
         options = {
             "includeByName": dict.fromkeys(panel.columns, True),
@@ -272,7 +276,8 @@ def _table(panel: Table) -> Builder[types.VizConfigKind]:
     for column in columns.values():
         rows.override_by_name(column.heading, list(_column_properties(column)))
     if panel.sort is not None:
-        rows.sort_by([common.TableSortByFieldState().display_name(columns[panel.sort].heading).desc(True)])
+        heading = columns[panel.sort].heading if panel.sort in columns else panel.sort
+        rows.sort_by([common.TableSortByFieldState().display_name(heading).desc(True)])
     return rows
 
 

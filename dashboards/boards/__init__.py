@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import audit, conversation, home, loops, tools
+from dashboards.boards import audit, conversation, cost, home, loops, models, telemetry, tools
 
-BOARDS: Final = (home.BOARD, loops.BOARD, tools.BOARD, audit.BOARD, conversation.BOARD)
+BOARDS: Final = (
+    home.BOARD,
+    loops.BOARD,
+    tools.BOARD,
+    models.BOARD,
+    cost.BOARD,
+    audit.BOARD,
+    telemetry.BOARD,
+    conversation.BOARD,
+)
 """All boards, in the order of their menu."""
