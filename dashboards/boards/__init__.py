@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import audit, conversation, cost, home, loops, models, telemetry, tools
+from dashboards.boards import audit, conversation, cost, home, loops, models, slo, telemetry, tools
 
 BOARDS: Final = (
     home.BOARD,
@@ -13,6 +13,7 @@ BOARDS: Final = (
     models.BOARD,
     cost.BOARD,
     audit.BOARD,
+    slo.BOARD,
     telemetry.BOARD,
     conversation.BOARD,
 )
