@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from tests.judges.programs import free_port, program, running, until
 
 PACKAGE = "apt-get install prometheus"
 _CONFIG = """
-global: {scrape_interval: 200ms, scrape_timeout: 200ms}
+global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: 1s}}
+rule_files: {rules}
 scrape_configs:
 """
 _JOB = """
@@ -41,15 +43,25 @@ class Prometheus:
         found = self.ask("series", **{"match[]": f'{{job="{job}"}}'})
         return [{name: text for name, text in each.items() if name not in ("job", "instance")} for each in found]
 
-    def values(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """Return labels and value of each series that a query gives."""
-        found = self.ask("query", query=query)["result"]
+    def values(self, query: str, **at: float) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series that a query gives, now or at the Unix time `time`."""
+        found = self.ask("query", query=query, **at)["result"]
         return [(each["metric"], float(each["value"][1])) for each in found]
 
     def value(self, query: str) -> float:
         """Return the value of the only series that a query gives."""
         ((_, value),) = self.values(query)
         return value
+
+    def lines(self, query: str, start: float, end: float, step: float) -> list[tuple[dict[str, str], list[float]]]:
+        """Return labels and values of each series that a query gives over a time range."""
+        found = self.ask("query_range", query=query, start=start, end=end, step=step)["result"]
+        return [(each["metric"], [float(value) for _, value in each["values"]]) for each in found]
+
+    def label_values(self, label: str, selector: str) -> list[str]:
+        """Return the values of a label of the series that a selector names."""
+        found: list[str] = self.ask(f"label/{label}/values", **{"match[]": selector})
+        return found
 
     def exemplars(self, query: str) -> list[dict[str, Any]]:
         """Return the exemplars of the series that a query names: each has labels, a value and those of its series."""
@@ -63,11 +75,20 @@ class Prometheus:
 
 
 @contextmanager
-def scraping(addresses: Mapping[str, str], folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job."""
+def scraping(
+    addresses: Mapping[str, str], folder: Path, *, rules: Iterable[Path] = (), every: str = "200ms"
+) -> Iterator[Prometheus]:
+    """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job.
+
+    Args:
+        addresses: what is scraped, by the name of the job.
+        folder: where the server keeps its files; blocks in its folder `data` are served, too.
+        rules: rule files, which are evaluated each second.
+        every: how often jobs are scraped.
+    """
     config = folder / "prometheus.yml"
     jobs = (_JOB.format(job=job, address=address) for job, address in addresses.items())
-    config.write_text("".join((_CONFIG, *jobs)))
+    config.write_text("".join((_CONFIG.format(rules=json.dumps([str(path) for path in rules]), every=every), *jobs)))
     host = f"127.0.0.1:{free_port()}"
     command = [
         program("prometheus", PACKAGE),
