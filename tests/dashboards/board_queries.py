@@ -70,9 +70,9 @@ class BoardQuery:
 
 
 def files(folder: str, pattern: str) -> list[Path]:
-    """Return the files of a folder of `dashboards`. A folder without any is a mistake; it may be absent."""
+    """Return the files of a folder of `dashboards`, which has some."""
     found = sorted((DASHBOARDS / folder).glob(pattern))
-    assert found or not (DASHBOARDS / folder).exists(), f"dashboards/{folder} has no {pattern}"
+    assert found, f"dashboards/{folder} has no {pattern}"
     return found
 
 

@@ -46,6 +46,7 @@ def test_the_checker_finds_errors_in_broken_queries_only() -> None:
 
 
 PROMETHEUS, LOKI, TEMPO = ({"type": kind, "uid": f"${{{kind}}}"} for kind in ("prometheus", "loki", "tempo"))
+VERSIONS = 'label_replace(version, "major", "$1", "version", "(.)[.].*")'
 BOARD = {
     "uid": "tt-example",
     "templating": {
@@ -66,7 +67,7 @@ BOARD = {
     "annotations": {
         "list": [
             {"name": "Grafana's own", "datasource": {"type": "grafana", "uid": "-- Grafana --"}, "builtIn": 1},
-            {"name": "deployments", "datasource": PROMETHEUS, "expr": "changes(version[5m]) > 0"},
+            {"name": "deployments", "datasource": PROMETHEUS, "expr": VERSIONS},
             {"name": "stops", "datasource": LOKI, "target": {"expr": '{a="b"}', "refId": "A"}},
         ]
     },
@@ -112,7 +113,7 @@ def test_a_board_is_read_with_its_rows_variables_and_annotations() -> None:
         (None, "job", "promql", "up", False, True),
         (None, "agent", "promql", 'runs{job=~"travel"}', False, True),
         (None, "tool", "logql", '{a="b"}', False, True),
-        (None, "deployments", "promql", "changes(version[5m]) > 0", False, False),
+        (None, "deployments", "promql", VERSIONS, False, False),
         (None, "stops", "logql", '{a="b"}', False, False),
     ]
 
