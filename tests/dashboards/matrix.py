@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,7 +39,8 @@ NOT_PLAYED = {
     **dict.fromkeys([("tt-telemetry", number) for number in (1, 9, 10, 11, 12)], "exporters, not runs"),
 }
 """Panels that no outcome gives a value other than 0, and why."""
-_NOT_SHOWN = {"le", "job", "instance", "__name__"}
+_CHOICE, _ALL = "choice", "all"
+_NOT_SHOWN: Final = {"le", "job", "instance", "__name__", _CHOICE}
 """Labels that differ without a difference in what happened: buckets of durations, and where a series is from."""
 
 
@@ -56,27 +57,39 @@ class Effects:
     counted: set[str] = field(default_factory=set)
 
 
-def values(asked: Asked, query: BoardQuery, job: str, **variables: str) -> dict[Labels, float]:
-    """Return the values of a query, except 0, by what is shown of their series, for the jobs that match."""
-    return {
-        frozenset((name, value) for name, value in labels.items() if name not in _NOT_SHOWN): value
-        for labels, value in asked.now(asked.text(query, job=job, **variables))
-        if math.isfinite(value) and value
-    }
+def values(
+    asked: Asked, query: BoardQuery, services: Mapping[str, str], **variables: str
+) -> dict[str, dict[Labels, float]]:
+    """Return the values of a query, except 0, for each of several choices of services, by what is shown of the series.
+
+    Args:
+        asked: whom to ask.
+        query: the query.
+        services: the value of the variable `job` by the name of the choice.
+        variables: the values of the other variables.
+    """
+    found: dict[str, dict[Labels, float]] = {name: {} for name in services}
+    choices = (
+        f'label_replace({asked.text(query, job=job, **variables)}, "{_CHOICE}", "{name}", "", "")'
+        for name, job in services.items()
+    )
+    for labels, value in asked.now(" or ".join(choices)):
+        if math.isfinite(value) and value:
+            shown = frozenset((label, text) for label, text in labels.items() if label not in _NOT_SHOWN)
+            found[labels[_CHOICE]][shown] = value
+    return found
 
 
 def effects(asked: Asked, query: BoardQuery) -> Effects:
     """Ask a query for each outcome alone, and without each outcome that alone has a series of its own."""
-    alone = {name: values(asked, query, name).keys() for name in OUTCOMES}
-    everything = values(asked, query, "|".join(OUTCOMES)).keys()
-    found = Effects(counted={name for name, series in alone.items() if series})
-    for name in found.counted:
-        others = [each for each in OUTCOMES if each != name]
-        if alone[name] <= set().union(*(alone[each] for each in others)):
-            continue  # others have the same series
-        if everything - values(asked, query, "|".join(others)).keys():
-            found.shown.add(name)
-    return found
+    alone = values(asked, query, {name: name for name in OUTCOMES})
+    owners = Counter(series for each in alone.values() for series in each)
+    candidates = [name for name, each in alone.items() if any(owners[series] == 1 for series in each)]
+    without = {name: "|".join(OUTCOMES.keys() - {name}) for name in candidates}
+    left = values(asked, query, {_ALL: "|".join(OUTCOMES), **without})
+    everything = left.pop(_ALL).keys()
+    counted = {name for name, each in alone.items() if each}
+    return Effects({name for name, each in left.items() if everything - each.keys()}, counted)
 
 
 def measured(asked: Asked) -> dict[PanelKey, Effects]:

@@ -37,7 +37,12 @@ class Prometheus:
 
     def ask(self, what: str, **parameters: str | float) -> Any:
         """Return the data of an answer."""
-        answer = self._http.get(f"/api/v1/{what}", params=parameters)
+        is_query = what.startswith("query")  # whose text may be too long for a URL
+        answer = (
+            self._http.post(f"/api/v1/{what}", data=parameters)
+            if is_query
+            else self._http.get(f"/api/v1/{what}", params=parameters)
+        )
         assert answer.is_success, answer.text
         return answer.json()["data"]
 
