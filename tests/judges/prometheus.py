@@ -46,6 +46,12 @@ class Prometheus:
         assert answer.is_success, answer.text
         return answer.json()["data"]
 
+    def write(self, body: bytes) -> None:
+        """Write samples: a remote write request as protobuf."""
+        headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+        answer = self._http.post("/api/v1/write", content=snappy(body), headers=headers)
+        assert answer.is_success, answer.text
+
     def series(self, job: str) -> list[dict[str, str]]:
         """Return the labels of all series of a job, without those that Prometheus puts on."""
         found = self.ask("series", **{"match[]": f'{{job="{job}"}}'})
@@ -94,6 +100,17 @@ class Prometheus:
         return len(self.values("up == 1")) == jobs
 
 
+def snappy(data: bytes) -> bytes:
+    """Return data in the block format of Snappy, as literals: https://github.com/google/snappy/blob/main/format_description.txt."""
+    size, rest = bytearray(), len(data)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    size.append(rest)
+    literals = (data[start : start + 65_536] for start in range(0, len(data), 65_536))
+    return bytes(size) + b"".join(b"\xf4" + (len(each) - 1).to_bytes(2, "little") + each for each in literals)
+
+
 @contextmanager
 def scraping(
     addresses: Mapping[str, str], folder: Path, *, rules: Iterable[Path] = (), every: str = "200ms"
@@ -115,7 +132,8 @@ def scraping(
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={host}",
-        "--enable-feature=exemplar-storage",
+        "--enable-feature=exemplar-storage,native-histograms",
+        "--web.enable-remote-write-receiver",
         "--log.level=warn",
     ]
     with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:
