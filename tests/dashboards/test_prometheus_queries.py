@@ -8,6 +8,7 @@ from dashboards.alerts import GROUPS as ALERTS
 from tests.dashboards.asked import BOARDS, IN_PANELS, QUERIES, RULES_AND_ALERTS, check_all, labels_shown, variables_of
 from tests.dashboards.board_queries import BoardQuery
 from tests.dashboards.conftest import LATEST, Played
+from tests.dashboards.matrix import LIVE
 from tests.sweeps import check_each
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,13 @@ CHOICES = [(query, name) for query in IN_PANELS for name in variables_of(query)]
 
 def test_each_query_of_a_panel_has_data(played: Played) -> None:
     check_all(IN_PANELS, played.asked.has_data)
+
+
+def test_each_panel_of_the_present_is_not_always_0(played: Played) -> None:
+    shown = {
+        (query.board, query.panel) for query in IN_PANELS for _, values in played.asked.lines(query) if any(values)
+    }
+    assert LIVE.keys() <= shown, LIVE.keys() - shown
 
 
 def test_each_query_of_a_panel_has_data_with_the_latest_conventions(played: Played) -> None:
