@@ -11,7 +11,8 @@ COLLECTOR ?= .judges/collector
 export PATH := $(PATH):$(abspath $(COLLECTOR))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture reference collector collector-config lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture reference collector collector-config
+.PHONY: lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
