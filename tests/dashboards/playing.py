@@ -37,8 +37,11 @@ class Player:
 
     def _read(self) -> Any:
         assert self._process.stdout is not None
+        given_up = Timer(_SECONDS_TO_PLAY, self._process.kill)
+        given_up.start()
         line = self._process.stdout.readline()
-        assert line, "the process has ended early"
+        given_up.cancel()
+        assert line, "the process has ended early, or takes too long"
         return json.loads(line)
 
 
@@ -73,10 +76,5 @@ def playing(
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        given_up = Timer(_SECONDS_TO_PLAY, process.kill)
-        given_up.start()
-        try:
-            yield Player(process)
-        finally:
-            given_up.cancel()
+        yield Player(process)
     assert process.returncode == 0

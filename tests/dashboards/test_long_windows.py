@@ -9,9 +9,8 @@ import pytest
 
 from tests.dashboards.asked import IN_PANELS, RULES, RULES_AND_ALERTS, Asked, check_all
 from tests.dashboards.board_queries import BoardQuery
-from tests.dashboards.recorded_outcomes import backfill
 from tests.judges.programs import program
-from tests.judges.prometheus import PACKAGE, scraping
+from tests.judges.prometheus import PACKAGE, backfill, scraping
 from traced_tools.testing import write_history
 
 pytestmark = pytest.mark.slow

@@ -113,6 +113,14 @@ def snappy(data: bytes) -> bytes:
     return bytes(size) + b"".join(b"\xf4" + (len(each) - 1).to_bytes(2, "little") + each for each in literals)
 
 
+def backfill(text: Path, folder: Path) -> None:
+    """Write blocks from OpenMetrics text with times, for a Prometheus that keeps its files in `folder`."""
+    command = [program("promtool", PACKAGE), "tsdb", "create-blocks-from", "openmetrics"]
+    # It reads the text again for each block, of which there would be twelve for each day.
+    arguments = ["--max-block-duration=100h", str(text), str(folder / "data")]
+    subprocess.run([*command, *arguments], stdout=subprocess.DEVNULL, check=True)
+
+
 @contextmanager
 def scraping(
     addresses: Mapping[str, str],

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.judges.programs import program
-from tests.judges.prometheus import PACKAGE, scraping
+from tests.judges.prometheus import PACKAGE, backfill, scraping
 from traced_tools.testing import OUTCOMES, Scenario, write_history
 
 pytestmark = pytest.mark.slow
 
 
 def test_rates_over_days_are_positive(tmp_path: Path) -> None:
-    promtool, history = program("promtool", PACKAGE), tmp_path / "history.txt"
+    program("prometheus", PACKAGE)
+    history = tmp_path / "history.txt"
     write_history(history, Scenario(without=OUTCOMES.keys() - {"answered", "tool_error"}), days=3, step=600)
-    command = [promtool, "tsdb", "create-blocks-from", "openmetrics", history, tmp_path / "data"]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    backfill(history, tmp_path)
     with scraping({}, tmp_path) as prometheus:
         runs = prometheus.value("sum(rate(gen_ai_invoke_agent_duration_seconds_count[2d]))")
         failed = prometheus.value('sum(rate(gen_ai_execute_tool_duration_seconds_count{error_type!=""}[2d]))')
