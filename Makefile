@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture pictures reference dashboards lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -30,6 +30,9 @@ bench-peers: $(READY)  ## measure an iteration of the loop beside other framewor
 
 picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py
+
+pictures: $(READY)  ## regenerate the pictures of the dashboards; needs prometheus and promtool
+	$(BIN)/python docs/dashboard_pictures.py
 
 reference: $(READY)  ## regenerate the reference pages, the events' schema and the registry of telemetry names
 	$(BIN)/python docs/reference.py
