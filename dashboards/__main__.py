@@ -12,6 +12,7 @@ import yaml
 from dashboards import classic, v2
 from dashboards.alerts import alert_file
 from dashboards.boards import BOARDS
+from dashboards.rule_tests import rule_test_files
 from dashboards.rules import recording_file
 
 FOLDER = Path(__file__).parent
@@ -25,6 +26,8 @@ def files() -> Iterator[tuple[Path, str]]:
         yield FOLDER / "v2" / f"{board.uid}.json", _json(resource)
     yield FOLDER / "rules" / "recording.yaml", _yaml(recording_file())
     yield FOLDER / "rules" / "alerts.yaml", _yaml(alert_file())
+    for every, content in rule_test_files().items():
+        yield FOLDER / "rules" / "tests" / f"alerts_{every}.yaml", _yaml(content)
 
 
 def _json(value: dict[str, Any]) -> str:
@@ -38,5 +41,5 @@ def _yaml(value: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     for path, text in files():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

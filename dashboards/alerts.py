@@ -53,7 +53,18 @@ class Alert:
     @property
     def text(self) -> str:
         """The expression of the rule."""
-        return f"{self.value} {self.condition}"
+        return f"({self.value}) {self.condition}".strip()
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What a person reads, as templates."""
+        uid, panel = self.panel
+        return {
+            "summary": self.summary,
+            "description": self.description,
+            "dashboard_url": f"/d/{uid}?viewPanel={panel}",
+            "runbook_url": f"{RUNBOOKS}#{self.name.lower()}",
+        }
 
 
 def _label(attribute: str) -> str:
@@ -441,16 +452,10 @@ def alert_file() -> dict[str, Any]:
 
 
 def _rule(alert: Alert) -> dict[str, Any]:
-    uid, panel = alert.panel
     return {
         "alert": alert.name,
-        "expr": alert.text.strip(),
+        "expr": alert.text,
         "for": alert.wait,
         "labels": {"severity": alert.severity, "team": alert.team},
-        "annotations": {
-            "summary": alert.summary,
-            "description": alert.description,
-            "dashboard_url": f"/d/{uid}?viewPanel={panel}",
-            "runbook_url": f"{RUNBOOKS}#{alert.name.lower()}",
-        },
+        "annotations": alert.annotations,
     }

@@ -22,5 +22,7 @@ SUCCEEDED: Final = tuple(
     reason for reason in STOP_REASONS if reason not in (*FAILED, *LIMITED, *CANCELLED, "awaiting_approval")
 )
 
+ACCEPTED: Final[tuple[Decision, ...]] = ("allowed", "approved", "answered")
+"""The tool ran, or an advisor answered the call."""
 REFUSED: Final[tuple[Decision, ...]] = ("denied", "rejected")
 """A policy or a person refused the call."""

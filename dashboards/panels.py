@@ -43,9 +43,15 @@ class Instant:
 
 @dataclass(frozen=True)
 class Logs:
-    """A LogQL query for log records."""
+    """A LogQL query for log records.
+
+    Attributes:
+        text: the expression.
+        limit: the most records that are shown, the newest ones.
+    """
 
     text: str
+    limit: int = 50
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,15 @@ class LogMetric:
 
 @dataclass(frozen=True)
 class Spans:
-    """A TraceQL query for spans, the newest first."""
+    """A TraceQL query for spans, the newest first.
+
+    Attributes:
+        text: the expression.
+        per_trace: the most spans of a trace that are shown. By default, Tempo returns at most 100.
+    """
 
     text: str
+    per_trace: int = 3
 
 
 @dataclass(frozen=True)
@@ -197,8 +209,9 @@ class Table(Panel):
 
     Attributes:
         columns: the columns by field, in their order. The value of query A is the field `Value #A`, or `Value` if it is
-            the only query. Fields that are not listed are hidden. If there are no columns, all fields are shown.
-        sort: the field by which rows are sorted, the largest first.
+            the only query. The attributes of a log record are its fields. Fields that are not listed are hidden. If
+            there are no columns, all fields are shown.
+        sort: the field by which rows are sorted, the largest first. A field of spans is `Duration`, or an attribute.
     """
 
     kind = "table"

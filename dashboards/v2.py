@@ -47,7 +47,7 @@ from dashboards.panels import (
 API_VERSION: Final = "dashboard.grafana.app/v2"
 SOURCES: Final = {"prometheus": "Prometheus", "tempo": "Tempo", "loki": "Loki"}
 """The types of data sources, which are the names of their variables, and their titles."""
-_ROWS_SHOWN: Final = 50
+_TRACES_SHOWN: Final = 50
 
 
 def resource(board: Board) -> dict[str, Any]:
@@ -188,20 +188,26 @@ def _query(query: Query, panel: Panel) -> Builder[types.DataQueryKind]:
             at_end = prometheus.QueryV2().expr(query.text).legend_format(query.legend).format(shape)
             return at_end.instant(True).datasource(source)
         case Logs():
-            return loki.QueryV2().expr(query.text).query_type("range").max_lines(_ROWS_SHOWN).datasource(source)
+            return loki.QueryV2().expr(query.text).query_type("range").max_lines(query.limit).datasource(source)
         case LogMetric():
             return loki.QueryV2().expr(query.text).query_type("instant").legend_format(query.legend).datasource(source)
         case Spans():
-            found = tempo.QueryV2().query(query.text).query_type("traceql").limit(_ROWS_SHOWN)
-            return found.table_type(SearchTableType.SPANS).datasource(source)
+            found = tempo.QueryV2().query(query.text).query_type("traceql").limit(_TRACES_SHOWN)
+            return found.spss(query.per_trace).table_type(SearchTableType.SPANS).datasource(source)
         case SpanMetric():
             counted = tempo.QueryV2().query(query.text).query_type("traceql")
             return counted.metrics_query_type(MetricsQueryType.RANGE).datasource(source)
 
 
 def _transformations(panel: Table) -> Iterator[builders.Transformation]:
+    if any(isinstance(query, Logs) for query in panel.queries):
+        yield builders.Transformation().group("extractFields").options({"source": "labels", "replace": False})
     if len(panel.queries) > 1:
         yield builders.Transformation().group("merge").options({})
+    if panel.sort is not None and isinstance(panel.queries[0], Spans):
+        # Grafana takes all attributes of spans for texts, which it would sort as such.
+        numbers = {"conversions": [{"targetField": panel.sort, "destinationType": "number"}], "fields": {}}
+        yield builders.Transformation().group("convertFieldType").options(numbers)
     if panel.columns:
         options = {
             "includeByName": dict.fromkeys(panel.columns, True),
@@ -270,7 +276,8 @@ def _table(panel: Table) -> Builder[types.VizConfigKind]:
     for column in columns.values():
         rows.override_by_name(column.heading, list(_column_properties(column)))
     if panel.sort is not None:
-        rows.sort_by([common.TableSortByFieldState().display_name(columns[panel.sort].heading).desc(True)])
+        heading = columns[panel.sort].heading if panel.sort in columns else panel.sort
+        rows.sort_by([common.TableSortByFieldState().display_name(heading).desc(True)])
     return rows
 
 

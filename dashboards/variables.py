@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.conventions import MODEL_CALL_DURATION
 from dashboards.panels import Variable
 from dashboards.promql import JOB, Selection
 from traced_tools.observe import names
@@ -26,7 +27,7 @@ TOOL: Final = Variable("tool", "Tool", _values_of(names.TOOL_NAME, names.TOOL_DE
 MODEL: Final = Variable(
     "model",
     "Model",
-    f'label_values({{__name__=~"{prometheus_name(names.INVOKE_AGENT_DURATION)}(_count)?", job=~"$job"}}, '
+    f'label_values({{__name__=~"({"|".join(map(prometheus_name, MODEL_CALL_DURATION))})(_count)?", job=~"$job"}}, '
     f"{label_name(names.REQUEST_MODEL)})",
 )
 CONVERSATION: Final = Variable("conversation", "Conversation ID", None)

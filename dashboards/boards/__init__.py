@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import home
+from dashboards.boards import audit, conversation, cost, home, loops, models, slo, telemetry, tools
 
-BOARDS: Final = (home.BOARD,)
+BOARDS: Final = (
+    home.BOARD,
+    loops.BOARD,
+    tools.BOARD,
+    models.BOARD,
+    cost.BOARD,
+    audit.BOARD,
+    slo.BOARD,
+    telemetry.BOARD,
+    conversation.BOARD,
+)
 """All boards, in the order of their menu."""

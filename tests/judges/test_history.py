@@ -24,4 +24,7 @@ def test_rates_over_days_are_positive(tmp_path: Path) -> None:
         failed = prometheus.value('sum(rate(gen_ai_execute_tool_duration_seconds_count{error_type!=""}[2d]))')
         slowest = "histogram_quantile(0.9, sum by (le) (rate(gen_ai_invoke_agent_duration_seconds_bucket[2d])))"
         assert 0 < failed < runs
+        of_job = 'rate(gen_ai_invoke_agent_duration_seconds_count{job="traced-tools-demo"}[2d])'
+        of_target = f"{of_job} * on (job, instance) group_left (service_name) target_info"
+        assert prometheus.value(f"sum({of_job})") == prometheus.value(f"sum by (service_name) ({of_target})") == runs
         assert prometheus.value(slowest) > 0

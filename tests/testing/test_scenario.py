@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.captured import Telemetry
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 from traced_tools.core.enums import STOP_REASONS
 from traced_tools.observe import names
 from traced_tools.observe.metric_point import MetricPoint
@@ -155,6 +155,22 @@ def test_runs_start_at_the_rate_until_the_duration_is_over() -> None:
         outcomes = without_others("unpriced_model").run(rate=20.0, duration=0.3, telemetry=captured.options)
     assert time.monotonic() - began >= 0.25
     assert 1 <= sum(outcomes.values()) <= 7
+
+
+def test_an_outage_of_a_load_lasts_until_a_scraper_has_seen_it_and_of_a_round_does_not() -> None:
+    with capture_telemetry() as captured, ThreadPoolExecutor(1) as pool:
+
+        def lag() -> float:
+            return sum(point.value or 0.0 for point in captured.metrics if point.name == names.AUDIT_LAG.name)
+
+        playing = pool.submit(without_others("audit_gap", seed=2).run, count=1, rate=10.0, telemetry=captured.options)
+        until(lambda: lag() > 1.0)
+        playing.result()
+        assert visible(captured.metrics) == {"audit_gap"}
+        assert lag() == 0
+        began = time.monotonic()
+        without_others("audit_gap", seed=2).run(count=1, telemetry=captured.options)
+    assert time.monotonic() - began < 1.0
 
 
 def test_progress_has_the_outcomes_so_far() -> None:

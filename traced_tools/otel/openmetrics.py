@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TextIO
 
 from opentelemetry.sdk.metrics import MeterProvider
@@ -13,9 +13,10 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from traced_tools.observe import names
-from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_registry
+from traced_tools.otel.prometheus import Labels, PrometheusCollector, PrometheusReader, make_registry
 from traced_tools.otel.prometheus_names import prometheus_name
 
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _LAST_VERIFIED = prometheus_name(names.AUDIT_LAST_VERIFIED)
 
 
@@ -86,35 +87,47 @@ class MetricRecording:
         last = readings[-1] if readings else first
         readings.extend([last] * (count - len(readings)))
 
-    def write(self, file: TextIO, order: Sequence[int], times: Sequence[int]) -> None:
+    def write(self, file: TextIO, order: Sequence[Sequence[int]], times: Sequence[int], target: Labels) -> None:
         """Write one sample per series and time.
 
-        Counters and histograms grow at each time by what they grew up to a reading since the reading before. Gauges
-        have the value of that reading.
+        Counters and histograms grow at each time by what they grew up to each of its readings since the reading before
+        that one. Gauges have the value of its last reading, and keep their value if the time has no reading.
 
         Args:
             file: where to write the text.
-            order: for each time, the number of the reading, from 0.
+            order: for each time, the numbers of its readings, from 0.
             times: the Unix times of the samples in seconds, ascending.
+            target: the labels that a scraper adds to all series, such as `job` and `instance`.
         """
+        added = ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in target.items())
         for name, family in self._families.items():
             file.writelines(f"{line}\n" for line in family.comments)
             for group in family.groups.values():
                 columns = [
-                    _samples(series, self._values(name, readings, order, times)) for series, readings in group.items()
+                    _samples(_labelled(series, added), self._values(name, readings, order, times))
+                    for series, readings in group.items()
                 ]
                 for now, *samples in zip(times, *columns, strict=True):
                     file.writelines(f"{sample} {now}\n" for sample in samples)
         file.write("# EOF\n")
 
-    def _values(self, name: str, readings: list[float], order: Sequence[int], times: Sequence[int]) -> Iterable[float]:
+    def _values(
+        self, name: str, readings: list[float], order: Sequence[Sequence[int]], times: Sequence[int]
+    ) -> Iterable[float]:
         if name == _LAST_VERIFIED:
             return times
         if not self._families[name].grows:
             self._fill(readings, 0.0, self.readings)
-            return (readings[index] for index in order)
+            last = accumulate(order, lambda before, chosen: chosen[-1] if chosen else before, initial=0)
+            return (readings[index] for index in islice(last, 1, None))
         growth = [after - before for before, after in pairwise([0.0, *readings])]
-        return accumulate(growth[index] for index in order)
+        return accumulate(sum((growth[index] for index in chosen), 0.0) for chosen in order)
+
+
+def _labelled(series: str, labels: str) -> str:
+    """Return a series with further labels."""
+    name, _, rest = series.partition("{")
+    return f"{name}{{{labels},{rest}" if rest else f"{name}{{{labels}}}"
 
 
 def _samples(series: str, values: Iterable[float]) -> Iterator[str]:

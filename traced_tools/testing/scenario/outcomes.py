@@ -214,9 +214,13 @@ def tool_timeout(run: ScenarioRun) -> None:
 @_outcome(names.TOOL_LATE_RESULTS, {names.TOOL_NAME: "run_report"})
 def late_result(run: ScenarioRun) -> None:
     """A blocking tool exceeds its time-out, and its result arrives later."""
-    call = run.asks("run_report")
-    run.ends(run.prompt([call, "The report is late."], agent=AGENTS[2], tools=[tools.run_report]), "answered")
-    time.sleep(tools.TIMEOUT * 2)  # until the tool has returned, because nothing else waits for it
+    seconds, reports = round(run.seconds(), 4), tools.Reports()
+    turns = [ToolCall("run_report", {"seconds": seconds}), "The report is late."]
+    try:
+        run.ends(run.prompt(turns, agent=AGENTS[2], tools=[reports]), "answered")
+    finally:
+        reports.run_ended.set()
+    time.sleep(seconds + 0.05)  # until the tool has returned, because nothing else waits for it
 
 
 @_outcome(
@@ -448,6 +452,8 @@ def audit_gap(run: ScenarioRun) -> None:
         turns = [run.asks("delete_note"), "I may not delete it now."]
         spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.delete_note], advisors=[AuditAdvisor(trail)])
         run.ends(spec, "answered")
+        if run.stage.is_watched:
+            time.sleep(run.random.uniform(1.0, 4.0))  # while the record of the denied call waits
         Path(folder, "missing").mkdir()
         trail.flush(5.0)
 

@@ -66,7 +66,9 @@ class Scenario:
     ) -> Counter[str]:
         """Run the scenario in real time, blocking, and return how many runs had each outcome.
 
-        Up to 16 runs are active at once: in threads, on one event loop, or both.
+        Up to 16 runs are active at once: in threads, on one event loop, or both. With `duration` or `rate`, latencies
+        are five times as long and an audit trail cannot be written for one to six seconds, so that a scraper sees
+        active runs and the lag of the trail.
 
         Args:
             count: the number of runs; by default one round, or as many as `duration` has time for.
@@ -87,7 +89,8 @@ class Scenario:
         expect_positive("duration", duration)
         expect_positive("rate", rate)
         most = self.runs_per_round if count is None and duration is None else count
-        with Stage(telemetry or TelemetryOptions()) as stage:
+        is_watched = duration is not None or rate is not None
+        with Stage(telemetry or TelemetryOptions(), is_watched=is_watched) as stage:
             runs = islice(self.runs(stage), most)
             return play(runs, duration, rate, on_progress, on_unexpected)
 

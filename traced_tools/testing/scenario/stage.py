@@ -31,6 +31,7 @@ MODES: Final[tuple[Mode, ...]] = ("call", "acall", "stream", "astream")
 AGENTS: Final = ("travel_planner", "shopping_assistant", "support_desk")
 _MODEL_SECONDS, _TOOL_SECONDS = 0.02, 0.01
 """The medians of the latencies, which are drawn from a log-normal distribution."""
+_WATCHED: Final = 5
 _RETRIES = RetryPolicy(retries=2, first_delay=0.01)
 
 
@@ -39,9 +40,15 @@ class Stage:
 
     Args:
         telemetry: what the runs emit, and where to; without `prices`, the scenario's own price table applies.
+        is_watched: whether scrapers read the metrics while runs are active. So that they see active runs and outages,
+            latencies are then five times as long, and outages last seconds.
+
+    Attributes:
+        is_watched: as above.
     """
 
-    def __init__(self, telemetry: TelemetryOptions) -> None:
+    def __init__(self, telemetry: TelemetryOptions, *, is_watched: bool = False) -> None:
+        self.is_watched = is_watched
         self.telemetry = telemetry if telemetry.prices is not None else replace(telemetry, prices=ScenarioPrices())
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -112,7 +119,8 @@ class ScenarioRun:
         return self.mode in ("stream", "astream")
 
     def seconds(self, median: float = _TOOL_SECONDS) -> float:
-        """Return a latency in seconds, at most five times the median."""
+        """Return a latency in seconds, at most five times the median; `is_watched` makes the median longer."""
+        median = median * _WATCHED if self.stage.is_watched else median
         return min(self.random.lognormvariate(math.log(median), 0.5), median * 5)
 
     def asks(self, tool: str, **arguments: Any) -> ToolCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 
@@ -57,13 +58,6 @@ def charge_card(seconds: float) -> str:
 async def ask_supplier(seconds: float) -> str:
     """Ask a supplier, who answers after the time-out."""
     await asyncio.sleep(TIMEOUT + 10 + seconds)
-    return "too late"
-
-
-@tool(timeout=TIMEOUT)
-def run_report(seconds: float) -> str:
-    """Run a report, which ends after the time-out and cannot be stopped."""
-    time.sleep(TIMEOUT * 2 + seconds)
     return "too late"
 
 
@@ -146,6 +140,24 @@ def delete_note(seconds: float) -> str:
     """Delete a note while the audit trail cannot be written."""
     time.sleep(seconds)
     return "deleted"
+
+
+class Reports:
+    """Reports that exceed their time-out and end after their run, however busy the machine is.
+
+    Attributes:
+        run_ended: set it when the run has ended.
+    """
+
+    def __init__(self) -> None:
+        self.run_ended = threading.Event()
+
+    @tool(timeout=TIMEOUT)
+    def run_report(self, seconds: float) -> str:
+        """Run a report, which ends after the time-out and cannot be stopped."""
+        self.run_ended.wait()
+        time.sleep(seconds)
+        return "too late"
 
 
 class ExchangeRates:

@@ -1,0 +1,292 @@
+"""The tests of the rules for `promtool test rules`: each alert fires when it must, and is silent when it must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dashboards import objectives as limits
+from dashboards import rules
+from dashboards.alerts import GROUPS, Alert
+from dashboards.promql import INSTANCE, JOB, Part, Selection, equals
+from traced_tools.observe import names
+from traced_tools.observe.names.registry_types import Metric
+from traced_tools.otel.prometheus_names import label_name
+
+_select: Final = Selection()
+_SERVICE: Final = "shop"
+_AGENT: Final = {names.AGENT_NAME: "planner"}
+_TOOL: Final = {names.TOOL_NAME: "book_hotel"}
+_MODEL: Final = {names.PROVIDER_NAME: "openai", names.REQUEST_MODEL: "demo-large"}
+
+Series = Mapping[str, str]
+"""Values by series, in promtool's notation: https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test of an alert.
+
+    Attributes:
+        fires: series that make it fire.
+        silent: series that are as near to that as possible, and don't.
+        at: when it fires, and when it is silent.
+        labels: the labels of the alert that fires, besides the service, severity and team.
+        value: `$value` in its description, as Prometheus prints it.
+        every: the time between two samples and evaluations.
+    """
+
+    fires: Series
+    silent: Series
+    at: str
+    labels: Mapping[str, str]
+    value: str
+    every: str = "1m"
+
+
+def _series(metric: Metric, values: Mapping[str, str], part: Part = "", service: str = _SERVICE) -> str:
+    matchers = (equals(name, value) for name, value in {JOB: service, **values}.items())
+    return _select(metric, *matchers, part=part)
+
+
+def _recorded(name: str, values: Mapping[str, str]) -> str:
+    matchers = ", ".join(equals(label, value) for label, value in {JOB: _SERVICE, **values}.items())
+    return f"{name}{{{matchers}}}"
+
+
+def _runs(**values: str) -> Series:
+    """Return the counts of runs by stop reason."""
+    return {
+        _series(names.LOOP_ITERATIONS_METRIC, {**_AGENT, names.LOOP_STOP_REASON: reason}, "count"): count
+        for reason, count in values.items()
+    }
+
+
+def _durations(fast: str, every: str) -> Series:
+    """Return the counts of runs that are fast enough, and of all."""
+    bound = {**_AGENT, "le": str(limits.SLOW_RUN_SECONDS)}
+    return {
+        _series(names.INVOKE_AGENT_DURATION, bound, "bucket"): fast,
+        _series(names.INVOKE_AGENT_DURATION, _AGENT, "count"): every,
+    }
+
+
+def _model_calls(good: str, bad: str) -> Series:
+    return {
+        _series(names.OPERATION_DURATION, _MODEL, "count"): good,
+        _series(names.OPERATION_DURATION, {**_MODEL, names.ERROR_TYPE: "TimeoutError"}, "count"): bad,
+    }
+
+
+def _decisions(**values: str) -> Series:
+    return {
+        _series(names.TOOL_DECISIONS, {**_AGENT, **_TOOL, names.TOOL_DECISION: decision}): count
+        for decision, count in values.items()
+    }
+
+
+def _executions(good: str, bad: str) -> Series:
+    return {
+        _series(names.EXECUTE_TOOL_DURATION, _TOOL, "count"): good,
+        _series(names.EXECUTE_TOOL_DURATION, {**_TOOL, names.ERROR_TYPE: "ConnectionError"}, "count"): bad,
+    }
+
+
+def _first_chunks(slow: str) -> Series:
+    """Return a histogram in which so many answers begin after more than five seconds."""
+    buckets = {"5.12": "0+1x60", "10.24": slow, "+Inf": slow}
+    return {
+        **{
+            _series(names.TIME_TO_FIRST_CHUNK, {**_MODEL, "le": bound}, "bucket"): values
+            for bound, values in buckets.items()
+        },
+        _series(names.TIME_TO_FIRST_CHUNK, _MODEL, "count"): slow,
+    }
+
+
+def _audited(decided: str, recorded: str) -> Series:
+    process = {INSTANCE: "a", **_AGENT}
+    return {
+        _series(names.TOOL_DECISIONS, {**process, names.TOOL_DECISION: "allowed"}): decided,
+        _series(names.AUDIT_RECORDS, {**process, names.AUDIT_RECORD: "intent"}): recorded,
+    }
+
+
+def _items(sent: str, lost: str) -> Series:
+    exporter = {names.EXPORTER_NAME: "otlp.traces"}
+    return {
+        _series(names.EXPORT_ITEMS, exporter): sent,
+        _series(names.EXPORT_DROPPED, {**exporter, names.DROP_REASON: "queue_full"}): lost,
+    }
+
+
+_COST: Final = _series(names.USAGE_COST, _AGENT)
+_UNPRICED: Final = _series(names.UNPRICED_TOKENS, _MODEL)
+_HOURLY_COST: Final = _recorded(rules.COST.name, _AGENT)
+_GAPS: Final = _series(names.AUDIT_RECORDS, {names.AUDIT_RECORD: "gap"})
+_VERIFIED: Final = _series(names.AUDIT_VERIFIED, {})
+_LAST_VERIFIED: Final = _series(names.AUDIT_LAST_VERIFIED, {})
+_LOST_CHECKPOINTS: Final = _series(names.AUDIT_CHECKPOINTS_LOST, {})
+_FAILURES: Final = _series(names.TELEMETRY_FAILURES, {})
+_ACTIVE: Final = _series(names.RUN_ACTIVE, _AGENT)
+
+CASES: Final[Mapping[str, Case]] = {
+    # A fifth of all runs fails: twenty times the budget of one percent. A tenth is ten times, and too slow for a page.
+    "RunSuccessBurnFast": Case(
+        _runs(answered="0+8x120", error="0+2x120", cancelled="0+90x120"),
+        _runs(answered="0+9x120", error="0+1x50 50+0x70", cancelled="0+90x120"),
+        "80m",
+        _AGENT,
+        "20%",
+    ),
+    "RunLatencyBurnFast": Case(
+        _durations("0+1x120", "0+8x120"), _durations("0+7x120", "0+8x120"), "80m", _AGENT, "87.5%"
+    ),
+    "ModelSuccessBurnFast": Case(
+        _model_calls("0+8x120", "0+2x120"),
+        _model_calls("0+98x120", "0+2x120"),
+        "80m",
+        {names.PROVIDER_NAME: "openai"},
+        "20%",
+    ),
+    "RunSuccessBurnSlow": Case(
+        _runs(answered="0+96x500", error="0+4x500"),
+        _runs(answered="0+995x500", error="0+5x500"),
+        "2d",
+        _AGENT,
+        "4%",
+        every="10m",
+    ),
+    "RunLatencyBurnSlow": Case(
+        _durations("0+80x500", "0+100x500"), _durations("0+96x500", "0+100x500"), "2d", _AGENT, "20%", every="10m"
+    ),
+    "ModelSuccessBurnSlow": Case(
+        _model_calls("0+98x500", "0+2x500"),
+        _model_calls("0+1998x500", "0+2x500"),
+        "2d",
+        {names.PROVIDER_NAME: "openai"},
+        "2%",
+        every="10m",
+    ),
+    "RunStuck": Case(
+        {_series(names.RUN_OLDEST_ACTIVE, _AGENT): "0+60x30"},
+        {_series(names.RUN_OLDEST_ACTIVE, _AGENT): "0+60x9 0 0+60x9 0"},
+        "12m",
+        _AGENT,
+        "12m 0s",
+    ),
+    "RunsHitLimits": Case(
+        _runs(answered="0+9x60", max_iterations="0+1x60"),
+        _runs(answered="0+99x60", max_iterations="0+1x60"),
+        "40m",
+        _AGENT,
+        "10%",
+    ),
+    "RepeatedCalls": Case(
+        _decisions(allowed="0+4x60", repeated="0+1x60"),
+        _decisions(allowed="0+19x60", repeated="0+1x60"),
+        "40m",
+        _AGENT,
+        "20%",
+    ),
+    "ToolStuck": Case(
+        {_series(names.TOOL_OLDEST_ACTIVE, _TOOL): "0+60x30"},
+        {_series(names.TOOL_OLDEST_ACTIVE, _TOOL): "0+60x4 0 0+60x4 0"},
+        "7m",
+        _TOOL,
+        "7m 0s",
+    ),
+    "ToolDown": Case(_executions("0+2x60", "0+8x60"), _executions("0+6x60", "0+4x60"), "20m", _TOOL, "80%"),
+    "ToolRefusalsChanged": Case(
+        _decisions(allowed="0+70x360", denied="0+7x338 2373+70x20"),
+        _decisions(allowed="0+70x360", denied="0+30x338 10170+70x20"),
+        "175h",
+        _TOOL,
+        "50%",
+        every="30m",
+    ),
+    "ModelErrors": Case(_model_calls("0+0x60", "0+10x60"), _model_calls("0+9x60", "0+1x60"), "20m", _MODEL, "100%"),
+    "ModelRateLimited": Case(
+        {**_model_calls("0+8x60", "0x60"), _series(names.MODEL_RATE_LIMITS, _MODEL): "0+2x60"},
+        {**_model_calls("0+100x60", "0x60"), _series(names.MODEL_RATE_LIMITS, _MODEL): "0+2x60"},
+        "40m",
+        _MODEL,
+        "25%",
+    ),
+    "FirstChunkSlow": Case(_first_chunks("0+10x60"), _first_chunks("0+1x60"), "40m", _MODEL, "9.956s"),
+    "CostBurn": Case(
+        {_HOURLY_COST: "2+0x160 40+0x20"}, {_HOURLY_COST: "2+0x160 9+0x20"}, "165h", _AGENT, "40", every="1h"
+    ),
+    "DailyCostExceeded": Case({_COST: "0+3x80"}, {_COST: "0+2x80"}, "30h", {}, "144", every="30m"),
+    # One call without a price is enough, although its counter begins with it.
+    "UnpricedTokens": Case({_UNPRICED: "_x75 70x20"}, {_UNPRICED: "70x95"}, "80m", _MODEL, "70"),
+    "AuditBehind": Case(
+        {_series(names.AUDIT_LAG, {}): "0x5 60x10"}, {_series(names.AUDIT_LAG, {}): "0x5 4x10"}, "10m", {}, "1m 0s"
+    ),
+    "AuditGap": Case({_GAPS: "_x75 1x20"}, {_GAPS: "1x95"}, "80m", {}, ""),
+    "AuditIntentsMissing": Case(
+        _audited("0+10x100", "0+10x49 490+9x50"), _audited("0+10x100", "1+10x100"), "90m", _AGENT, "49"
+    ),
+    "AuditBroken": Case({_VERIFIED: "1x5 0x10"}, {_VERIFIED: "1x20"}, "10m", {}, ""),
+    "AuditUnverified": Case(
+        {_LAST_VERIFIED: "0x110"}, {_LAST_VERIFIED: "172800x110"}, "50h", {}, "2d 2h 0m 0s", every="30m"
+    ),
+    "AuditCheckpointsLost": Case({_LOST_CHECKPOINTS: "_x75 2x20"}, {_LOST_CHECKPOINTS: "2x95"}, "80m", {}, "2"),
+    "TelemetryLoss": Case(
+        _items("0+95x60", "0+5x60"), _items("0+999x60", "0+1x60"), "20m", {names.EXPORTER_NAME: "otlp.traces"}, "5%"
+    ),
+    "TelemetryFailures": Case({_FAILURES: "_x75 3x20"}, {_FAILURES: "3x95"}, "80m", {}, "3"),
+    "AgentTelemetryAbsent": Case({_ACTIVE: "1x20"}, {_ACTIVE: "1x60"}, "40m", {}, ""),
+}
+"""The tests of each alert by its name."""
+
+UNTESTED: Final = {
+    "TooManySeries": "promtool would need 20,000 series",
+    "DeadMansSwitch": "it always fires, and so can't be silent",
+}
+
+
+def rule_test_files() -> dict[str, dict[str, Any]]:
+    """Return the tests as the contents of files for promtool, by the interval at which they evaluate the rules."""
+    alerts = {alert.name: alert for group in GROUPS.values() for alert in group}
+    return {
+        every: {
+            "rule_files": ["../recording.yaml", "../alerts.yaml"],
+            "evaluation_interval": every,
+            "tests": [
+                test for name, case in CASES.items() if case.every == every for test in _tests(alerts[name], case)
+            ],
+        }
+        for every in dict.fromkeys(case.every for case in CASES.values())
+    }
+
+
+def _tests(alert: Alert, case: Case) -> list[dict[str, Any]]:
+    given = {JOB: _SERVICE, **case.labels}
+    shown = {label_name(name): value for name, value in given.items()}
+    expected = {
+        "exp_labels": {**shown, "severity": alert.severity, "team": alert.team},
+        "exp_annotations": {name: _rendered(text, shown, case.value) for name, text in alert.annotations.items()},
+    }
+    return [
+        _test(f"{alert.name} fires", alert, case, case.fires, [expected]),
+        _test(f"{alert.name} is silent", alert, case, case.silent, []),
+    ]
+
+
+def _test(name: str, alert: Alert, case: Case, series: Series, expected: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "interval": case.every,
+        "input_series": [{"series": each, "values": values} for each, values in series.items()],
+        "alert_rule_test": [{"eval_time": case.at, "alertname": alert.name, "exp_alerts": expected}],
+    }
+
+
+def _rendered(text: str, shown: Mapping[str, str], value: str) -> str:
+    """Return what Prometheus makes of an annotation's template."""
+    for label, each in shown.items():
+        text = text.replace(f"{{{{ $labels.{label} }}}}", each)
+    return re.sub(r"{{ \$value \| \w+ }}", value, text)
