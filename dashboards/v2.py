@@ -43,11 +43,15 @@ from dashboards.panels import (
     TimeSeries,
     Variable,
 )
+from traced_tools.observe import names
+from traced_tools.otel.prometheus_names import label_name
 
 API_VERSION: Final = "dashboard.grafana.app/v2"
 SOURCES: Final = {"prometheus": "Prometheus", "tempo": "Tempo", "loki": "Loki"}
 """The types of data sources, which are the names of their variables, and their titles."""
 _TRACES_SHOWN: Final = 50
+_NUMBERS: Final = {label_name(each.name) for each in names.ATTRIBUTES.values() if each.type in ("int", "double")}
+"""The attributes of log records that are numbers."""
 
 
 def resource(board: Board) -> dict[str, Any]:
@@ -204,10 +208,9 @@ def _transformations(panel: Table) -> Iterator[builders.Transformation]:
         yield builders.Transformation().group("extractFields").options({"source": "labels", "replace": False})
     if len(panel.queries) > 1:
         yield builders.Transformation().group("merge").options({})
-    if panel.sort is not None and isinstance(panel.queries[0], Spans):
-        # Grafana takes all attributes of spans for texts, which it would sort as such.
-        numbers = {"conversions": [{"targetField": panel.sort, "destinationType": "number"}], "fields": {}}
-        yield builders.Transformation().group("convertFieldType").options(numbers)
+    if texts := _numbers_as_texts(panel):
+        numbers = [{"targetField": field, "destinationType": "number"} for field in texts]
+        yield builders.Transformation().group("convertFieldType").options({"conversions": numbers, "fields": {}})
     if panel.columns:
         options = {
             "includeByName": dict.fromkeys(panel.columns, True),
@@ -215,6 +218,16 @@ def _transformations(panel: Table) -> Iterator[builders.Transformation]:
             "renameByName": {name: column.heading for name, column in panel.columns.items()},
         }
         yield builders.Transformation().group("organize").options(options)
+
+
+def _numbers_as_texts(panel: Table) -> list[str]:
+    """Return attributes of spans and log records that Grafana takes for texts, and would sort and format as such."""
+    match panel.queries[0]:
+        case Spans():
+            return [panel.sort] if panel.sort is not None else []
+        case Logs():
+            return [field for field in panel.columns or () if field in _NUMBERS]
+    return []
 
 
 def _visualization(panel: Panel) -> Builder[types.VizConfigKind]:

@@ -50,37 +50,43 @@ BOARD: Final = Board(
             (
                 Stat(
                     id=1,
-                    title="Runs",
+                    title="Ended runs",
                     question="How many runs does the conversation have?",
                     reading="Those of the conversation, and the run with the ID. Active runs are not counted yet.",
                     queries=(LogMetric(logql.occurrences(_ENDS)),),
+                    width=4,
                     empty=_NOTHING,
                 ),
                 Stat(
                     id=2,
-                    title="Tokens",
-                    question="How many tokens did its runs use?",
+                    title="Input tokens",
+                    question="How many tokens did its models read?",
                     reading="The tokens of agents that its tools started are not included.",
-                    queries=tuple(
-                        LogMetric(logql.added(_ENDS, attribute), title)
-                        for attribute, title in (
-                            (names.USAGE_INPUT_TOKENS, "input"),
-                            (names.USAGE_OUTPUT_TOKENS, "output"),
-                        )
-                    ),
+                    queries=(LogMetric(logql.added(_ENDS, names.USAGE_INPUT_TOKENS)),),
+                    width=5,
                     empty=_NOTHING,
                 ),
                 Stat(
                     id=3,
+                    title="Output tokens",
+                    question="How many tokens did its models write?",
+                    reading="The tokens of agents that its tools started are not included.",
+                    queries=(LogMetric(logql.added(_ENDS, names.USAGE_OUTPUT_TOKENS)),),
+                    width=5,
+                    empty=_NOTHING,
+                ),
+                Stat(
+                    id=4,
                     title="Cost",
                     question="What did its runs cost?",
                     reading="The cost of agents that its tools started is not included.",
                     queries=(LogMetric(logql.added(_ENDS, names.LOOP_COST)),),
                     unit="currencyUSD",
+                    width=5,
                     empty="No run of it has a price. Pass prices to the client's telemetry.",
                 ),
                 Stat(
-                    id=4,
+                    id=5,
                     title="Refused calls",
                     question="Was it kept from something?",
                     reading="The tool decisions say by whom, and why.",
@@ -96,10 +102,11 @@ BOARD: Final = Board(
                             + f" or 0 * {logql.occurrences(_ENDS)}"
                         ),
                     ),
+                    width=5,
                     empty=_NOTHING,
                 ),
                 Table(
-                    id=5,
+                    id=6,
                     title="Ends of runs",
                     question="How did each run end, and what did it use?",
                     reading="The failed step is where the error that failed the run was raised.",
@@ -124,8 +131,8 @@ BOARD: Final = Board(
                     empty=_NOTHING,
                 ),
                 Table(
-                    id=6,
-                    title="Runs",
+                    id=7,
+                    title="Timelines of runs",
                     question="How long did each run take?",
                     reading="Each row opens a trace, the timeline of the run.",
                     queries=(
