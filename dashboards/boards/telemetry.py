@@ -311,6 +311,7 @@ BOARD: Final = Board(
                     ),
                     unit="ops",
                     stacked=True,
+                    width=24,
                     empty="No spans of traced_tools in Tempo in this time range. Send traces over OTLP.",
                 ),
             ),
