@@ -3,6 +3,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AIMOCK := tests/npm/node_modules/.package-lock.json
+LOKI ?= .judges/loki
+export PATH := $(PATH):$(abspath $(LOKI))
 # Keep what Python has compiled, whatever the environment says: tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 # One more worker than processors: many tests wait for a process or a server.
@@ -57,8 +59,12 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-$(AIMOCK): tests/npm/package-lock.json  # without it, the tests of aimock are skipped
+$(AIMOCK): tests/npm/package-lock.json  # without it, the tests of its packages are skipped
 	-@npm ci --prefix tests/npm --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@
+
+.PHONY: loki
+loki:  ## build Loki, which takes minutes, unless it is up to date
+	@tests/judges/build_loki $(LOKI)
 
 clean:
 	rm -rf $(VENV) tests/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from dashboards import objectives as limits
 from dashboards import rules
 from dashboards.conventions import MODEL_CALL_DURATION, TIME_TO_FIRST_CHUNK
-from dashboards.objectives import ENOUGH, FAST_BURN, SLOW_BURN, BurnRate, Objective
+from dashboards.objectives import ENOUGH, FAST_BURN, NOT_CANCELLED, SLOW_BURN, BurnRate, Objective
 from dashboards.outcomes import LIMITED, REFUSED
 from dashboards.promql import JOB, Selection, equals, has, increase, labels, occurrences, one_of, quantile, share, total
 from dashboards.rules import error_ratio
@@ -153,7 +153,7 @@ LOOP_ALERTS: Final = (
         severity="page",
         summary=f"{_AGENT}: limits end too many runs",
         description=f"Limits ended {_PERCENT} of the runs of 15 minutes. The agent doesn't come to an end by itself.",
-        panel=("tt-home", 5),
+        panel=("tt-loops", 5),
     ),
     Alert(
         name="RepeatedCalls",
@@ -171,7 +171,7 @@ LOOP_ALERTS: Final = (
         severity="ticket",
         summary=f"{_AGENT}: the agent goes round in circles",
         description=f"{_PERCENT} of its tool calls repeat an earlier call and are refused.",
-        panel=("tt-home", 5),
+        panel=("tt-loops", 20),
     ),
 )
 
@@ -189,7 +189,7 @@ TOOL_ALERTS: Final = (
         severity="page",
         summary=f"{_TOOL}: a call is stuck",
         description=f"The oldest running call is {_SECONDS} old. Give the tool a time-out.",
-        panel=("tt-home", 3),
+        panel=("tt-tools", 7),
     ),
     Alert(
         name="ToolDown",
@@ -199,7 +199,7 @@ TOOL_ALERTS: Final = (
         severity="page",
         summary=f"{_TOOL}: most calls fail",
         description=f"{_PERCENT} of the calls of 5 minutes fail. Ask the tool's owner, or refuse its calls by policy.",
-        panel=("tt-home", 9),
+        panel=("tt-tools", 3),
     ),
     Alert(
         name="ToolRefusalsChanged",
@@ -213,13 +213,13 @@ TOOL_ALERTS: Final = (
         team="security",
         summary=f"{_TOOL}: far more calls are refused than a week ago",
         description=f"Policies or persons refused {_PERCENT} of the calls of an hour: a policy change, or an attack?",
-        panel=("tt-home", 5),
+        panel=("tt-tools", 21),
     ),
 )
 
 # Models.
 
-_MODEL_CALLS: Final = select(MODEL_CALL_DURATION, part="count")
+_MODEL_CALLS: Final = select(MODEL_CALL_DURATION, NOT_CANCELLED, part="count")
 _BY_MODEL: Final = (JOB, names.PROVIDER_NAME, names.REQUEST_MODEL)
 _MODEL: Final = f"{_label(names.PROVIDER_NAME)} {_label(names.REQUEST_MODEL)}"
 
@@ -227,7 +227,9 @@ MODEL_ALERTS: Final = (
     Alert(
         name="ModelErrors",
         value=share(
-            increase(select(MODEL_CALL_DURATION, has(names.ERROR_TYPE), part="count"), *_BY_MODEL, window="5m"),
+            increase(
+                select(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"), *_BY_MODEL, window="5m"
+            ),
             increase(_MODEL_CALLS, *_BY_MODEL, window="5m"),
         ),
         condition=f"> {limits.MODEL_ERRORS:g} {_at_least(_MODEL_CALLS, *_BY_MODEL, window='5m')}",
@@ -235,7 +237,7 @@ MODEL_ALERTS: Final = (
         severity="page",
         summary=f"{_MODEL}: model calls fail",
         description=f"{_PERCENT} of the calls of 5 minutes fail. Look at the provider's status; switch models.",
-        panel=("tt-home", 10),
+        panel=("tt-models", 6),
     ),
     Alert(
         name="ModelRateLimited",
@@ -248,7 +250,7 @@ MODEL_ALERTS: Final = (
         severity="ticket",
         summary=f"{_MODEL}: the provider limits the rate of requests",
         description=f"{_PERCENT} of the requests of 10 minutes are refused. Ask for more quota, or send less.",
-        panel=("tt-home", 10),
+        panel=("tt-models", 15),
     ),
     Alert(
         name="FirstChunkSlow",
@@ -261,7 +263,7 @@ MODEL_ALERTS: Final = (
         severity="ticket",
         summary=f"{_MODEL}: streamed answers begin late",
         description=f"The 95th percentile of the time to the first chunk is {_SECONDS}.",
-        panel=("tt-home", 6),
+        panel=("tt-models", 11),
     ),
 )
 
@@ -278,7 +280,7 @@ COST_ALERTS: Final = (
         severity="page",
         summary=f"{_AGENT}: this hour costs far more than others",
         description=f"The hour costs ${_NUMBER}, over {limits.COST_FACTOR} times the median of the week.",
-        panel=("tt-home", 5),
+        panel=("tt-cost", 5),
     ),
     Alert(
         name="DailyCostExceeded",
@@ -288,7 +290,7 @@ COST_ALERTS: Final = (
         severity="ticket",
         summary="{{ $labels.job }}: a day costs more than its budget",
         description=f"Model calls of the last 24 hours cost ${_NUMBER}; the budget is ${limits.DAILY_COST}.",
-        panel=("tt-home", 5),
+        panel=("tt-cost", 1),
     ),
     Alert(
         name="UnpricedTokens",
@@ -298,7 +300,7 @@ COST_ALERTS: Final = (
         severity="ticket",
         summary=f"{_MODEL}: the price table lacks the model",
         description=f"{_NUMBER} tokens of an hour have no price, so all costs read too low.",
-        panel=("tt-home", 5),
+        panel=("tt-cost", 20),
     ),
 )
 
@@ -314,7 +316,7 @@ AUDIT_ALERTS: Final = (
         team="audit",
         summary="{{ $labels.job }}: audit records are not durable",
         description=f"The oldest record has waited for {_SECONDS}. The store is slow or unreachable.",
-        panel=("tt-home", 4),
+        panel=("tt-audit", 3),
     ),
     Alert(
         name="AuditGap",
@@ -325,7 +327,7 @@ AUDIT_ALERTS: Final = (
         team="audit",
         summary="{{ $labels.job }}: the audit trail has a gap",
         description="Intents became durable late, or records were lost. `traced-tools audit list` shows which.",
-        panel=("tt-home", 4),
+        panel=("tt-audit", 4),
     ),
     Alert(
         name="AuditIntentsMissing",
@@ -340,7 +342,7 @@ AUDIT_ALERTS: Final = (
         team="audit",
         summary=f"{_AGENT}: tool calls are missing in the audit trail",
         description=f"{_NUMBER} tool calls of the last hour were decided and have no durable intent.",
-        panel=("tt-home", 4),
+        panel=("tt-audit", 20),
     ),
     Alert(
         name="AuditBroken",
@@ -351,7 +353,7 @@ AUDIT_ALERTS: Final = (
         team="audit",
         summary="{{ $labels.job }}: the audit trail does not verify",
         description="Records were changed, removed or forged. Keep the store, and run `traced-tools audit verify`.",
-        panel=("tt-home", 4),
+        panel=("tt-audit", 1),
     ),
     Alert(
         name="AuditUnverified",
@@ -362,7 +364,7 @@ AUDIT_ALERTS: Final = (
         team="audit",
         summary="{{ $labels.job }}: nobody has verified the audit trail",
         description=f"The last verification was {_SECONDS} ago. Does the job that runs it still run?",
-        panel=("tt-home", 4),
+        panel=("tt-audit", 2),
     ),
     Alert(
         name="AuditCheckpointsLost",
@@ -373,7 +375,7 @@ AUDIT_ALERTS: Final = (
         team="audit",
         summary="{{ $labels.job }}: checkpoints of the audit trail were not published",
         description=f"{_NUMBER} checkpoints never left the machine, so a change before them can't be proven.",
-        panel=("tt-home", 4),
+        panel=("tt-audit", 7),
     ),
 )
 
@@ -390,7 +392,7 @@ TELEMETRY_ALERTS: Final = (
         severity="page",
         summary="{{ $labels.job }}: telemetry is lost",
         description=f"{_label(names.EXPORTER_NAME)} loses {_PERCENT}. Look at the receiver and at the queue.",
-        panel=("tt-home", 4),
+        panel=("tt-telemetry", 11),
     ),
     Alert(
         name="TelemetryFailures",
@@ -400,7 +402,7 @@ TELEMETRY_ALERTS: Final = (
         severity="ticket",
         summary="{{ $labels.job }}: the application's telemetry code raises exceptions",
         description=f"{_NUMBER} spans, records or contents were lost to a processor, exporter or redactor.",
-        panel=("tt-home", 4),
+        panel=("tt-telemetry", 2),
     ),
     Alert(
         name="TooManySeries",
@@ -410,7 +412,7 @@ TELEMETRY_ALERTS: Final = (
         severity="ticket",
         summary="{{ $labels.job }}: too many series",
         description=f"There are {_NUMBER} series. A label has grown: agents, tools or models with made-up names?",
-        panel=("tt-home", 4),
+        panel=("tt-telemetry", 16),
     ),
     Alert(
         name="AgentTelemetryAbsent",
@@ -420,7 +422,7 @@ TELEMETRY_ALERTS: Final = (
         severity="page",
         summary="{{ $labels.job }}: no telemetry for ten minutes",
         description="The service reported within the last day. Did it stop, or does its telemetry not arrive?",
-        panel=("tt-home", 2),
+        panel=("tt-telemetry", 5),
     ),
     Alert(
         name="DeadMansSwitch",

@@ -10,10 +10,12 @@ from typing import Final
 
 from dashboards.conventions import MODEL_CALL_DURATION
 from dashboards.outcomes import CANCELLED, FAILED
-from dashboards.promql import Selection, has, none_of, one_of
+from dashboards.promql import Selection, differs, has, none_of, one_of
 from traced_tools.observe import names
 
 _ALL: Final = Selection()
+NOT_CANCELLED: Final = differs(names.ERROR_TYPE, names.CANCELLED)
+"""Matches model calls but those that a user cancelled, who says nothing of the model."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ MODEL_SUCCESS: Final = Objective(
     "model_errors",
     "Model calls that don't fail",
     0.995,
-    bad=_ALL(MODEL_CALL_DURATION, has(names.ERROR_TYPE), part="count"),
-    all=_ALL(MODEL_CALL_DURATION, part="count"),
+    bad=_ALL(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"),
+    all=_ALL(MODEL_CALL_DURATION, NOT_CANCELLED, part="count"),
     by=names.PROVIDER_NAME,
 )
 OBJECTIVES: Final = (RUN_SUCCESS, RUN_LATENCY, MODEL_SUCCESS)

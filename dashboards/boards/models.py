@@ -6,7 +6,14 @@ from typing import Final
 
 from dashboards import links, traceql
 from dashboards.conventions import MODEL_CALL_DURATION, TIME_PER_OUTPUT_CHUNK, TIME_TO_FIRST_CHUNK, token_rate
-from dashboards.objectives import ENOUGH, FIRST_CHUNK_SECONDS, MODEL_ERRORS, MODEL_SUCCESS, RATE_LIMITED
+from dashboards.objectives import (
+    ENOUGH,
+    FIRST_CHUNK_SECONDS,
+    MODEL_ERRORS,
+    MODEL_SUCCESS,
+    NOT_CANCELLED,
+    RATE_LIMITED,
+)
 from dashboards.panels import (
     Board,
     Column,
@@ -22,7 +29,6 @@ from dashboards.panels import (
 )
 from dashboards.promql import (
     RANGE,
-    differs,
     equals,
     has,
     increase,
@@ -50,14 +56,12 @@ _ANSWER: Final = (*_MODEL, names.RESPONSE_MODEL)
 _CALLS: Final = select(MODEL_CALL_DURATION, part="count")
 _CHATS: Final = select(MODEL_CALL_DURATION, _CHAT, part="count")
 _EMBEDS: Final = select(MODEL_CALL_DURATION, _EMBEDDINGS, part="count")
-# A call that its user left says nothing about the model.
-_NOT_CANCELLED: Final = differs(names.ERROR_TYPE, names.CANCELLED)
-_FAILED: Final = (has(names.ERROR_TYPE), _NOT_CANCELLED)
-_COUNTED: Final = select(MODEL_CALL_DURATION, _NOT_CANCELLED, part="count")
+_FAILED: Final = (has(names.ERROR_TYPE), NOT_CANCELLED)
+_COUNTED: Final = select(MODEL_CALL_DURATION, NOT_CANCELLED, part="count")
 _FAILED_CALLS: Final = select(MODEL_CALL_DURATION, *_FAILED, part="count")
-_COUNTED_CHATS: Final = select(MODEL_CALL_DURATION, _CHAT, _NOT_CANCELLED, part="count")
+_COUNTED_CHATS: Final = select(MODEL_CALL_DURATION, _CHAT, NOT_CANCELLED, part="count")
 _FAILED_CHATS: Final = select(MODEL_CALL_DURATION, _CHAT, *_FAILED, part="count")
-_COUNTED_EMBEDS: Final = select(MODEL_CALL_DURATION, _EMBEDDINGS, _NOT_CANCELLED, part="count")
+_COUNTED_EMBEDS: Final = select(MODEL_CALL_DURATION, _EMBEDDINGS, NOT_CANCELLED, part="count")
 _FAILED_EMBEDS: Final = select(MODEL_CALL_DURATION, _EMBEDDINGS, *_FAILED, part="count")
 _RATE_LIMITS: Final = select(names.MODEL_RATE_LIMITS)
 _RETRIES: Final = select(names.MODEL_RETRIES)

@@ -1,0 +1,57 @@
+"""The recording and alert rules, checked and tested by Prometheus's own tool, and their links."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dashboards.__main__ import FOLDER
+from dashboards.alerts import GROUPS, RUNBOOKS
+from dashboards.boards import BOARDS
+from dashboards.outcomes import CANCELLED, FAILED, LIMITED, SUCCEEDED
+from dashboards.rule_tests import CASES, UNTESTED
+from tests.judges.programs import ROOT, program
+from tests.judges.prometheus import PACKAGE
+from traced_tools.core.enums import STOP_REASONS
+
+RULES = FOLDER / "rules"
+TESTS = sorted((RULES / "tests").glob("*.yaml"))
+ALERTS = [alert for group in GROUPS.values() for alert in group]
+
+
+def promtool(*arguments: str | Path) -> str:
+    done = subprocess.run([program("promtool", PACKAGE), *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prometheus_accepts_all_rules() -> None:
+    assert promtool("check", "rules", *RULES.glob("*.yaml")).count("SUCCESS") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
+def test_each_alert_fires_when_it_must_and_is_silent_when_it_must(file: Path) -> None:
+    assert "SUCCESS" in promtool("test", "rules", file)
+
+
+def test_each_alert_has_a_test_or_a_reason_why_it_has_none() -> None:
+    assert sorted([*CASES, *UNTESTED]) == sorted(alert.name for alert in ALERTS)
+
+
+def test_each_alert_has_a_runbook() -> None:
+    headings = re.findall(r"^## (\w+)$", (ROOT / RUNBOOKS).read_text(), flags=re.MULTILINE)
+    assert sorted(headings) == sorted(alert.name for alert in ALERTS)
+
+
+def test_each_alert_links_to_a_panel_that_shows_what_it_compares() -> None:
+    panels = {(board.uid, panel.id) for board in BOARDS for panel in board.panels}
+    assert {alert.panel for alert in ALERTS} <= panels
+
+
+def test_each_stop_reason_that_can_occur_is_in_one_group() -> None:
+    grouped = (*FAILED, *LIMITED, *CANCELLED, *SUCCEEDED)
+    assert sorted(grouped) == sorted(set(STOP_REASONS) - {"awaiting_approval"})
