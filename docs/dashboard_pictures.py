@@ -1,39 +1,49 @@
 """Draws the pictures of the dashboards: python docs/dashboard_pictures.py, from the root of the repository.
 
-A scenario plays a day with an incident. A real Prometheus stores its metrics and answers the queries of the boards.
+A scenario plays a day of agents that ends in an incident, first as history and then for real. A real Prometheus stores
+the metrics, evaluates the rules and answers the queries of the boards.
 """
 
 from __future__ import annotations
 
-import re
+import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
+import httpx
+
+import traced_tools
 from dashboards.boards import BOARDS
 from dashboards.pictures.answers import Labels, Period, Points
 from dashboards.pictures.board import picture
-from tests.judges.programs import program
-from tests.judges.prometheus import PACKAGE, Prometheus, scraping
+from dashboards.rules import TOKENS
+from tests.judges.programs import free_port, running, until
+from tests.judges.prometheus import Prometheus
 from traced_tools.testing import Scenario, write_history
 
 ROOT: Final = Path(__file__).parents[1]
 PICTURES: Final = ROOT / "docs" / "images" / "dashboards"
-_JOB: Final = "travel-agent"
+RULES: Final = ROOT / "dashboards" / "rules"
+_SERVICE: Final = "travel-agent"
+_LIVE_SECONDS: Final = 170
+"""Long enough for alerts that wait for two minutes."""
+_LIVE_RATE: Final = 0.4
 _POINTS: Final = 90
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
-_SERIES: Final = re.compile(r"^(\w+)(\{)?", re.MULTILINE)
-_RARE: Final = (
-    *("provider_down", "provider_error", "rate_limit_exhausted", "run_failed_by_tool", "run_failed_by_advisor"),
-    *("deadline", "consecutive_errors", "audit_gap", "telemetry_failure", "abandoned_stream", "tool_timeout"),
-    *("late_result", "max_iterations", "max_tool_calls", "max_calls_per_tool", "token_budget", "repeated_call"),
-)
-"""Outcomes that only happen during the incident."""
+_CONFIG: Final = """
+global: {{scrape_interval: 5s, evaluation_interval: 5s}}
+rule_files: {rules}
+scrape_configs: [{{job_name: {service}, static_configs: [{{targets: ["{address}"]}}]}}]
+"""
 
 
 @dataclass(frozen=True)
@@ -50,39 +60,63 @@ class Chapter:
     minutes: int
     step: int
     runs_per_minute: int
-    without: tuple[str, ...] = _RARE
+    without: tuple[str, ...] = ()
 
 
-DAY: Final = (
-    Chapter(21 * 60, 300, 2),
-    Chapter(75, 60, 6),
-    Chapter(35, 60, 8, ()),
-    Chapter(70, 60, 6),
+_INCIDENT: Final = (
+    *("provider_down", "provider_error", "rate_limit_exhausted", "run_failed_by_tool", "run_failed_by_advisor"),
+    *("deadline", "consecutive_errors", "audit_gap", "telemetry_failure", "abandoned_stream", "tool_timeout"),
+    *("late_result", "max_iterations", "max_tool_calls", "max_calls_per_tool", "token_budget", "repeated_call"),
 )
+"""Outcomes that happen only during the incident."""
+DAY: Final = (Chapter(20 * 60, 300, 12, _INCIDENT), Chapter(200, 60, 12, _INCIDENT), Chapter(40, 60, 12))
 
 
 def main() -> None:
     """Draw every board."""
+    for name in ("prometheus", "promtool"):
+        if shutil.which(name) is None:
+            sys.exit(f"The pictures need {name}: apt-get install prometheus")
     PICTURES.mkdir(parents=True, exist_ok=True)
-    end = float(int(time.time()) // 60 * 60)
-    with tempfile.TemporaryDirectory() as folder:
-        _write_blocks(Path(folder), end)
-        with scraping({}, Path(folder)) as server:
-            source = Answers(server)
-            for board in BOARDS:
-                span = int(board.span[4:-1]) * _UNITS[board.span[-1]]
-                step = max(60, span // _POINTS)
-                period = Period(end - span, end, step, rate_interval=max(300, 4 * step))
-                path = PICTURES / f"{board.uid}.svg"
-                path.write_text(picture(board, source, period))
-                print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.time()
+        write_blocks(folder, began)
+        with traced_tools.configure(service_name=_SERVICE, prometheus=0) as telemetry:
+            live = Thread(target=play, daemon=True)
+            live.start()
+            with serving(folder, str(telemetry.prometheus_address)) as source:
+                write_recorded_blocks(folder, source, began)
+                source.wait(time.time() + _LIVE_SECONDS)
+                draw(source, time.time())
+            live.join()
+
+
+def draw(source: Answers, now: float) -> None:
+    """Draw every board with the time range that ends now."""
+    longest = sum(chapter.minutes for chapter in DAY) * 60
+    for board in BOARDS:
+        span = min(longest, int(board.span[4:-1]) * _UNITS[board.span[-1]])
+        step = max(60, span // _POINTS)
+        period = Period(now - span, now, step, rate_interval=max(300, 4 * step))
+        path = PICTURES / f"{board.uid}.svg"
+        path.write_text(picture(board, source, period))
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+
+
+def play() -> None:
+    """Run the scenario for real, until after the pictures are drawn."""
+    seconds = _LIVE_SECONDS + 60
+    Scenario(seed=len(DAY)).run(duration=seconds, rate=_LIVE_RATE, on_unexpected=bool)
 
 
 class Answers:
-    """The answers of a Prometheus."""
+    """The answers of a running Prometheus."""
 
-    def __init__(self, server: Prometheus) -> None:
-        self._server = server
+    def __init__(self, url: str, http: httpx.Client, process: subprocess.Popen[bytes]) -> None:
+        self.url = url
+        self._server = Prometheus(http)
+        self._process = process
 
     def over_time(self, query: str, start: float, end: float, step: float) -> list[tuple[Labels, Points]]:
         """Return the labels and points of each series of a range query."""
@@ -94,14 +128,34 @@ class Answers:
         found = self._server.ask("query", query=query, time=time)["result"]
         return [(each["metric"], float(each["value"][1])) for each in found]
 
+    def wait(self, end: float) -> None:
+        """Wait until a time, and until the server has read the blocks of the recorded history."""
+        recorded = f'count_over_time({{__name__="{TOKENS.name}"}}[2h] offset 1h) > 10'
+        until(lambda: time.time() > end and self._server.values(recorded), 600, "recorded history", self._process)
 
-def _write_blocks(folder: Path, end: float) -> None:
-    """Write the day as blocks of Prometheus, and what the recording rules make of it."""
-    promtool = program("promtool", PACKAGE)
+
+@contextmanager
+def serving(folder: Path, address: str) -> Iterator[Answers]:
+    """Run a Prometheus that serves the blocks in the folder, scrapes an address and evaluates the rules."""
+    config = folder / "prometheus.yml"
+    rules = json.dumps([str(path) for path in sorted(RULES.glob("*.yaml"))])
+    config.write_text(_CONFIG.format(rules=rules, service=_SERVICE, address=address))
+    host = f"127.0.0.1:{free_port()}"
+    command = [
+        *("prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"),
+        *(f"--web.listen-address={host}", "--log.level=warn"),
+    ]
+    with running(command, folder) as process, httpx.Client(base_url=f"http://{host}", timeout=60) as http:
+        until(lambda: http.get("/-/ready").is_success, 60, "Prometheus that is ready", process)
+        yield Answers(f"http://{host}", http, process)
+
+
+def write_blocks(folder: Path, end: float) -> None:
+    """Write the day as blocks of Prometheus."""
     later = sum(chapter.minutes for chapter in DAY)
     for number, chapter in enumerate(DAY):
         later -= chapter.minutes
-        history = folder / f"{number}.txt"
+        history = folder / "history.txt"
         write_history(
             history,
             Scenario(seed=number, without=chapter.without),
@@ -109,31 +163,24 @@ def _write_blocks(folder: Path, end: float) -> None:
             step=chapter.step,
             runs_per_step=chapter.runs_per_minute * chapter.step // 60,
             end=end - later * 60,
-            service_name=_JOB,
+            service_name=_SERVICE,
         )
-        with history.open() as lines:
-            labelled = folder / "labelled.txt"
-            with labelled.open("w") as file:
-                file.writelines(_with_job(lines))
-        _run(promtool, "tsdb", "create-blocks-from", "openmetrics", labelled, folder / "data")
+        run_promtool("create-blocks-from", "openmetrics", str(history), str(folder / "data"))
         history.unlink()
-        labelled.unlink()
 
 
-def _with_job(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a history with the label that a scraper sets."""
-    for line in lines:
-        if line.startswith("#"):
-            yield line
-        else:
-            name, brace = _SERIES.match(line).groups()  # type: ignore[union-attr]
-            yield f'{name}{{job="{_JOB}"' + (f",{line[len(name) + 1 :]}" if brace else f"}}{line[len(name) :]}")
+def write_recorded_blocks(folder: Path, source: Answers, end: float) -> None:
+    """Write what the recording rules would have recorded during the day."""
+    times = (f"--start={end - DAY[1].minutes * 60 - 12 * 3600:.0f}", f"--end={end:.0f}", "--eval-interval=2m")
+    target = (f"--url={source.url}", f"--output-dir={folder / 'data'}", str(RULES / "recording.yaml"))
+    run_promtool("create-blocks-from", "rules", *times, *target)
 
 
-def _run(*command: object) -> None:
-    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=False)
+def run_promtool(*arguments: str) -> None:
+    """Run a command of promtool on blocks."""
+    done = subprocess.run(["promtool", "tsdb", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"{command[0]} ended with {done.returncode}: {done.stderr}")
+        sys.exit(f"promtool ended with {done.returncode}: {done.stderr}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.boards import audit, conversation, cost, home, loops, models, slo, telemetry, tools
-from dashboards.boards import audit, conversation, cost, home, loops, models, telemetry, tools
 
 BOARDS: Final = (
     home.BOARD,

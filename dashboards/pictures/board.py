@@ -19,7 +19,6 @@ _BACKGROUND: Final = "#111217"
 _PANEL: Final = "#181b1f"
 _EDGE: Final = "#2c3037"
 _TITLE: Final = 14.0
-_SPANS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def picture(board: Board, source: Source, period: Period) -> str:
@@ -29,7 +28,7 @@ def picture(board: Board, source: Source, period: Period) -> str:
     bottom = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in layout["panels"])
     height = _HEADER + bottom * _ROW + _SPACE
     canvas.rect(Box(0, 0, WIDTH, height), _BACKGROUND)
-    _draw_header(canvas, board, [variable["label"] for variable in layout["templating"]["list"]])
+    _draw_header(canvas, board, [variable["label"] for variable in layout["templating"]["list"]], period)
     panels = {panel.id: panel for panel in board.panels}
     for each in layout["panels"]:
         place = each["gridPos"]
@@ -42,11 +41,11 @@ def picture(board: Board, source: Source, period: Period) -> str:
     return canvas.document(WIDTH, height, f"{board.title}: {board.question}")
 
 
-def _draw_header(canvas: Canvas, board: Board, variables: list[str]) -> None:
+def _draw_header(canvas: Canvas, board: Board, variables: list[str], period: Period) -> None:
     canvas.text(12, 30, board.title, size=20, fill=TEXT, bold=True)
     canvas.text(12, 50, board.question, size=13, fill=MUTED)
-    amount = board.span.removeprefix("now-")
-    _draw_choice(canvas, WIDTH - 12, 14, f"Last {amount[:-1]} {_SPANS[amount[-1]]}")
+    hours = round((period.end - period.start) / 3600)
+    _draw_choice(canvas, WIDTH - 12, 14, "Last hour" if hours == 1 else f"Last {hours} hours")
     x = 12.0
     for label in variables:
         canvas.text(x, 80, label, size=12, fill=MUTED)
