@@ -7,11 +7,13 @@ the metrics, evaluates the rules and answers the queries of the boards.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,14 +22,21 @@ from threading import Thread
 from typing import Final
 
 import httpx
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.trace import StatusCode
 
 import traced_tools
 from dashboards.boards import BOARDS
 from dashboards.pictures.answers import Labels, Period, Points
 from dashboards.pictures.board import picture
+from dashboards.pictures.traces import EndedSpan
 from dashboards.rules import TOKENS
 from tests.judges.programs import free_port, running, until
 from tests.judges.prometheus import Prometheus
+from tests.otel.collector import collecting
+from traced_tools.observe import names
+from traced_tools.otel.prometheus_names import prometheus_name
 from traced_tools.testing import Scenario, write_history
 
 ROOT: Final = Path(__file__).parents[1]
@@ -36,7 +45,7 @@ RULES: Final = ROOT / "dashboards" / "rules"
 _SERVICE: Final = "travel-agent"
 _LIVE_SECONDS: Final = 170
 """Long enough for alerts that wait for two minutes."""
-_LIVE_RATE: Final = 0.4
+_LIVE_RATE: Final = 0.6
 _POINTS: Final = 90
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
 _CONFIG: Final = """
@@ -78,14 +87,20 @@ def main() -> None:
         if shutil.which(name) is None:
             sys.exit(f"The pictures need {name}: apt-get install prometheus")
     PICTURES.mkdir(parents=True, exist_ok=True)
+    logging.disable()  # the scenario has faults that would be reported
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.time()
         write_blocks(folder, began)
-        with traced_tools.configure(service_name=_SERVICE, prometheus=0) as telemetry:
+        with (
+            collecting() as collector,
+            traced_tools.configure(service_name=_SERVICE, prometheus=0, otlp=collector.url) as telemetry,
+        ):
+            recorder = Recorder()
+            trace.get_tracer_provider().add_span_processor(recorder)  # type: ignore[attr-defined]
             live = Thread(target=play, daemon=True)
             live.start()
-            with serving(folder, str(telemetry.prometheus_address)) as source:
+            with serving(folder, str(telemetry.prometheus_address), recorder.ended) as source:
                 write_recorded_blocks(folder, source, began)
                 source.wait(time.time() + _LIVE_SECONDS)
                 draw(source, time.time())
@@ -95,26 +110,63 @@ def main() -> None:
 def draw(source: Answers, now: float) -> None:
     """Draw every board with the time range that ends now."""
     longest = sum(chapter.minutes for chapter in DAY) * 60
+    conversation = most_spans(source.spans())
     for board in BOARDS:
         span = min(longest, int(board.span[4:-1]) * _UNITS[board.span[-1]])
         step = max(60, span // _POINTS)
-        period = Period(now - span, now, step, rate_interval=max(300, 4 * step))
+        period = Period(now - span, now, step, max(300, 4 * step), {"conversation": conversation, "run": ""})
         path = PICTURES / f"{board.uid}.svg"
         path.write_text(picture(board, source, period))
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 
+def most_spans(spans: list[EndedSpan]) -> str:
+    """Return the id of the conversation whose runs have most spans."""
+    conversations = {
+        span.trace_id: span.attributes[names.CONVERSATION_ID]
+        for span in spans
+        if names.CONVERSATION_ID in span.attributes
+    }
+    counted = Counter(conversations[span.trace_id] for span in spans if span.trace_id in conversations)
+    return str(counted.most_common(1)[0][0])
+
+
 def play() -> None:
     """Run the scenario for real, until after the pictures are drawn."""
-    seconds = _LIVE_SECONDS + 60
+    seconds = _LIVE_SECONDS + 120
     Scenario(seed=len(DAY)).run(duration=seconds, rate=_LIVE_RATE, on_unexpected=bool)
 
 
-class Answers:
-    """The answers of a running Prometheus."""
+class Recorder(SpanProcessor):
+    """Keeps all spans."""
 
-    def __init__(self, url: str, http: httpx.Client, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self) -> None:
+        self.ended: list[EndedSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Keep a span that ended."""
+        assert span.context and span.start_time and span.end_time
+        self.ended.append(
+            EndedSpan(
+                trace_id=f"{span.context.trace_id:032x}",
+                span_id=f"{span.context.span_id:016x}",
+                parent_id=None if span.parent is None else f"{span.parent.span_id:016x}",
+                service=_SERVICE,
+                name=span.name,
+                start=span.start_time / 1e9,
+                seconds=(span.end_time - span.start_time) / 1e9,
+                is_error=span.status.status_code is StatusCode.ERROR,
+                attributes=dict(span.attributes or {}),
+            )
+        )
+
+
+class Answers:
+    """The answers of a running Prometheus, and spans."""
+
+    def __init__(self, url: str, http: httpx.Client, process: subprocess.Popen[bytes], spans: list[EndedSpan]) -> None:
         self.url = url
+        self._spans = spans
         self._server = Prometheus(http)
         self._process = process
 
@@ -128,14 +180,20 @@ class Answers:
         found = self._server.ask("query", query=query, time=time)["result"]
         return [(each["metric"], float(each["value"][1])) for each in found]
 
+    def spans(self) -> list[EndedSpan]:
+        """Return the spans that ended so far."""
+        return self._spans.copy()
+
     def wait(self, end: float) -> None:
-        """Wait until a time, and until the server has read the blocks of the recorded history."""
+        """Wait until a time, until the server has read the recorded history, and until runs are active."""
         recorded = f'count_over_time({{__name__="{TOKENS.name}"}}[2h] offset 1h) > 10'
         until(lambda: time.time() > end and self._server.values(recorded), 600, "recorded history", self._process)
+        active = f"sum({prometheus_name(names.RUN_ACTIVE)}) > 0"
+        until(lambda: self._server.values(active), 60, "active runs", self._process)
 
 
 @contextmanager
-def serving(folder: Path, address: str) -> Iterator[Answers]:
+def serving(folder: Path, address: str, spans: list[EndedSpan]) -> Iterator[Answers]:
     """Run a Prometheus that serves the blocks in the folder, scrapes an address and evaluates the rules."""
     config = folder / "prometheus.yml"
     rules = json.dumps([str(path) for path in sorted(RULES.glob("*.yaml"))])
@@ -147,7 +205,7 @@ def serving(folder: Path, address: str) -> Iterator[Answers]:
     ]
     with running(command, folder) as process, httpx.Client(base_url=f"http://{host}", timeout=60) as http:
         until(lambda: http.get("/-/ready").is_success, 60, "Prometheus that is ready", process)
-        yield Answers(f"http://{host}", http, process)
+        yield Answers(f"http://{host}", http, process, spans)
 
 
 def write_blocks(folder: Path, end: float) -> None:
@@ -171,7 +229,11 @@ def write_blocks(folder: Path, end: float) -> None:
 
 def write_recorded_blocks(folder: Path, source: Answers, end: float) -> None:
     """Write what the recording rules would have recorded during the day."""
-    times = (f"--start={end - DAY[1].minutes * 60 - 12 * 3600:.0f}", f"--end={end:.0f}", "--eval-interval=2m")
+    times = (
+        f"--start={end - sum(chapter.minutes for chapter in DAY) * 60:.0f}",
+        f"--end={end:.0f}",
+        "--eval-interval=2m",
+    )
     target = (f"--url={source.url}", f"--output-dir={folder / 'data'}", str(RULES / "recording.yaml"))
     run_promtool("create-blocks-from", "rules", *times, *target)
 

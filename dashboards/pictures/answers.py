@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from dashboards.panels import Instant, LogMetric, Logs, Panel, Range, SpanMetric, Spans
+from dashboards.panels import Column, Instant, LogMetric, Logs, Panel, Range, SpanMetric, Spans, Table
+from dashboards.pictures.traces import EndedSpan, UnknownQuery, matching
 
 Labels = Mapping[str, str]
 Points = list[tuple[float, float]]
@@ -20,13 +22,16 @@ REFS: Final = "ABCDEFGH"
 
 
 class Source(Protocol):
-    """Answers PromQL."""
+    """Answers PromQL, and has spans."""
 
     def over_time(self, query: str, start: float, end: float, step: float) -> list[tuple[Labels, Points]]:
         """Return the labels and points of each series of a range query."""
 
     def at(self, query: str, time: float) -> list[tuple[Labels, float]]:
         """Return the labels and the value of each series of an instant query."""
+
+    def spans(self) -> Sequence[EndedSpan]:
+        """Return the spans that ended."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +43,24 @@ class Period:
         end: its end.
         step: the seconds between two points.
         rate_interval: the seconds of `$__rate_interval`.
+        chosen: the values of the variables that a reader has to write.
     """
 
     start: float
     end: float
     step: float
     rate_interval: float
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
     def resolve(self, query: str) -> str:
-        """Return a query with all values of the board's variables."""
-        own = {
+        """Return a query with values for its variables: the chosen ones, else all."""
+        known = {
+            **self.chosen,
             "__rate_interval": f"{self.rate_interval:.0f}s",
             "__interval": f"{self.step:.0f}s",
             "__range": f"{self.end - self.start:.0f}s",
         }
-        return _VARIABLE.sub(lambda found: own.get(found[1], ".*"), query)
+        return _VARIABLE.sub(lambda found: known.get(found[1], ".*"), query)
 
 
 @dataclass(frozen=True)
@@ -106,15 +114,45 @@ def series(panel: Panel, source: Source, period: Period) -> list[Series]:
     return found
 
 
-def rows(panel: Panel, source: Source, period: Period) -> list[Row]:
-    """Return the rows of a table. Rows of several queries that have the same labels are one row."""
+def table(panel: Table, source: Source, period: Period) -> tuple[dict[str, Column], list[Row]]:
+    """Return the columns and rows of a table; no rows if only another data source can answer."""
+    if isinstance(first := panel.queries[0], Spans):
+        return _of_spans(period.resolve(first.text), source.spans())
     merged: dict[frozenset[tuple[str, str]], Row] = {}
     for ref, query in zip(REFS, panel.queries, strict=False):
         if isinstance(query, Instant):
-            field = "Value" if len(panel.queries) == 1 else f"Value #{ref}"
+            name = "Value" if len(panel.queries) == 1 else f"Value #{ref}"
             for labels, value in source.at(period.resolve(query.text), period.end):
-                merged.setdefault(frozenset(labels.items()), {**labels})[field] = value
-    return list(merged.values())
+                # rows of several queries that have the same labels are one row
+                merged.setdefault(frozenset(labels.items()), {**labels})[name] = value
+    rows = list(merged.values())
+    return {**(panel.columns or {name: Column(name, panel.unit) for row in rows for name in row})}, rows
+
+
+def _of_spans(query: str, spans: Sequence[EndedSpan]) -> tuple[dict[str, Column], list[Row]]:
+    try:
+        found, selected = matching(query, spans)
+    except UnknownQuery:
+        return {}, []
+    columns = {
+        "Trace": Column("Trace", link="/explore"),
+        "Start time": Column("Start time"),
+        "Name": Column("Name"),
+        **{name: Column(_without_namespace(name)) for name in selected},
+        "Duration": Column("Duration", "s"),
+    }
+    rows: list[Row] = []
+    for span in found:
+        shown = {name: span.attributes[name] for name in selected if name in span.attributes}
+        texts = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in shown.items()}
+        start = datetime.fromtimestamp(span.start, UTC).strftime("%H:%M:%S")
+        own: Row = {"Trace": span.trace_id[:8], "Start time": start, "Name": span.name, "Duration": span.seconds}
+        rows.append({**own, **texts})
+    return columns, rows
+
+
+def _without_namespace(attribute: str) -> str:
+    return attribute.removeprefix("gen_ai.").removeprefix("traced_tools.")
 
 
 def _name(legend: str, labels: Labels) -> str:

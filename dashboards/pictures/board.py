@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 from dashboards import classic, v2
-from dashboards.panels import Board, Heatmap, LogList, Panel, Stat, Table, TimeSeries
-from dashboards.pictures.answers import Period, Source, needs, rows, series
+from dashboards.panels import Board, Heatmap, Panel, Stat, Table, TimeSeries
+from dashboards.pictures.answers import Period, Source, needs, series, table
 from dashboards.pictures.charts import MUTED, TEXT, draw_heatmap, draw_stat, draw_table, draw_time_series
 from dashboards.pictures.svg import Box, Canvas, width_of
 
@@ -19,38 +22,60 @@ _BACKGROUND: Final = "#111217"
 _PANEL: Final = "#181b1f"
 _EDGE: Final = "#2c3037"
 _TITLE: Final = 14.0
+_EMPTY_HEIGHT: Final = 3
+"""Rows of the grid that a panel without data gets."""
+Drawing = Callable[[Canvas, Box], None]
 
 
 def picture(board: Board, source: Source, period: Period) -> str:
     """Return a board with the data of a time range, as the text of an SVG file."""
     canvas = Canvas()
     layout = classic.dashboard(v2.resource(board))
-    bottom = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in layout["panels"])
-    height = _HEADER + bottom * _ROW + _SPACE
-    canvas.rect(Box(0, 0, WIDTH, height), _BACKGROUND)
-    _draw_header(canvas, board, [variable["label"] for variable in layout["templating"]["list"]], period)
     panels = {panel.id: panel for panel in board.panels}
+    drawings = {panel.id: _drawing(panel, source, period) for panel in board.panels}
+    places = _places(layout["panels"], drawings)
+    height = max(box.bottom for box in places.values()) + _SPACE
+    canvas.rect(Box(0, 0, WIDTH, height), _BACKGROUND)
+    variables = {
+        each["label"]: v2.SOURCES.get(each["name"], "All") if each["type"] != "textbox" else period.chosen[each["name"]]
+        for each in layout["templating"]["list"]
+    }
+    _draw_header(canvas, board, variables, period)
     for each in layout["panels"]:
-        place = each["gridPos"]
-        box = Box(_SPACE + place["x"] * _COLUMN, _HEADER + place["y"] * _ROW, place["w"] * _COLUMN, place["h"] * _ROW)
-        box = box.inside(_SPACE / 2, 0, _SPACE / 2, _SPACE)
+        box = places[each["id"]]
         if each["type"] == "row":
             canvas.text(box.x + 2, box.y + 21, f"▾  {each['title']}", size=15, fill=TEXT, bold=True)
         else:
-            _draw_panel(canvas, box, panels[each["id"]], source, period)
+            _draw_panel(canvas, box, panels[each["id"]], drawings[each["id"]])
     return canvas.document(WIDTH, height, f"{board.title}: {board.question}")
 
 
-def _draw_header(canvas: Canvas, board: Board, variables: list[str], period: Period) -> None:
+def _places(panels: list[dict[str, Any]], drawings: Mapping[int, Drawing | None]) -> dict[int, Box]:
+    """Return where each panel stands: on the board's grid, but for low rows where no panel has data."""
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for each in panels:
+        rows.setdefault(each["gridPos"]["y"], []).append(each)
+    places: dict[int, Box] = {}
+    top = _HEADER
+    for row in rows.values():
+        is_empty = all(each["type"] != "row" and drawings[each["id"]] is None for each in row)
+        heights = [min(each["gridPos"]["h"], _EMPTY_HEIGHT if is_empty else math.inf) * _ROW for each in row]
+        for each, height in zip(row, heights, strict=True):
+            cell = Box(_SPACE + each["gridPos"]["x"] * _COLUMN, top, each["gridPos"]["w"] * _COLUMN, height)
+            places[each["id"]] = cell.inside(_SPACE / 2, 0, _SPACE / 2, _SPACE)
+        top += max(heights)
+    return places
+
+
+def _draw_header(canvas: Canvas, board: Board, variables: dict[str, str], period: Period) -> None:
     canvas.text(12, 30, board.title, size=20, fill=TEXT, bold=True)
     canvas.text(12, 50, board.question, size=13, fill=MUTED)
     hours = round((period.end - period.start) / 3600)
     _draw_choice(canvas, WIDTH - 12, 14, "Last hour" if hours == 1 else f"Last {hours} hours")
     x = 12.0
-    for label in variables:
+    for label, value in variables.items():
         canvas.text(x, 80, label, size=12, fill=MUTED)
         x += width_of(label, 12) + 6
-        value = label if label in v2.SOURCES.values() else "All"
         width = width_of(value, 12) + 30
         _draw_choice(canvas, x + width, 64, value)
         x += width + 14
@@ -64,22 +89,30 @@ def _draw_choice(canvas: Canvas, right: float, top: float, text: str) -> None:
     canvas.path(f"M{right - 16:g} {top + 10:g}l4 4l4-4", stroke=MUTED, width=1.5)
 
 
-def _draw_panel(canvas: Canvas, box: Box, panel: Panel, source: Source, period: Period) -> None:
+def _draw_panel(canvas: Canvas, box: Box, panel: Panel, drawing: Drawing | None) -> None:
     canvas.rect(box, _PANEL, stroke=_EDGE, radius=3)
     size = min(_TITLE, round(_TITLE * (box.width - 16) / width_of(panel.title, _TITLE), 1))
     canvas.text(box.x + 10, box.y + 21, panel.title, size=size, fill=TEXT, bold=True)
     content = box.inside(10, 32, 8, 8)
-    found = series(panel, source, period) if not isinstance(panel, Table | LogList) else []
+    if drawing is not None:
+        drawing(canvas, content)
+    else:
+        store = needs(panel)
+        text = f"From {store}. {panel.question}" if store else panel.empty
+        canvas.paragraph(content.inside(14, 0, 14, 0), text, size=12.5, fill=MUTED)
+
+
+def _drawing(panel: Panel, source: Source, period: Period) -> Drawing | None:
+    """Return a function that draws the data of a panel; None if there is none."""
     match panel:
-        case TimeSeries() if found:
-            draw_time_series(canvas, content, panel, found, period)
-        case Stat() if found:
-            draw_stat(canvas, content, panel, found, period)
-        case Heatmap() if any(value > 0 for each in found for _, value in each.points):
-            draw_heatmap(canvas, content, panel, found, period)
-        case Table() if answered := rows(panel, source, period):
-            draw_table(canvas, content, panel, answered)
-        case _ if store := needs(panel):
-            canvas.paragraph(content.inside(20, 0, 20, 0), f"From {store}. {panel.question}", size=12.5, fill=MUTED)
-        case _:
-            canvas.paragraph(content.inside(10, 0, 10, 0), panel.empty, size=12.5, fill=MUTED)
+        case TimeSeries() if found := series(panel, source, period):
+            return partial(draw_time_series, panel=panel, found=found, period=period)
+        case Stat() if found := series(panel, source, period):
+            return partial(draw_stat, panel=panel, found=found, period=period)
+        case Heatmap() if found := series(panel, source, period):
+            has_values = any(value > 0 for each in found for _, value in each.points)
+            return partial(draw_heatmap, panel=panel, found=found, period=period) if has_values else None
+        case Table():
+            columns, rows = table(panel, source, period)
+            return partial(draw_table, columns=columns, rows=rows, sort=panel.sort) if rows else None
+    return None

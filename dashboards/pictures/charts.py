@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
-from dashboards.panels import Column, Heatmap, Stat, Table, Threshold, TimeSeries, Unit
+from dashboards.panels import Column, Heatmap, Stat, Threshold, TimeSeries, Unit
 from dashboards.pictures.answers import Period, Points, Row, Series
-from dashboards.pictures.svg import Box, Canvas, cut, line, number, width_of
+from dashboards.pictures.svg import Box, Canvas, cut, line, number, width_of, wrapped
 from dashboards.pictures.units import shown
 
 TEXT: Final = "#d5d6e0"
@@ -25,12 +25,15 @@ LINES: Final = (
 )
 HEAT: Final = ("#3a2416", "#63330f", "#8f4a0d", "#bd650e", "#e5811c", "#ff9f45", "#ffc58a", "#ffe8cf")
 SMALL: Final = 12.0
+_CELL: Final = 12.5
 _LEGEND_ROW: Final = 18.0
 _MOST_LEGEND_ROWS: Final = 3
 _TABLE_ROW: Final = 27.0
 _GAP: Final = 14.0
 _TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800)
 _DAY: Final = 86_400
+_SCALES: Final = {"s": (86_400.0, 3_600.0, 60.0), "bytes": (2.0**30, 2.0**20, 2.0**10)}
+"""The larger units in which an axis has round values."""
 
 
 def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequence[Series], period: Period) -> None:
@@ -55,6 +58,8 @@ def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequenc
     below = [(period.start, 0.0), (period.end, 0.0)]
     for index, points in enumerate(layers):
         color = LINES[index % len(LINES)]
+        if panel.stacked and not any(value for _, value in found[index].points):
+            continue
         for part in [points] if panel.stacked else _unbroken(points, period.step):
             xy = placed(_without_repetition(part))
             if panel.stacked:
@@ -95,16 +100,14 @@ def draw_stat(canvas: Canvas, box: Box, panel: Stat, found: Sequence[Series], pe
             ]
             canvas.path(f"{line([*xy, (xy[-1][0], area.bottom), (xy[0][0], area.bottom)])}Z", fill=color, opacity=0.22)
             canvas.path(line(xy), stroke=color, width=1, opacity=0.8)
+        middle = cell.x + cell.width / 2
+        names = wrapped(each.name, cell.width - 4, SMALL) if len(found) > 1 else []
+        top = len(names) * (SMALL + 3)
+        for row, name in enumerate(names):
+            canvas.text(middle, cell.y + 12 + row * (SMALL + 3), name, size=SMALL, fill=MUTED, anchor="middle")
         mapped = (panel.values or {}).get(f"{each.last:g}")
         text = shown(each.last, panel.unit) if mapped is None else mapped
-        size = min(40.0, cell.height * 0.5, 40 * (cell.width - 8) / width_of(text, 40))
-        middle = cell.x + cell.width / 2
-        top = 0.0
-        if len(found) > 1:
-            top = SMALL + 2
-            canvas.text(
-                middle, cell.y + top, cut(each.name, cell.width - 6, SMALL), size=SMALL, fill=MUTED, anchor="middle"
-            )
+        size = min(40.0, (cell.height - top) * 0.55, 40 * (cell.width - 8) / width_of(text, 40))
         baseline = cell.y + top + (cell.height - top) * 0.44 + size * 0.36
         canvas.text(middle, baseline, text, size=round(size, 1), fill=color, anchor="middle", bold=True)
 
@@ -143,27 +146,28 @@ def draw_heatmap(canvas: Canvas, box: Box, panel: Heatmap, found: Sequence[Serie
     _time_axis(canvas, plot, period)
 
 
-def draw_table(canvas: Canvas, box: Box, panel: Table, rows: Sequence[Row]) -> None:
-    """Draw a table with as many rows as have room."""
-    columns = panel.columns or {field: Column(field, panel.unit) for row in rows for field in row}
-    if panel.sort is not None:
-        rows = sorted(rows, key=lambda row: -_number(row.get(panel.sort or "")))
-    room = int((box.height - _TABLE_ROW) // _TABLE_ROW)
+def draw_table(
+    canvas: Canvas, box: Box, columns: Mapping[str, Column], rows: Sequence[Row], *, sort: str | None
+) -> None:
+    """Draw a table with as many rows as have room, sorted by a field, the largest first."""
+    if sort is not None:
+        rows = sorted(rows, key=lambda row: -_number(row.get(sort)))
+    room = int((box.height - 18) // _TABLE_ROW)
     hidden = max(0, len(rows) - room)
-    texts = [
-        [_cell(row.get(field), column.unit) for field, column in columns.items()]
-        for row in rows[: room - 1 if hidden else room]
-    ]
+    visible = rows[: room - 1 if hidden else room]
+    texts = [[_cell(row.get(name), column.unit) for name, column in columns.items()] for row in visible]
     widths = _column_widths([column.heading for column in columns.values()], texts, box.width)
+    numbers = {name for row in visible for name, value in row.items() if not isinstance(value, str)}
     y = box.y + 18
-    for row_number, cells in enumerate([[column.heading for column in columns.values()], *texts]):
+    for index, cells in enumerate([[column.heading for column in columns.values()], *texts]):
         x = box.x
-        for (field, column), text, width in zip(columns.items(), cells, widths, strict=True):
-            is_number = field.startswith("Value")
-            fill = MUTED if row_number == 0 else LINK if column.link else TEXT
-            at = x + width - 8 if is_number else x + 2
-            fitting = cut(text, width - 10, SMALL + 0.5)
-            canvas.text(at, y, fitting, size=SMALL + 0.5, fill=fill, anchor="end" if is_number else "start")
+        for (name, column), text, width in zip(columns.items(), cells, widths, strict=True):
+            fill = MUTED if index == 0 else LINK if column.link else TEXT
+            shown_text = cut(text, width - 10, _CELL)
+            if name in numbers:
+                canvas.text(x + width - 8, y, shown_text, size=_CELL, fill=fill, anchor="end")
+            else:
+                canvas.text(x + 2, y, shown_text, size=_CELL, fill=fill)
             x += width
         canvas.path(line([(box.x, y + 9), (box.right, y + 9)]), stroke=GRID)
         y += _TABLE_ROW
@@ -176,7 +180,8 @@ def draw_table(canvas: Canvas, box: Box, panel: Table, rows: Sequence[Row]) -> N
 
 def _value_axis(canvas: Canvas, box: Box, highest: float, unit: Unit) -> tuple[list[float], Box]:
     """Draw the axis of values; return its ticks and the rectangle beside it."""
-    ticks = _round_ticks(highest if highest > 0 else 1.0, most=max(2, int(box.height // 38)))
+    scale = next((scale for scale in _SCALES.get(unit, ()) if highest >= 2 * scale), 1.0)
+    ticks = [tick * scale for tick in _round_ticks((highest or 1.0) / scale, most=max(2, int(box.height // 38)))]
     labels = [shown(tick, unit) for tick in ticks]
     plot = box.inside(max(width_of(label, SMALL) for label in labels) + 8, 4, 6, 0)
     for tick, label in zip(ticks, labels, strict=True):
@@ -283,13 +288,15 @@ def _cell(value: str | float | None, unit: Unit) -> str:
 
 
 def _number(value: str | float | None) -> float:
-    return value if isinstance(value, float) and not math.isnan(value) else -math.inf
+    return value if isinstance(value, int | float) and not math.isnan(value) else -math.inf
 
 
 def _column_widths(headings: Sequence[str], texts: Sequence[Sequence[str]], room: float) -> list[float]:
     """Return the widths of columns: what each needs at most, and an equal part of the rest."""
     needed = [max(width_of(text, SMALL + 0.5) for text in column) + 12 for column in zip(headings, *texts, strict=True)]
-    rest = room - sum(needed)
-    if rest >= 0:
+    if (rest := room - sum(needed)) >= 0:
         return [width + rest / len(needed) for width in needed]
-    return [width * room / sum(needed) for width in needed]
+    while sum(needed) > room:  # the widest get narrower
+        widest = max(range(len(needed)), key=needed.__getitem__)
+        needed[widest] -= 4
+    return needed

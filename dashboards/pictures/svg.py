@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Literal
 from xml.sax.saxutils import escape, quoteattr
 
@@ -54,10 +55,10 @@ class Canvas:
         self, d: str, *, stroke: str = "none", fill: str = "none", width: float = 1, opacity: float = 1, dash: str = ""
     ) -> None:
         """Draw a path."""
-        line = f' stroke="{stroke}" stroke-width="{width:g}" stroke-linejoin="round"' if stroke != "none" else ""
+        edge = f' stroke="{stroke}" stroke-width="{width:g}" stroke-linejoin="round"' if stroke != "none" else ""
         faded = f' opacity="{opacity:g}"' if opacity != 1 else ""
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self.elements.append(f'<path d="{d}" fill="{fill}"{line}{faded}{dashed}/>')
+        self.elements.append(f'<path d="{d}" fill="{fill}"{edge}{faded}{dashed}/>')
 
     def text(
         self, x: float, y: float, text: str, *, size: float, fill: str, anchor: Anchor = "start", bold: bool = False
@@ -88,8 +89,15 @@ def number(value: float) -> str:
 
 
 def line(points: Iterable[tuple[float, float]]) -> str:
-    """Return the path of a line."""
-    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    """Return the path of a line, with differences between its points because they are shorter."""
+    tenths = [(round(x * 10), round(y * 10)) for x, y in points]
+    steps = (f"{_tenth(x - before_x)} {_tenth(y - before_y)}" for (before_x, before_y), (x, y) in pairwise(tenths))
+    (x, y), *_ = tenths
+    return f"M{_tenth(x)} {_tenth(y)}" + (f"l{' '.join(steps)}" if len(tenths) > 1 else "h1.5")
+
+
+def _tenth(value: int) -> str:
+    return number(value / 10)
 
 
 def width_of(text: str, size: float) -> float:

@@ -28,14 +28,16 @@ from dashboards.panels import (
     TimeSeries,
     Unit,
 )
-from dashboards.pictures.answers import Labels, Period, Points
+from dashboards.pictures.answers import Labels, Period, Points, needs
 from dashboards.pictures.board import WIDTH, picture
 from dashboards.pictures.charts import HEAT, NAMED
 from dashboards.pictures.svg import width_of
+from dashboards.pictures.traces import EndedSpan, UnknownQuery, matching
 from dashboards.pictures.units import shown
 from tests.judges.programs import ROOT
 
-PERIOD = Period(start=0.0, end=3600.0, step=60.0, rate_interval=300.0)
+CHOSEN = {"conversation": "conversation-1", "run": ""}
+PERIOD = Period(start=0.0, end=3600.0, step=60.0, rate_interval=300.0, chosen=CHOSEN)
 PICTURES = ROOT / "docs" / "images" / "dashboards"
 FILES = sorted(PICTURES.glob("*.svg"))
 
@@ -57,11 +59,26 @@ class Synthetic:
         times = [start + index * step for index in range(int((end - start) / step) + 1)]
         return [(dict(labels), list(zip(times, values, strict=False))) for labels, values in self.found.items()]
 
+    def spans(self) -> list[EndedSpan]:
+        return SPANS if self.found else []
+
     def at(self, query: str, time: float) -> list[tuple[Labels, float]]:
         self.asked.append(query)
         return [(dict(labels), values[-1]) for labels, values in self.found.items()]
 
 
+def span(name: str, start: float, parent: str | None = None, **attributes: object) -> EndedSpan:
+    given = {key.replace("__", "."): value for key, value in attributes.items()}
+    return EndedSpan("4bf92f3577b34da6", name, parent, "travel-agent", name, start, 0.25, "error.type" in given, given)
+
+
+SPANS = [
+    span(
+        "run", 0.0, gen_ai__operation__name="invoke_agent", gen_ai__agent__name="planner", traced_tools__loop__cost=2.5
+    ),
+    span("model", 1.0, "run", gen_ai__operation__name="chat", gen_ai__response__finish_reasons=("stop", "length")),
+    span("tool", 2.0, "model", gen_ai__operation__name="execute_tool", error__type="timeout"),
+]
 WAVES = {
     (("le", f"{2.0**index:g}"), ("gen_ai_tool_name", f"a_tool_with_a_long_name_{index}")): [
         (index + 1) * (2 + math.sin(minute / 9)) for minute in range(61)
@@ -109,7 +126,7 @@ def test_a_picture_shows_every_panel_within_its_edges(
     source = Synthetic(found)
     svg = ElementTree.fromstring(picture(board, source, PERIOD))
     assert {panel.title for panel in board.panels} <= {*texts(svg)}
-    assert source.asked
+    assert source.asked or all(needs(panel) for panel in board.panels)
     assert not [query for query in source.asked if "$" in query]
     for each in elements(svg, "text"):
         width = width_of(each.text or "", float(each.attrib["font-size"]))
@@ -142,7 +159,7 @@ def test_a_panel_without_data_says_what_to_do(panel: Panel) -> None:
 
 
 def test_a_panel_of_another_store_says_which() -> None:
-    spans, logs = replace(TABLE, queries=(Spans("{}"),)), replace(TABLE, queries=(Logs("{}"),))
+    spans, logs = (replace(TABLE, queries=(query,)) for query in (Spans("{ name = nil } | count() > 4"), Logs("{}")))
     assert "From Tempo. Which?" in texts(drawn(spans, WAVES))
     assert "From Loki. Which?" in texts(drawn(logs, WAVES))
 
@@ -207,6 +224,43 @@ def test_the_cells_of_a_heatmap_are_the_growth_of_each_bucket() -> None:
     assert colors == {HEAT[-1], HEAT[int(math.sqrt(1 / 5) * len(HEAT))]}  # 5 in the bucket of 2, 1 in the last
     assert {"2 s", "∞"} <= {*texts(svg)}
     assert "1 s" not in texts(svg)
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "selected"),
+    [
+        ('{ resource.service.name =~ ".*" }', ["tool", "model", "run"], []),
+        ('{ resource.service.name = "other" }', [], []),
+        ("{ status = error } | select(span.error.type, span.x)", ["tool"], ["error.type", "x"]),
+        ('{ span.gen_ai.operation.name =~ "chat|agent" && name != "run" }', ["model"], []),
+        ('{ span.gen_ai.response.finish_reasons =~ "length|content_filter" }', ["model"], []),
+        ('{ name = "run" || (name = "tool" && duration > 100ms) }', ["tool", "run"], []),
+        ("{ duration > 1s }", [], []),
+        ("{ span.traced_tools.loop.cost > 2 }", ["run"], []),
+        ("{ span.error.type != nil }", ["tool"], []),
+        ("{ span.error.type = nil }", ["model", "run"], []),
+        ('{ name = "run" } >> { span.gen_ai.operation.name = "execute_tool" }', ["tool"], []),
+        ('{ name = "tool" } >> { name = "model" }', [], []),
+    ],
+)
+def test_traceql_finds_spans_the_newest_first(query: str, names: list[str], selected: list[str]) -> None:
+    found, columns = matching(query, SPANS)
+    assert ([each.name for each in found], columns) == (names, selected)
+
+
+@pytest.mark.parametrize(
+    "query", ["{ } | count() > 4", '{ name = "a" } | rate()', '{ name = "a"', '{ name % "a" }', ""]
+)
+def test_traceql_that_only_tempo_knows_is_an_error(query: str) -> None:
+    with pytest.raises(UnknownQuery):
+        matching(query, SPANS)
+
+
+def test_a_table_of_spans_has_their_attributes() -> None:
+    query = "{ span.traced_tools.loop.cost > 0 } | select(span.gen_ai.agent.name, span.traced_tools.loop.cost)"
+    shown_texts = texts(drawn(replace(TABLE, queries=(Spans(query),), columns=None, sort=None), WAVES))
+    assert {"Trace", "4bf92f35", "agent.name", "planner", "loop.cost", "2.5", "250 ms"} <= {*shown_texts}
+    assert "tool" not in shown_texts
 
 
 @pytest.mark.parametrize(
