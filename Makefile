@@ -3,15 +3,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 AIMOCK := tests/npm/node_modules/.package-lock.json
-LOKI ?= .judges/loki
-export PATH := $(PATH):$(abspath $(LOKI))
 # Keep what Python has compiled, whatever the environment says: tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 # One more worker than processors: many tests wait for a process or a server.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+# Programs that tests need and that this Makefile builds.
+COLLECTOR ?= .judges/collector
+LOKI ?= .judges/loki
+export PATH := $(PATH):$(abspath $(COLLECTOR)):$(abspath $(LOKI))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture pictures reference dashboards lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture pictures reference dashboards deploy collector \
+	collector-config loki lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -42,6 +45,18 @@ reference: $(READY)  ## regenerate the reference pages, the events' schema and t
 dashboards: $(READY)  ## regenerate the dashboards and the rules
 	$(BIN)/python -m dashboards
 
+deploy: $(READY)  ## regenerate the manifests that repeat collector configurations, rules and names of boards
+	$(BIN)/python deploy/kubernetes/generate.py
+
+collector:  ## build the OpenTelemetry Collector of deploy/collector, which takes minutes, unless it is up to date
+	deploy/collector/build $(COLLECTOR)
+
+loki:  ## build Loki, which takes minutes, unless it is up to date
+	tests/judges/build_loki $(LOKI)
+
+collector-config: $(READY)  ## write the attribute keys that the collector lets through
+	$(BIN)/python deploy/collector/allowed_keys.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,10 +76,6 @@ $(READY): pyproject.toml
 
 $(AIMOCK): tests/npm/package-lock.json  # without it, the tests of its packages are skipped
 	-@npm ci --prefix tests/npm --ignore-scripts --no-audit --no-fund --loglevel=error && touch $@
-
-.PHONY: loki
-loki:  ## build Loki, which takes minutes, unless it is up to date
-	@tests/judges/build_loki $(LOKI)
 
 clean:
 	rm -rf $(VENV) tests/npm/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

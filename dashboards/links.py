@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.parse import quote
 
 from dashboards.panels import Link
@@ -19,7 +20,11 @@ def board_url(uid: str, *parameters: str) -> str:
 
 
 def traces(title: str, query: str) -> Link:
-    """Return a link that runs a TraceQL query in Explore over the current time range."""
+    """Return a link that runs a TraceQL query in Explore over the current time range.
+
+    In a link, Grafana writes several values of a variable as `{a,b}` unless a format is named; a query needs `a|b`.
+    """
+    query = re.sub(r"\$(\w+)", r"${\1:pipe}", query)
     source = {"type": "tempo", "uid": "${tempo}"}
     pane = {
         "datasource": "${tempo}",

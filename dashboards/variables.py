@@ -23,6 +23,8 @@ def _values_of(label: str, metric: Metric, selection: Selection) -> str:
 
 SERVICE: Final = Variable("job", "Service", _values_of(JOB, names.RUN_ACTIVE, _ALL))
 AGENT: Final = Variable("agent", "Agent", _values_of(names.AGENT_NAME, names.RUN_ACTIVE, _OF_SERVICE))
+TOOL_CALLER: Final = Variable("agent", "Agent", _values_of(names.AGENT_NAME, names.TOOL_DECISIONS, _OF_SERVICE))
+"""An agent that calls tools."""
 TOOL: Final = Variable("tool", "Tool", _values_of(names.TOOL_NAME, names.TOOL_DECISIONS, _OF_SERVICE))
 MODEL: Final = Variable(
     "model",
@@ -36,6 +38,7 @@ RUN: Final = Variable("run", "Run ID", None)
 LABELS: Final = {
     SERVICE: JOB,
     AGENT: names.AGENT_NAME,
+    TOOL_CALLER: names.AGENT_NAME,
     TOOL: names.TOOL_NAME,
     MODEL: names.REQUEST_MODEL,
 }

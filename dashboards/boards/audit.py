@@ -36,13 +36,14 @@ from dashboards.promql import (
     rate,
     total,
 )
-from dashboards.variables import AGENT, SERVICE, selection_of
+from dashboards.variables import SERVICE, TOOL_CALLER, selection_of
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import EventType, SpanType
 from traced_tools.otel.prometheus_names import label_name
 
-VARIABLES: Final = (SERVICE, AGENT)
+VARIABLES: Final = (SERVICE, TOOL_CALLER)
 select: Final = selection_of(*VARIABLES)
+of_trail: Final = selection_of(SERVICE)  # gaps, erasures and checkpoints have no agent
 spans: Final = traceql.SpanSelection()  # of all agents: not each span with content names its agent
 events: Final = logql.EventSelection(VARIABLES)
 
@@ -79,7 +80,7 @@ def _all_counted(series: str) -> str:
 
 def _or_none(count: str) -> str:
     """Return a count, or 0 if an audit trail reports but the counter doesn't exist yet."""
-    return f"{count} or 0 * {total(select(_SENT))}"
+    return f"{count} or 0 * {total(of_trail(_SENT))}"
 
 
 _SPAN_HAS_CONTENT: Final = "(" + " || ".join(f"{traceql.span(name)} != nil" for name in _content(names.SPANS)) + ")"
@@ -113,7 +114,7 @@ BOARD: Final = Board(
                     title="Last verification",
                     question="Are the records unchanged?",
                     reading="If it is broken, keep the store, and run traced-tools audit verify: it names the records.",
-                    queries=(Instant(total(select(names.AUDIT_VERIFIED), JOB, function="min"), legend(JOB)),),
+                    queries=(Instant(total(of_trail(names.AUDIT_VERIFIED), JOB, function="min"), legend(JOB)),),
                     unit="none",
                     threshold=Threshold(1, color="green", below="red"),
                     values={"0": "broken", "1": "intact"},
@@ -126,7 +127,7 @@ BOARD: Final = Board(
                     reading="Above the limit, start it, and find out who stopped it.",
                     queries=(
                         Instant(
-                            f"time() - {total(select(names.AUDIT_LAST_VERIFIED), JOB, function='min')}", legend(JOB)
+                            f"time() - {total(of_trail(names.AUDIT_LAST_VERIFIED), JOB, function='min')}", legend(JOB)
                         ),
                     ),
                     unit="s",
@@ -138,7 +139,7 @@ BOARD: Final = Board(
                     title="Oldest record that is not durable",
                     question="Does the store keep up?",
                     reading="0 if nothing waits. Above the limit, the store is slow or unreachable.",
-                    queries=(Range(total(select(names.AUDIT_LAG), JOB, function="max"), legend(JOB)),),
+                    queries=(Range(total(of_trail(names.AUDIT_LAG), JOB, function="max"), legend(JOB)),),
                     unit="s",
                     threshold=Threshold(AUDIT_LAG_SECONDS),
                     empty=_NO_TRAIL,
@@ -152,7 +153,7 @@ BOARD: Final = Board(
                         Instant(
                             _or_none(
                                 occurrences(
-                                    select(names.AUDIT_RECORDS, equals(names.AUDIT_RECORD, "gap")), window=RANGE
+                                    of_trail(names.AUDIT_RECORDS, equals(names.AUDIT_RECORD, "gap")), window=RANGE
                                 )
                             )
                         ),
@@ -169,7 +170,7 @@ BOARD: Final = Board(
                         Instant(
                             _or_none(
                                 occurrences(
-                                    select(names.AUDIT_RECORDS, equals(names.AUDIT_RECORD, "erasure")), window=RANGE
+                                    of_trail(names.AUDIT_RECORDS, equals(names.AUDIT_RECORD, "erasure")), window=RANGE
                                 )
                             )
                         ),
@@ -181,7 +182,7 @@ BOARD: Final = Board(
                     title="Failed attempts to publish a checkpoint",
                     question="Can checkpoints leave the machine?",
                     reading="Each is retried. Look for the error in the application's log.",
-                    queries=(Instant(_or_none(occurrences(select(names.AUDIT_CHECKPOINTS_FAILED), window=RANGE))),),
+                    queries=(Instant(_or_none(occurrences(of_trail(names.AUDIT_CHECKPOINTS_FAILED), window=RANGE))),),
                     threshold=Threshold(1, color="yellow"),
                     empty=_NO_TRAIL,
                 ),
@@ -190,7 +191,7 @@ BOARD: Final = Board(
                     title="Checkpoints lost",
                     question="Is there a time from which a change can't be proven?",
                     reading="Must be 0. Verify the trail now, and keep its head outside the store.",
-                    queries=(Instant(_or_none(occurrences(select(names.AUDIT_CHECKPOINTS_LOST), window=RANGE))),),
+                    queries=(Instant(_or_none(occurrences(of_trail(names.AUDIT_CHECKPOINTS_LOST), window=RANGE))),),
                     threshold=Threshold(1),
                     empty=_NO_TRAIL,
                 ),
@@ -218,8 +219,10 @@ BOARD: Final = Board(
                     id=9,
                     title="Records per second by kind",
                     question="Is everything recorded, without a pause?",
-                    reading="Intents, decisions and outcomes rise together. If not, look at the lag and the gaps.",
-                    queries=(Range(rate(select(names.AUDIT_RECORDS), names.AUDIT_RECORD), legend(names.AUDIT_RECORD)),),
+                    reading="Of all agents. If intents, decisions and outcomes don't rise together, look at the gaps.",
+                    queries=(
+                        Range(rate(of_trail(names.AUDIT_RECORDS), names.AUDIT_RECORD), legend(names.AUDIT_RECORD)),
+                    ),
                     unit="ops",
                     stacked=True,
                     width=24,
@@ -310,8 +313,8 @@ BOARD: Final = Board(
                     title="Records of the trail",
                     question="What does the trail say, and with which hash?",
                     reading=(
-                        "Copies for a search, without content: the store is the evidence. A hash here that is not in "
-                        "the store proves a change."
+                        "Copies of all agents' records for a search, without content: the store is the evidence. A "
+                        "hash here that is not in the store proves a change."
                     ),
                     queries=(Logs(events(_OF_TRAIL, f'json {_DIGEST}="arguments.digest"'), limit=_MOST_RECORDS),),
                     columns={

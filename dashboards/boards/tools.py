@@ -36,12 +36,12 @@ from dashboards.promql import (
     share,
     total,
 )
-from dashboards.variables import AGENT, SERVICE, TOOL, selection_of
+from dashboards.variables import SERVICE, TOOL, TOOL_CALLER, selection_of
 from traced_tools.core.enums import Decision
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
 
-VARIABLES: Final = (SERVICE, AGENT, TOOL)
+VARIABLES: Final = (SERVICE, TOOL_CALLER, TOOL)
 select: Final = selection_of(*VARIABLES)
 spans: Final = traceql.SpanSelection(VARIABLES)
 events: Final = logql.EventSelection(VARIABLES)

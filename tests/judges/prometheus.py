@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from tests.judges.programs import free_port, program, running, until
 
 PACKAGE = "apt-get install prometheus"
 _CONFIG = """
-global: {scrape_interval: 200ms, scrape_timeout: 200ms}
+global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: 1s}}
+rule_files: {rules}
 scrape_configs:
 """
 _JOB = """
@@ -36,20 +38,36 @@ class Prometheus:
         assert answer.is_success, answer.text
         return answer.json()["data"]
 
+    def write(self, body: bytes) -> None:
+        """Write samples: a remote write request as protobuf."""
+        headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
+        answer = self._http.post("/api/v1/write", content=snappy(body), headers=headers)
+        assert answer.is_success, answer.text
+
     def series(self, job: str) -> list[dict[str, str]]:
         """Return the labels of all series of a job, without those that Prometheus puts on."""
         found = self.ask("series", **{"match[]": f'{{job="{job}"}}'})
         return [{name: text for name, text in each.items() if name not in ("job", "instance")} for each in found]
 
-    def values(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """Return labels and value of each series that a query gives."""
-        found = self.ask("query", query=query)["result"]
+    def values(self, query: str, **at: float) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series that a query gives, now or at the Unix time `time`."""
+        found = self.ask("query", query=query, **at)["result"]
         return [(each["metric"], float(each["value"][1])) for each in found]
 
     def value(self, query: str) -> float:
         """Return the value of the only series that a query gives."""
         ((_, value),) = self.values(query)
         return value
+
+    def lines(self, query: str, start: float, end: float, step: float) -> list[tuple[dict[str, str], list[float]]]:
+        """Return labels and values of each series that a query gives over a time range."""
+        found = self.ask("query_range", query=query, start=start, end=end, step=step)["result"]
+        return [(each["metric"], [float(value) for _, value in each["values"]]) for each in found]
+
+    def label_values(self, label: str, selector: str) -> list[str]:
+        """Return the values of a label of the series that a selector names."""
+        found: list[str] = self.ask(f"label/{label}/values", **{"match[]": selector})
+        return found
 
     def exemplars(self, query: str) -> list[dict[str, Any]]:
         """Return the exemplars of the series that a query names: each has labels, a value and those of its series."""
@@ -62,19 +80,40 @@ class Prometheus:
         return len(self.values("up == 1")) == jobs
 
 
+def snappy(data: bytes) -> bytes:
+    """Return data in the block format of Snappy, as literals: https://github.com/google/snappy/blob/main/format_description.txt."""
+    size, rest = bytearray(), len(data)
+    while rest > 127:
+        size.append(rest & 127 | 128)
+        rest >>= 7
+    size.append(rest)
+    literals = (data[start : start + 65_536] for start in range(0, len(data), 65_536))
+    return bytes(size) + b"".join(b"\xf4" + (len(each) - 1).to_bytes(2, "little") + each for each in literals)
+
+
 @contextmanager
-def scraping(addresses: Mapping[str, str], folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job."""
+def scraping(
+    addresses: Mapping[str, str], folder: Path, *, rules: Iterable[Path] = (), every: str = "200ms"
+) -> Iterator[Prometheus]:
+    """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job.
+
+    Args:
+        addresses: what is scraped, by the name of the job.
+        folder: where the server keeps its files; blocks in its folder `data` are served, too.
+        rules: rule files, which are evaluated each second.
+        every: how often jobs are scraped.
+    """
     config = folder / "prometheus.yml"
     jobs = (_JOB.format(job=job, address=address) for job, address in addresses.items())
-    config.write_text("".join((_CONFIG, *jobs)))
+    config.write_text("".join((_CONFIG.format(rules=json.dumps([str(path) for path in rules]), every=every), *jobs)))
     host = f"127.0.0.1:{free_port()}"
     command = [
         program("prometheus", PACKAGE),
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={host}",
-        "--enable-feature=exemplar-storage",
+        "--enable-feature=exemplar-storage,native-histograms",
+        "--web.enable-remote-write-receiver",
         "--log.level=warn",
     ]
     with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:

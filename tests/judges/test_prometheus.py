@@ -47,6 +47,7 @@ EMITTED = (
     names.ITERATION_DURATION,
     names.ADVISOR_DURATION,
     names.TOOL_DECISIONS,
+    names.TOOL_RESULT_SIZE_METRIC,
     names.TOOL_RETRIES,
     names.TOOL_ACTIVE,
     names.RUN_ACTIVE,
@@ -65,6 +66,8 @@ NOT_ON_THESE_METRICS = {
     names.OUTPUT_TOKENS_A_CALL.name: {names.ERROR_TYPE},
     names.INPUT_TOKENS_USED.name: {names.ERROR_TYPE},
     names.OUTPUT_TOKENS_USED.name: {names.ERROR_TYPE},
+    # no result of these runs is cut
+    names.TOOL_RESULT_SIZE_METRIC.name: {names.TOOL_RESULT_CUT},
     # only the model in this process reports these
     names.CACHE_READ_TOKENS_USED.name: {names.ERROR_TYPE, names.SERVER_ADDRESS, names.SERVER_PORT},
     names.REASONING_TOKENS_USED.name: {names.ERROR_TYPE, names.SERVER_ADDRESS, names.SERVER_PORT},
@@ -123,7 +126,7 @@ def exposed(metric: Metric) -> str:
 
 def base(metric: Metric) -> str:
     """Return that name without what marks a counter."""
-    return metric.name.replace(".", "_") + ("_seconds" if metric.unit == "s" else "")
+    return metric.name.replace(".", "_") + {"s": "_seconds", "By": "_bytes"}.get(metric.unit, "")
 
 
 def emitted(conventions: str) -> list[Metric]:

@@ -40,6 +40,8 @@ _CITIES: Final = ("Lisbon", "Oslo", "Vienna", "Porto", "Turin")
 _AUDIT_KEY: Final = b"a key for invented records"
 RESEARCHER: Final = "researcher"
 """The agent that runs inside a tool of another agent."""
+BOOKKEEPER: Final = "bookkeeper"
+"""The agent whose calls are audited, all of them."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,10 @@ def slow_first_chunk(run: ScenarioRun) -> None:
 
 @_outcome(names.UNPRICED_TOKENS, {names.REQUEST_MODEL: LOCAL}, share=2)
 def unpriced_model(run: ScenarioRun) -> None:
-    """A model that the price table does not know answers."""
-    run.ends(run.prompt(["It is open until eight."], agent=AGENTS[1], model=LOCAL), "answered")
+    """A model that the price table does not know answers, sometimes with the first half of an answer."""
+    reason = run.random.choice(("stop", "length"))
+    answer = ChatResponse(AssistantMessage("It is open until"), finish_reason=reason, model=LOCAL)
+    run.ends(run.prompt([answer], agent=AGENTS[1], model=LOCAL), "answered")
 
 
 @_outcome(names.OPERATION_DURATION, {names.RESPONSE_MODEL: "demo-large-older"})
@@ -440,7 +444,7 @@ def audited(run: ScenarioRun) -> None:
     """An audit trail records a call and is verified."""
     with TemporaryDirectory(dir=run.stage.folder) as folder, _trail(run, Path(folder)) as trail:
         turns = [run.asks("write_note"), "I wrote it down."]
-        spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.write_note], advisors=[AuditAdvisor(trail)])
+        spec = run.prompt(turns, agent=BOOKKEEPER, tools=[tools.write_note], advisors=[AuditAdvisor(trail)])
         run.ends(spec, "answered")
         trail.verify()
 
@@ -450,7 +454,7 @@ def audit_gap(run: ScenarioRun) -> None:
     """An audit trail cannot be written for a while: a call is denied, and the trail records a gap."""
     with TemporaryDirectory(dir=run.stage.folder) as folder, _trail(run, Path(folder, "missing"), 0.05) as trail:
         turns = [run.asks("delete_note"), "I may not delete it now."]
-        spec = run.prompt(turns, agent=AGENTS[2], tools=[tools.delete_note], advisors=[AuditAdvisor(trail)])
+        spec = run.prompt(turns, agent=BOOKKEEPER, tools=[tools.delete_note], advisors=[AuditAdvisor(trail)])
         run.ends(spec, "answered")
         if run.stage.is_watched:
             time.sleep(run.random.uniform(1.0, 4.0))  # while the record of the denied call waits

@@ -22,7 +22,7 @@ from traced_tools.models.http.retries import RetryPolicy
 from traced_tools.models.openai.chat import OpenAIChatModel
 from traced_tools.observe.run_telemetry import TelemetryOptions
 from traced_tools.testing.reply import Reply
-from traced_tools.testing.scenario.models import HTTP, LARGE, ScenarioPrices, TimedChatModel
+from traced_tools.testing.scenario.models import HTTP, LARGE, REASONING, ScenarioPrices, TimedChatModel
 from traced_tools.testing.server import Received, ReplayServer
 
 T = TypeVar("T")
@@ -146,17 +146,22 @@ class ScenarioRun:
             **settings: other arguments of `ChatClient`.
         """
         script = list(turns)
-        usage = [
-            Usage(
-                input_tokens=self.random.randint(300, 600) + 200 * turn,
-                output_tokens=self.random.randint(20, 200),
-                cache_read_tokens=200 * turn,
-            )
-            for turn in range(len(script))
-        ]
+        usage = [self._usage(turn, model) for turn in range(len(script))]
         latency = self.seconds(_MODEL_SECONDS) if seconds is None else seconds
         scripted = TimedChatModel(script, usage=usage, model=model, seconds=latency)
         return ChatClient(scripted, name=agent, **{"telemetry": self.stage.telemetry, **settings}).prompt(self.key)
+
+    def _usage(self, turn: int, model: str) -> Usage:
+        """Return the usage of a turn: the input grows with each turn, and the provider caches the turns before."""
+        read, written = self.random.randint(300, 600) + 200 * turn, self.random.randint(20, 200)
+        reasoning = self.random.randint(100, 900) if model == REASONING else 0
+        return Usage(
+            input_tokens=read,
+            output_tokens=written + reasoning,
+            cache_read_tokens=200 * turn,
+            cache_write_tokens=200,
+            reasoning_tokens=reasoning or None,
+        )
 
     def prompt_over_http(self, *replies: Reply) -> ChatClientRequestSpec:
         """Return a prompt to an agent whose provider answers with the replies, in order."""

@@ -1,0 +1,82 @@
+"""A Prometheus over the scenario, for all tests that ask the queries of boards and rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.dashboards.asked import RULES, Asked
+from tests.dashboards.playing import playing
+from tests.judges.programs import program
+from tests.judges.prometheus import PACKAGE, Prometheus, scraping
+from tests.otel.collector import Behaviour, Collector, accept, collecting, reject
+from tests.waiting import until
+
+PLAYED, LATEST = "played", "latest"
+"""The services that play the scenario: with the stable conventions, and with the latest ones."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """The scenario, played and scraped.
+
+    Attributes:
+        asked: the boards' view of the service `PLAYED`.
+        traces: the ids of its traces.
+    """
+
+    asked: Asked
+    traces: set[str]
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    """A Prometheus that has scraped two services that play the scenario, and evaluates the rules."""
+    program("prometheus", PACKAGE)
+    often = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_BLRP_SCHEDULE_DELAY": "500"}
+    latest = {"OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"}
+    with ExitStack() as stack:
+        collector = stack.enter_context(collecting(accept_most()))
+        services = {
+            PLAYED: stack.enter_context(playing("configure", often, otlp=collector.url)),
+            LATEST: stack.enter_context(playing("configure", often | latest, otlp=collector.url)),
+        }
+        addresses = {job: service.address for job, service in services.items()}
+        folder, started = tmp_path_factory.mktemp("played"), time.time()
+        prometheus = stack.enter_context(scraping(addresses, folder, rules=RULES, every="2s"))
+        for service in services.values():
+            service.begin()
+        traces = {job: service.traces() for job, service in services.items()}
+        played, evaluated = time.time(), list[float]()
+
+        def is_evaluated() -> bool:
+            evaluated[:] = evaluations(prometheus, len(services), played)
+            return bool(evaluated)
+
+        until(is_evaluated)
+        yield Played(Asked(prometheus, started, max(evaluated), 2, "10s", PLAYED), traces[PLAYED])
+
+
+def evaluations(prometheus: Prometheus, jobs: int, moment: float) -> list[float]:
+    """Return when Prometheus evaluated each group of rules, if it has also scraped all jobs, after a moment."""
+    groups = prometheus.ask("rules")["groups"]
+    evaluated = [datetime.fromisoformat(each["lastEvaluation"]).timestamp() for each in groups]
+    scraped = [when for _, when in prometheus.values("timestamp(up) and up == 1", time=max(evaluated))]
+    return evaluated if len(scraped) == jobs and min(*scraped, *evaluated) > moment else []
+
+
+def accept_most() -> Behaviour:
+    """Accept each batch, but reject an item of every third."""
+    batches = count()
+
+    def behave(collector: Collector, request: Any) -> None:
+        (reject(1) if next(batches) % 3 == 2 else accept)(collector, request)
+
+    return behave

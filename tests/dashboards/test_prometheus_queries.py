@@ -1,0 +1,121 @@
+"""Every PromQL query of the boards and rules has data in a Prometheus that scrapes the real loop."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboards.alerts import GROUPS as ALERTS
+from tests.dashboards.asked import BOARDS, IN_PANELS, QUERIES, RULES_AND_ALERTS, check_all, labels_shown, variables_of
+from tests.dashboards.board_queries import BoardQuery
+from tests.dashboards.conftest import LATEST, Played
+from tests.sweeps import check_each
+
+pytestmark = pytest.mark.slow
+
+NO_DATA = {
+    "AuditCheckpointsLost": "no outcome of the scenario publishes checkpoints",
+}
+"""Alerts whose value has no data while the scenario plays, and why."""
+CHOICES = [(query, name) for query in IN_PANELS for name in variables_of(query)]
+"""The queries with their variables."""
+
+
+def test_each_query_of_a_panel_has_data(played: Played) -> None:
+    check_all(IN_PANELS, played.asked.has_data)
+
+
+def test_each_query_of_a_panel_has_data_with_the_latest_conventions(played: Played) -> None:
+    check_all(IN_PANELS, played.asked.of(LATEST).has_data)
+
+
+def test_each_query_of_a_panel_has_data_for_all_services_at_once(played: Played) -> None:
+    check_all(IN_PANELS, played.asked.of(".*").has_data)
+
+
+def test_each_variable_has_values_and_each_value_shows_something(played: Played) -> None:
+    """Each query has data for a value of each of its variables, and each value has data in a panel of its board."""
+    values = {each: played.asked.choices(*each) for each in {(query.board, name) for query, name in CHOICES}}
+
+    def has_data(query: BoardQuery, name: str, value: str) -> bool:
+        return bool(played.asked.lines(query, **{name: value}))
+
+    def check_query(choice: tuple[BoardQuery, str]) -> None:
+        query, name = choice
+        assert any(has_data(query, name, value) for value in values[query.board, name])
+
+    def check_value(choice: tuple[str, str, str]) -> None:
+        board, name, value = choice
+        assert any(has_data(query, name, value) for query, used in CHOICES if (query.board, used) == (board, name))
+
+    assert all(values.values()), values
+    check_all(CHOICES, check_query)
+    check_all([(*each, value) for each, found in values.items() for value in found], check_value)
+
+
+def test_no_panel_shows_numbers_of_a_service_that_is_not_chosen(played: Played) -> None:
+    nobody = played.asked.of("nobody")
+
+    def check(query: BoardQuery) -> None:
+        shown = [labels for labels, values in nobody.lines(query) if any(values)]
+        assert not shown, shown
+
+    check_all([query for query in IN_PANELS if "job" in variables_of(query)], check)
+
+
+def test_each_label_in_a_legend_is_a_label_of_a_series(played: Played) -> None:
+    def check(query: BoardQuery) -> None:
+        found = {label for labels, _ in played.asked.lines(query) for label, value in labels.items() if value}
+        assert labels_shown(query) <= found
+
+    check_all([query for query in IN_PANELS if labels_shown(query)], check)
+
+
+def test_each_column_of_a_table_is_a_label_or_a_value(played: Played) -> None:
+    tables = {
+        f"{board['uid']} {panel['id']}": (board["uid"], panel)
+        for board in BOARDS
+        for panel in board["panels"]
+        if panel["type"] == "table" and panel["datasource"]["type"] == "prometheus"
+    }
+
+    def check(table: tuple[str, dict]) -> None:  # type: ignore[type-arg]
+        uid, panel = table
+        queries = [query for query in IN_PANELS if (query.board, query.panel) == (uid, panel["id"])]
+        labels = {label for query in queries for found, _ in played.asked.lines(query) for label in found}
+        values = {"Value"} if len(queries) == 1 else {f"Value #{target['refId']}" for target in panel["targets"]}
+        for transformation in panel["transformations"]:
+            assert set(transformation["options"].get("includeByName", ())) <= labels | values
+
+    check_each(tables, check)
+
+
+def test_each_query_with_exemplars_leads_to_traces_that_ended(played: Played) -> None:
+    def check(query: BoardQuery) -> None:
+        text = query.resolve(job=played.asked.job, __rate_interval="10s")
+        found = {each["labels"]["trace_id"] for each in played.asked.prometheus.exemplars(text)}
+        assert found, f"no exemplars of {text}"
+        assert found <= played.traces
+
+    check_all([query for query in IN_PANELS if query.exemplars], check)
+
+
+def test_each_query_of_an_annotation_and_each_alert_is_one_that_prometheus_understands(played: Played) -> None:
+    check_all([query for query in QUERIES if query.panel is None], played.asked.lines)
+
+
+def test_each_recording_rule_has_a_series(played: Played) -> None:
+    def check(query: BoardQuery) -> None:
+        for job in (played.asked.job, LATEST):
+            assert played.asked.now(f'{query.title}{{job="{job}"}}'), job
+
+    check_all([query for query in RULES_AND_ALERTS if query.board == "recording.yaml"], check)
+
+
+def test_the_value_of_each_alert_has_data(played: Played) -> None:
+    values = {alert.name: alert.value for alerts in ALERTS.values() for alert in alerts}
+    assert NO_DATA.keys() <= values.keys()
+
+    def check(name: str) -> None:
+        assert bool(played.asked.now(values[name])) == (name not in NO_DATA)
+
+    check_each({name: name for name in values}, check)
