@@ -54,20 +54,21 @@ class Asked:
 
     def lines(self, query: BoardQuery, **variables: str) -> list[Line]:
         """Return the series of a query that have a value, with the values that are numbers."""
-        text = query.resolve(
-            **{
-                "__rate_interval": self.rate_interval,
-                "__interval": f"{self.step}s",
-                "__range": f"{int(self.end - self.start)}s",
-                "job": self.job,
-                **variables,
-            }
-        )
+        text = self.text(query, **variables)
         if query.is_instant:
             return [(labels, [value]) for labels, value in self.now(text)]
         found = self.prometheus.lines(text, self.start, self.end, self.step)
         numbers = [(labels, [value for value in values if not math.isnan(value)]) for labels, values in found]
         return [(labels, values) for labels, values in numbers if values]
+
+    def text(self, query: BoardQuery, **variables: str) -> str:
+        """Return the text of a query as Grafana sends it."""
+        grafana = {
+            "__rate_interval": self.rate_interval,
+            "__interval": f"{self.step}s",
+            "__range": f"{int(self.end - self.start)}s",
+        }
+        return query.resolve(**{**grafana, "job": self.job, **variables})
 
     def now(self, text: str) -> list[tuple[dict[str, str], float]]:
         """Return the series of an expression at the end of the time range, if their value is a number."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import count
 from typing import Any
 
@@ -15,9 +14,8 @@ import pytest
 from tests.dashboards.asked import RULES, Asked
 from tests.dashboards.playing import playing
 from tests.judges.programs import program
-from tests.judges.prometheus import PACKAGE, Prometheus, scraping
+from tests.judges.prometheus import PACKAGE, scraping
 from tests.otel.collector import Behaviour, Collector, accept, collecting, reject
-from tests.waiting import until
 
 PLAYED, LATEST = "played", "latest"
 """The services that play the scenario: with the stable conventions, and with the latest ones."""
@@ -40,13 +38,18 @@ class Played:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     """A Prometheus that has scraped two services that play the scenario, and evaluates the rules."""
     program("prometheus", PACKAGE)
-    often = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_BLRP_SCHEDULE_DELAY": "500"}
-    latest = {"OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"}
+    stable = {
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        "OTEL_BSP_SCHEDULE_DELAY": "500",
+        "OTEL_BLRP_SCHEDULE_DELAY": "500",
+        "OTEL_RESOURCE_ATTRIBUTES": "service.version=1.2.3",
+    }
+    latest = stable | {"OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental"}
     with ExitStack() as stack:
         collector = stack.enter_context(collecting(accept_most()))
         services = {
-            PLAYED: stack.enter_context(playing("configure", often, otlp=collector.url)),
-            LATEST: stack.enter_context(playing("configure", often | latest, otlp=collector.url)),
+            PLAYED: stack.enter_context(playing("configure", stable, otlp=collector.url)),
+            LATEST: stack.enter_context(playing("configure", latest, otlp=collector.url)),
         }
         addresses = {job: service.address for job, service in services.items()}
         folder, started = tmp_path_factory.mktemp("played"), time.time()
@@ -54,22 +57,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         for service in services.values():
             service.begin()
         traces = {job: service.traces() for job, service in services.items()}
-        played, evaluated = time.time(), list[float]()
-
-        def is_evaluated() -> bool:
-            evaluated[:] = evaluations(prometheus, len(services), played)
-            return bool(evaluated)
-
-        until(is_evaluated)
-        yield Played(Asked(prometheus, started, max(evaluated), 2, "10s", PLAYED), traces[PLAYED])
-
-
-def evaluations(prometheus: Prometheus, jobs: int, moment: float) -> list[float]:
-    """Return when Prometheus evaluated each group of rules, if it has also scraped all jobs, after a moment."""
-    groups = prometheus.ask("rules")["groups"]
-    evaluated = [datetime.fromisoformat(each["lastEvaluation"]).timestamp() for each in groups]
-    scraped = [when for _, when in prometheus.values("timestamp(up) and up == 1", time=max(evaluated))]
-    return evaluated if len(scraped) == jobs and min(*scraped, *evaluated) > moment else []
+        end = prometheus.evaluated_after(time.time())
+        yield Played(Asked(prometheus, started, end, 2, "10s", PLAYED), traces[PLAYED])
 
 
 def accept_most() -> Behaviour:

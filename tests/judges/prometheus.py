@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.judges.programs import free_port, program, running, until
 
 PACKAGE = "apt-get install prometheus"
 _CONFIG = """
-global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: 1s}}
+global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}
 rule_files: {rules}
 scrape_configs:
 """
@@ -29,12 +31,18 @@ _SECONDS_TO_START = 30
 class Prometheus:
     """A running server that scrapes one job or several."""
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http: httpx.Client, server: subprocess.Popen[bytes]) -> None:
         self._http = http
+        self._server = server
 
     def ask(self, what: str, **parameters: str | float) -> Any:
         """Return the data of an answer."""
-        answer = self._http.get(f"/api/v1/{what}", params=parameters)
+        is_query = what.startswith("query")  # whose text may be too long for a URL
+        answer = (
+            self._http.post(f"/api/v1/{what}", data=parameters)
+            if is_query
+            else self._http.get(f"/api/v1/{what}", params=parameters)
+        )
         assert answer.is_success, answer.text
         return answer.json()["data"]
 
@@ -75,6 +83,18 @@ class Prometheus:
         found = self.ask("query_exemplars", query=query, start=now - 600, end=now + 60)
         return [{**exemplar, "series": each["seriesLabels"]} for each in found for exemplar in each["exemplars"]]
 
+    def evaluated_after(self, moment: float) -> float:
+        """Wait until the server has scraped all jobs and evaluated all rules after a moment; return when it had."""
+
+        def evaluated() -> float | None:
+            groups = self.ask("rules")["groups"]
+            rules = [datetime.fromisoformat(each["lastEvaluation"]).timestamp() for each in groups]
+            up = self.values("up", time=max(rules))
+            scrapes = [scraped for _, scraped in self.values("timestamp(up) and up == 1", time=max(rules))]
+            return max(rules) if len(scrapes) == len(up) and min(*scrapes, *rules) > moment else None
+
+        return until(evaluated, _SECONDS_TO_START, "evaluation of the rules", self._server)
+
     def has_scraped(self, jobs: int) -> bool:
         """Whether so many jobs were scraped, and well."""
         return len(self.values("up == 1")) == jobs
@@ -100,8 +120,8 @@ def scraping(
     Args:
         addresses: what is scraped, by the name of the job.
         folder: where the server keeps its files; blocks in its folder `data` are served, too.
-        rules: rule files, which are evaluated each second.
-        every: how often jobs are scraped.
+        rules: rule files.
+        every: how often jobs are scraped and rules are evaluated.
     """
     config = folder / "prometheus.yml"
     jobs = (_JOB.format(job=job, address=address) for job, address in addresses.items())
@@ -117,7 +137,7 @@ def scraping(
         "--log.level=warn",
     ]
     with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:
-        prometheus = Prometheus(http)
+        prometheus = Prometheus(http, server)
         until(lambda: http.get("/-/ready").is_success, _SECONDS_TO_START, "Prometheus that is ready", server)
         wanted = len(addresses)
         until(lambda: prometheus.has_scraped(wanted), _SECONDS_TO_START, "scrape of each job that went well", server)

@@ -1,0 +1,137 @@
+"""What each outcome of the scenario adds to the metrics, recorded apart, for a Prometheus that can leave outcomes out.
+
+Each outcome is a job of its own. The boards select by job, so the regular expression of some jobs is a scenario with
+these outcomes. One more job for each label has the metrics of all outcomes, with that label renamed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client.core import Metric as Family
+
+from tests.dashboards.asked import RULES, Asked
+from tests.judges.programs import program
+from tests.judges.prometheus import PACKAGE, scraping
+from traced_tools import TelemetryOptions
+from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_registry
+from traced_tools.testing import OUTCOMES, Scenario
+
+Labels = frozenset[tuple[str, str]]
+_TRIES, _SAMPLES, _STEP = 3, 4, 60
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass
+class Exposition:
+    """What a process exposes.
+
+    Attributes:
+        growing: the values of counters and histograms by name and labels.
+        gauges: the values of the other series.
+    """
+
+    growing: dict[tuple[str, Labels], float] = field(default_factory=dict)
+    gauges: dict[tuple[str, Labels], float] = field(default_factory=dict)
+
+    def renamed(self, label: str) -> Exposition:
+        """Return the same with another name of a label."""
+
+        def of(series: Mapping[tuple[str, Labels], float]) -> dict[tuple[str, Labels], float]:
+            return {
+                (name, frozenset((f"renamed_{key}" if key == label else key, value) for key, value in labels)): number
+                for (name, labels), number in series.items()
+            }
+
+        return Exposition(of(self.growing), of(self.gauges))
+
+    def lines(self, job: str, end: int) -> Iterator[str]:
+        """Yield OpenMetrics text of a service whose counters have grown steadily until a Unix time."""
+        for index in range(_SAMPLES):
+            at = end - _STEP * (_SAMPLES - 1 - index)
+            for series, value in self.growing.items():
+                yield f"{_text(series, job)} {value * (index + 1)} {at}\n"
+            for series, value in self.gauges.items():
+                yield f"{_text(series, job)} {value} {at}\n"
+
+
+def _text(series: tuple[str, Labels], job: str) -> str:
+    name, labels = series
+    pairs = ",".join(f'{key}="{value.translate(_ESCAPED)}"' for key, value in (("job", job), *labels))
+    return f"{name}{{{pairs}}}"
+
+
+def total(expositions: Iterable[Exposition]) -> Exposition:
+    """Return the exposition of a process in which all of this has happened."""
+    growing: Counter[tuple[str, Labels]] = Counter()
+    gauges: dict[tuple[str, Labels], float] = {}
+    for each in expositions:
+        growing.update(each.growing)
+        gauges.update(each.gauges)
+    return Exposition(dict(growing), gauges)
+
+
+def recorded(outcome: str) -> Exposition:
+    """Play an outcome as often as a round has it, and return the metrics.
+
+    An overloaded machine can make a run end in another way, so there are several tries.
+    """
+    for _ in range(_TRIES):
+        reader, unexpected = PrometheusReader(), list[Exception]()
+        resource = Resource.create({SERVICE_NAME: "recorded"})
+        provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        telemetry = TelemetryOptions(TracerProvider(shutdown_on_exit=False), provider)
+        try:
+            Scenario(without=OUTCOMES.keys() - {outcome}).run(telemetry=telemetry, on_unexpected=unexpected.append)
+            families = list(make_registry(PrometheusCollector(reader)).collect())
+        finally:
+            provider.shutdown()
+        if not unexpected:
+            return _exposition(families)
+    raise ExceptionGroup(f"{outcome} ended in another way {_TRIES} times", unexpected)
+
+
+def _exposition(families: Iterable[Family]) -> Exposition:
+    exposition = Exposition()
+    for family in families:
+        values = exposition.growing if family.type in ("counter", "histogram") else exposition.gauges
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                values[sample.name, frozenset(sample.labels.items())] = sample.value
+    return exposition
+
+
+@contextmanager
+def recording(folder: Path, jobs: Mapping[str, Exposition]) -> Iterator[Asked]:
+    """Run a Prometheus that has these expositions as the last minutes of its jobs, and has evaluated the rules."""
+    end, text = int(time.time()), folder / "jobs.txt"
+    with text.open("w") as file:
+        for job, exposition in jobs.items():
+            file.writelines(exposition.lines(job, end))
+        file.write("# EOF\n")
+    backfill(text, folder)
+    with scraping({}, folder, rules=RULES, every="5s") as prometheus:
+        evaluated = prometheus.evaluated_after(end)
+        yield Asked(prometheus, evaluated - _SAMPLES * _STEP, evaluated, _STEP, f"{_SAMPLES * _STEP}s", "")
+
+
+def backfill(text: Path, folder: Path) -> None:
+    """Write blocks from OpenMetrics text, for a Prometheus that keeps its files in `folder`."""
+    command = [
+        program("promtool", PACKAGE),
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        str(text),
+        str(folder / "data"),
+    ]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)

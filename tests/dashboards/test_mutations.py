@@ -1,0 +1,106 @@
+"""Without an outcome, or with another name of a label, exactly the panels change that are predicted to."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from dashboards.boards import BOARDS
+from dashboards.rules import GROUPS as RECORDINGS
+from dashboards.variables import SERVICE
+from tests.dashboards.asked import IN_PANELS, Asked, check_all
+from tests.dashboards.board_queries import BoardQuery
+from tests.dashboards.matrix import NOT_PLAYED, PAGE, Effects, Labels, PanelKey, measured, page, values
+from tests.dashboards.recorded_outcomes import recorded, recording, total
+from tests.judges.programs import program
+from tests.judges.prometheus import PACKAGE
+from traced_tools.observe import names
+from traced_tools.otel.prometheus_names import label_name
+from traced_tools.testing import OUTCOMES
+
+pytestmark = pytest.mark.slow
+
+LABELS = sorted({label_name(attribute) for metric in names.METRICS.values() for attribute in metric.attributes})
+RECORDED = {rule.name: rule.text for rules in RECORDINGS.values() for rule in rules}
+EVERYTHING = "everything"
+"""The service that has all outcomes."""
+SUMMED_AWAY: dict[tuple[str, int | None], set[str]] = {
+    ("tt-cost", 4): {label_name(names.TOKEN_TYPE)},
+    ("tt-cost", 19): {label_name(names.TOKEN_TYPE)},
+}
+"""Labels of inner parts of a query over which its outer part sums."""
+_EXCLUSION = re.compile(r'\w+!(?:="\w|~)')
+"""A matcher that a series without the label meets, too."""
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """A Prometheus that has each outcome apart, and all of them with each label renamed.
+
+    Attributes:
+        asked: the boards' view of it.
+        panels: what outcomes do to panels.
+    """
+
+    asked: Asked
+    panels: dict[PanelKey, Effects]
+
+
+@pytest.fixture(scope="module")
+def mutated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mutated]:
+    program("prometheus", PACKAGE)
+    outcomes = {name: recorded(name) for name in OUTCOMES}
+    everything = total(outcomes.values())
+    others = {EVERYTHING: everything, **{without(label): everything.renamed(label) for label in LABELS}}
+    with recording(tmp_path_factory.mktemp("mutated"), {**outcomes, **others}) as asked:
+        yield Mutated(asked, measured(asked))
+
+
+def test_each_outcome_changes_exactly_the_panels_on_the_page(mutated: Mutated) -> None:
+    assert page(mutated.panels) == PAGE.read_text(), "if this is right, run `python -m tests.dashboards.matrix`"
+
+
+def test_each_outcome_is_shown_by_a_panel(mutated: Mutated) -> None:
+    assert set().union(*(found.shown for found in mutated.panels.values())) == OUTCOMES.keys()
+
+
+def test_each_panel_counts_an_outcome_unless_there_is_a_reason(mutated: Mutated) -> None:
+    assert {panel for panel, found in mutated.panels.items() if not found.counted} == NOT_PLAYED.keys()
+
+
+def test_with_another_name_of_a_label_the_queries_change_that_use_it_and_no_other(mutated: Mutated) -> None:
+    chosen = {variable.name: ".+" for board in BOARDS for variable in board.variables if variable != SERVICE}
+    services = {EVERYTHING: EVERYTHING, **{label: without(label) for label in LABELS}}
+
+    def check(query: BoardQuery) -> None:
+        found, text = values(mutated.asked, query, services, **chosen), expanded(query.text)
+        was = found.pop(EVERYTHING)
+        changed = {label for label, now in found.items() if not are_equal(was, now)}
+        used = words(_EXCLUSION.sub("", text)) & found.keys() - SUMMED_AWAY.get((query.board, query.panel), set())
+        assert changed <= words(text), changed - words(text)
+        assert used <= changed or not was, used - changed
+
+    check_all(IN_PANELS, check)
+
+
+def are_equal(was: dict[Labels, float], now: dict[Labels, float]) -> bool:
+    return was.keys() == now.keys() and all(math.isclose(was[series], now[series]) for series in was)
+
+
+def without(label: str) -> str:
+    """Return the name of the service of which a label has another name."""
+    return f"without_{label}"
+
+
+def expanded(text: str) -> str:
+    """Return a query with the texts of the recording rules that it reads."""
+    read = [RECORDED[name] for name in RECORDED if name in words(text)]
+    return " ".join([text, *map(expanded, read)])
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"[\w:]+", text))
