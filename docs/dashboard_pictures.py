@@ -15,11 +15,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
-from typing import Final
+from threading import Event, Thread
+from typing import Any, Final
 
 import httpx
 from opentelemetry import trace
@@ -33,7 +33,6 @@ from dashboards.pictures.board import picture
 from dashboards.pictures.traces import EndedSpan
 from dashboards.rules import TOKENS
 from tests.judges.programs import free_port, running, until
-from tests.judges.prometheus import Prometheus
 from tests.otel.collector import collecting
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import prometheus_name
@@ -45,7 +44,7 @@ RULES: Final = ROOT / "dashboards" / "rules"
 _SERVICE: Final = "travel-agent"
 _LIVE_SECONDS: Final = 170
 """Long enough for alerts that wait for two minutes."""
-_LIVE_RATE: Final = 0.6
+_LIVE_RATE: Final = 0.5
 _POINTS: Final = 90
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
 _CONFIG: Final = """
@@ -78,7 +77,7 @@ _INCIDENT: Final = (
     *("late_result", "max_iterations", "max_tool_calls", "max_calls_per_tool", "token_budget", "repeated_call"),
 )
 """Outcomes that happen only during the incident."""
-DAY: Final = (Chapter(20 * 60, 300, 12, _INCIDENT), Chapter(200, 60, 12, _INCIDENT), Chapter(40, 60, 12))
+DAY: Final = (Chapter(20 * 60, 300, 12, _INCIDENT), Chapter(200, 60, 20, _INCIDENT), Chapter(40, 60, 20))
 
 
 def main() -> None:
@@ -96,15 +95,19 @@ def main() -> None:
             collecting() as collector,
             traced_tools.configure(service_name=_SERVICE, prometheus=0, otlp=collector.url) as telemetry,
         ):
-            recorder = Recorder()
+            recorder, is_done = Recorder(), Event()
             trace.get_tracer_provider().add_span_processor(recorder)  # type: ignore[attr-defined]
-            live = Thread(target=play, daemon=True)
+            live = Thread(target=play, args=[is_done])
             live.start()
-            with serving(folder, str(telemetry.prometheus_address), recorder.ended) as source:
-                write_recorded_blocks(folder, source, began)
-                source.wait(time.time() + _LIVE_SECONDS)
-                draw(source, time.time())
-            live.join()
+            try:
+                with serving(folder, str(telemetry.prometheus_address), recorder.ended) as source:
+                    until_long_enough = time.time() + _LIVE_SECONDS
+                    write_recorded_blocks(folder, source, began)
+                    source.wait(until_long_enough)
+                    draw(source, time.time())
+            finally:
+                is_done.set()
+                live.join()
 
 
 def draw(source: Answers, now: float) -> None:
@@ -131,10 +134,15 @@ def most_spans(spans: list[EndedSpan]) -> str:
     return str(counted.most_common(1)[0][0])
 
 
-def play() -> None:
-    """Run the scenario for real, until after the pictures are drawn."""
-    seconds = _LIVE_SECONDS + 120
-    Scenario(seed=len(DAY)).run(duration=seconds, rate=_LIVE_RATE, on_unexpected=bool)
+def play(is_done: Event) -> None:
+    """Run the scenario for real, until the pictures are drawn."""
+
+    def stop_when_done(_: Counter[str]) -> None:
+        if is_done.is_set():
+            raise StopIteration
+
+    with suppress(StopIteration):
+        Scenario(seed=len(DAY)).run(duration=3600, rate=_LIVE_RATE, on_progress=stop_when_done, on_unexpected=bool)
 
 
 class Recorder(SpanProcessor):
@@ -167,18 +175,23 @@ class Answers:
     def __init__(self, url: str, http: httpx.Client, process: subprocess.Popen[bytes], spans: list[EndedSpan]) -> None:
         self.url = url
         self._spans = spans
-        self._server = Prometheus(http)
+        self._http = http
         self._process = process
 
     def over_time(self, query: str, start: float, end: float, step: float) -> list[tuple[Labels, Points]]:
         """Return the labels and points of each series of a range query."""
-        found = self._server.ask("query_range", query=query, start=start, end=end, step=step)["result"]
+        found = self._ask("query_range", query=query, start=start, end=end, step=step)
         return [(each["metric"], [(at, float(value)) for at, value in each["values"]]) for each in found]
 
     def at(self, query: str, time: float) -> list[tuple[Labels, float]]:
         """Return the labels and the value of each series of an instant query."""
-        found = self._server.ask("query", query=query, time=time)["result"]
+        found = self._ask("query", query=query, time=time)
         return [(each["metric"], float(each["value"][1])) for each in found]
+
+    def _ask(self, what: str, **parameters: str | float) -> Any:
+        answer = self._http.get(f"/api/v1/{what}", params=parameters)
+        answer.raise_for_status()
+        return answer.json()["data"]["result"]
 
     def spans(self) -> list[EndedSpan]:
         """Return the spans that ended so far."""
@@ -187,9 +200,9 @@ class Answers:
     def wait(self, end: float) -> None:
         """Wait until a time, until the server has read the recorded history, and until runs are active."""
         recorded = f'count_over_time({{__name__="{TOKENS.name}"}}[2h] offset 1h) > 10'
-        until(lambda: time.time() > end and self._server.values(recorded), 600, "recorded history", self._process)
+        until(lambda: time.time() > end and self._ask("query", query=recorded), 600, "recorded history", self._process)
         active = f"sum({prometheus_name(names.RUN_ACTIVE)}) > 0"
-        until(lambda: self._server.values(active), 60, "active runs", self._process)
+        until(lambda: self._ask("query", query=active), 60, "active runs", self._process)
 
 
 @contextmanager
