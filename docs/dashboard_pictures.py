@@ -113,25 +113,21 @@ def main() -> None:
 def draw(source: Answers, now: float) -> None:
     """Draw every board with the time range that ends now."""
     longest = sum(chapter.minutes for chapter in DAY) * 60
-    conversation = most_spans(source.spans())
+    run = longest_run(source.spans())
     for board in BOARDS:
         span = min(longest, int(board.span[4:-1]) * _UNITS[board.span[-1]])
         step = max(60, span // _POINTS)
-        period = Period(now - span, now, step, max(300, 4 * step), {"conversation": conversation, "run": ""})
+        period = Period(now - span, now, step, max(300, 4 * step), {"conversation": "", "run": run})
         path = PICTURES / f"{board.uid}.svg"
         path.write_text(picture(board, source, period))
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 
-def most_spans(spans: list[EndedSpan]) -> str:
-    """Return the id of the conversation whose runs have most spans."""
-    conversations = {
-        span.trace_id: span.attributes[names.CONVERSATION_ID]
-        for span in spans
-        if names.CONVERSATION_ID in span.attributes
-    }
-    counted = Counter(conversations[span.trace_id] for span in spans if span.trace_id in conversations)
-    return str(counted.most_common(1)[0][0])
+def longest_run(spans: list[EndedSpan]) -> str:
+    """Return the id of the run whose trace has most spans."""
+    runs = {span.trace_id: str(span.attributes[names.RUN_ID]) for span in spans if names.RUN_ID in span.attributes}
+    counted = Counter(runs[span.trace_id] for span in spans if span.trace_id in runs)
+    return counted.most_common(1)[0][0]
 
 
 def play(is_done: Event) -> None:

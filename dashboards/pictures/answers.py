@@ -138,7 +138,7 @@ def _of_spans(query: str, spans: Sequence[EndedSpan]) -> tuple[dict[str, Column]
         "Trace": Column("Trace", link="/explore"),
         "Start time": Column("Start time"),
         "Name": Column("Name"),
-        **{name: Column(_without_namespace(name)) for name in selected},
+        **{name: Column(_short(name)) for name in selected},
         "Duration": Column("Duration", "s"),
     }
     rows: list[Row] = []
@@ -151,8 +151,10 @@ def _of_spans(query: str, spans: Sequence[EndedSpan]) -> tuple[dict[str, Column]
     return columns, rows
 
 
-def _without_namespace(attribute: str) -> str:
-    return attribute.removeprefix("gen_ai.").removeprefix("traced_tools.")
+def _short(attribute: str) -> str:
+    """Return the end of an attribute's name, of which a column has room."""
+    *_, owner, last = attribute.split(".")
+    return f"{owner}.{last}" if len(last) < 6 else last
 
 
 def _name(legend: str, labels: Labels) -> str:

@@ -11,7 +11,7 @@ from dashboards import classic, v2
 from dashboards.panels import Board, Heatmap, Panel, Stat, Table, TimeSeries
 from dashboards.pictures.answers import Period, Source, needs, series, table
 from dashboards.pictures.charts import MUTED, TEXT, draw_heatmap, draw_stat, draw_table, draw_time_series
-from dashboards.pictures.svg import Box, Canvas, width_of
+from dashboards.pictures.svg import Box, Canvas, number, width_of
 
 WIDTH: Final = 1080.0
 _COLUMN: Final = (WIDTH - 16) / 24
@@ -86,7 +86,7 @@ def _draw_choice(canvas: Canvas, right: float, top: float, text: str) -> None:
     width = width_of(text, 12) + 30
     canvas.rect(Box(right - width, top, width, 24), _PANEL, stroke=_EDGE, radius=3)
     canvas.text(right - width + 8, top + 16, text, size=12, fill=TEXT)
-    canvas.path(f"M{right - 16:g} {top + 10:g}l4 4l4-4", stroke=MUTED, width=1.5)
+    canvas.path(f"M{number(right - 16)} {number(top + 10)}l4 4l4-4", stroke=MUTED, width=1.5)
 
 
 def _draw_panel(canvas: Canvas, box: Box, panel: Panel, drawing: Drawing | None) -> None:

@@ -25,7 +25,6 @@ LINES: Final = (
 )
 HEAT: Final = ("#3a2416", "#63330f", "#8f4a0d", "#bd650e", "#e5811c", "#ff9f45", "#ffc58a", "#ffe8cf")
 SMALL: Final = 12.0
-_CELL: Final = 12.5
 _LEGEND_ROW: Final = 18.0
 _MOST_LEGEND_ROWS: Final = 3
 _TABLE_ROW: Final = 27.0
@@ -85,6 +84,10 @@ def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequenc
 def draw_stat(canvas: Canvas, box: Box, panel: Stat, found: Sequence[Series], period: Period) -> None:
     """Draw one large number for each series, over its course if it has one."""
     share = box.width / len(found)
+    texts = [(panel.values or {}).get(f"{each.last:g}") or shown(each.last, panel.unit) for each in found]
+    names = [wrapped(each.name, share - 4, SMALL) if len(found) > 1 else [] for each in found]
+    top = max(map(len, names)) * (SMALL + 3)
+    size = min(40.0, (box.height - top) * 0.55, *(40 * (share - 14) / width_of(text, 40) for text in texts))
     for index, each in enumerate(found):
         cell = Box(box.x + index * share, box.y, share, box.height)
         color = _color(each.last, panel.threshold)
@@ -101,15 +104,10 @@ def draw_stat(canvas: Canvas, box: Box, panel: Stat, found: Sequence[Series], pe
             canvas.path(f"{line([*xy, (xy[-1][0], area.bottom), (xy[0][0], area.bottom)])}Z", fill=color, opacity=0.22)
             canvas.path(line(xy), stroke=color, width=1, opacity=0.8)
         middle = cell.x + cell.width / 2
-        names = wrapped(each.name, cell.width - 4, SMALL) if len(found) > 1 else []
-        top = len(names) * (SMALL + 3)
-        for row, name in enumerate(names):
+        for row, name in enumerate(names[index]):
             canvas.text(middle, cell.y + 12 + row * (SMALL + 3), name, size=SMALL, fill=MUTED, anchor="middle")
-        mapped = (panel.values or {}).get(f"{each.last:g}")
-        text = shown(each.last, panel.unit) if mapped is None else mapped
-        size = min(40.0, (cell.height - top) * 0.55, 40 * (cell.width - 8) / width_of(text, 40))
         baseline = cell.y + top + (cell.height - top) * 0.44 + size * 0.36
-        canvas.text(middle, baseline, text, size=round(size, 1), fill=color, anchor="middle", bold=True)
+        canvas.text(middle, baseline, texts[index], size=round(size, 1), fill=color, anchor="middle", bold=True)
 
 
 def draw_heatmap(canvas: Canvas, box: Box, panel: Heatmap, found: Sequence[Series], period: Period) -> None:
@@ -156,21 +154,26 @@ def draw_table(
     hidden = max(0, len(rows) - room)
     visible = rows[: room - 1 if hidden else room]
     texts = [[_cell(row.get(name), column.unit) for name, column in columns.items()] for row in visible]
-    widths = _column_widths([column.heading for column in columns.values()], texts, box.width)
+    lines = [[column.heading for column in columns.values()], *texts]
+    size = next((size for size in (12.5, 11.5) if sum(_needed(lines, size)) <= box.width), 10.5)
+    widths = _fitted(_needed(lines, size), box.width)
     numbers = {name for row in visible for name, value in row.items() if not isinstance(value, str)}
     y = box.y + 18
-    for index, cells in enumerate([[column.heading for column in columns.values()], *texts]):
+    for index, cells in enumerate(lines):
         x = box.x
         for (name, column), text, width in zip(columns.items(), cells, widths, strict=True):
             fill = MUTED if index == 0 else LINK if column.link else TEXT
-            shown_text = cut(text, width - 10, _CELL)
+            shown_text = cut(text, width - 10, size)
             if name in numbers:
-                canvas.text(x + width - 8, y, shown_text, size=_CELL, fill=fill, anchor="end")
+                canvas.text(x + width - 8, y, shown_text, size=size, fill=fill, anchor="end")
             else:
-                canvas.text(x + 2, y, shown_text, size=_CELL, fill=fill)
+                canvas.text(x + 2, y, shown_text, size=size, fill=fill)
             x += width
-        canvas.path(line([(box.x, y + 9), (box.right, y + 9)]), stroke=GRID)
         y += _TABLE_ROW
+    rules = (
+        f"M{number(box.x)} {number(box.y + 27 + index * _TABLE_ROW)}h{number(box.width)}" for index in range(len(lines))
+    )
+    canvas.path("".join(rules), stroke=GRID)
     if hidden:
         canvas.text(box.x + 2, y, f"{hidden + 1} more rows", size=SMALL, fill=MUTED)
 
@@ -184,9 +187,9 @@ def _value_axis(canvas: Canvas, box: Box, highest: float, unit: Unit) -> tuple[l
     ticks = [tick * scale for tick in _round_ticks((highest or 1.0) / scale, most=max(2, int(box.height // 38)))]
     labels = [shown(tick, unit) for tick in ticks]
     plot = box.inside(max(width_of(label, SMALL) for label in labels) + 8, 4, 6, 0)
-    for tick, label in zip(ticks, labels, strict=True):
-        y = plot.bottom - tick / ticks[-1] * plot.height
-        canvas.path(line([(plot.x, y), (plot.right, y)]), stroke=GRID)
+    heights = [plot.bottom - tick / ticks[-1] * plot.height for tick in ticks]
+    canvas.path("".join(f"M{number(plot.x)} {number(y)}h{number(plot.width)}" for y in heights), stroke=GRID)
+    for y, label in zip(heights, labels, strict=True):
         canvas.text(plot.x - 8, y + 4, label, size=SMALL, fill=MUTED, anchor="end")
     return ticks, plot
 
@@ -202,14 +205,15 @@ def _time_axis(canvas: Canvas, plot: Box, period: Period) -> None:
     span = period.end - period.start
     step = next((each for each in _TICKS if span / each * 64 <= plot.width), _TICKS[-1])
     shape = "%H:%M:%S" if step < 60 else "%H:%M" if span <= _DAY else "%m-%d %H:%M" if step < _DAY else "%m-%d"
-    tick = math.ceil(period.start / step) * step
-    while tick <= period.end:
+    first = math.ceil(period.start / step)
+    grid = []
+    for tick in (index * step for index in range(first, int(period.end // step) + 1)):
         x = plot.x + (tick - period.start) / span * plot.width
+        grid.append(f"M{number(x)} {number(plot.y)}v{number(plot.height)}")
         text = datetime.fromtimestamp(tick, UTC).strftime(shape)
-        canvas.path(line([(x, plot.y), (x, plot.bottom)]), stroke=GRID, opacity=0.7)
         half = width_of(text, SMALL) / 2
         canvas.text(min(x, plot.right + 6 - half), plot.bottom + 17, text, size=SMALL, fill=MUTED, anchor="middle")
-        tick += step
+    canvas.path("".join(grid), stroke=GRID, opacity=0.7)
 
 
 def _legend_rows(found: Sequence[Series], width: float) -> Iterator[list[tuple[int | None, str]]]:
@@ -291,12 +295,16 @@ def _number(value: str | float | None) -> float:
     return value if isinstance(value, int | float) and not math.isnan(value) else -math.inf
 
 
-def _column_widths(headings: Sequence[str], texts: Sequence[Sequence[str]], room: float) -> list[float]:
-    """Return the widths of columns: what each needs at most, and an equal part of the rest."""
-    needed = [max(width_of(text, SMALL + 0.5) for text in column) + 12 for column in zip(headings, *texts, strict=True)]
+def _needed(lines: Sequence[Sequence[str]], size: float) -> list[float]:
+    """Return the width that each column needs."""
+    return [max(width_of(text, size) for text in column) + 12 for column in zip(*lines, strict=True)]
+
+
+def _fitted(needed: list[float], room: float) -> list[float]:
+    """Return widths that fill the room: each column gets an equal part of the rest, or the widest get narrower."""
     if (rest := room - sum(needed)) >= 0:
         return [width + rest / len(needed) for width in needed]
-    while sum(needed) > room:  # the widest get narrower
+    while sum(needed) > room:
         widest = max(range(len(needed)), key=needed.__getitem__)
         needed[widest] -= 4
     return needed

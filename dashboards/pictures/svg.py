@@ -9,7 +9,7 @@ from typing import Final, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 FONT: Final = "Inter, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
-_NARROW: Final = "ijl|.,:;'!()[]{}frtI1 -/\"`"
+_NARROW: Final = "ijl|.,:;'!()[]{}frtI -/\"`"
 _WIDE: Final = "mwMW%@—…→"
 Anchor = Literal["start", "middle", "end"]
 

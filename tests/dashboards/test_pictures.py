@@ -172,6 +172,18 @@ def test_a_number_has_its_unit_and_the_color_of_its_threshold(value: float, colo
     assert number.attrib["fill"] == NAMED[color]
 
 
+def test_a_row_of_panels_without_data_is_low() -> None:
+    heights = [float(drawn(LINES, found).attrib["height"]) for found in (WAVES, {})]
+    assert heights[0] - heights[1] == (LINES.height - 3) * 38
+
+
+def test_each_of_several_numbers_has_its_name_and_a_single_one_has_not() -> None:
+    panel = replace(STAT, queries=(Instant("x", "{{gen_ai_tool_name}} of all"),))
+    search, pay = ({(("gen_ai_tool_name", name),): [3.0]} for name in ("search", "pay"))
+    assert {"search of all", "pay of all"} <= {*texts(drawn(panel, search | pay))}
+    assert "search of all" not in texts(drawn(panel, search))
+
+
 def test_a_number_may_be_shown_as_a_text() -> None:
     assert "broken" in texts(drawn(replace(STAT, values={"0": "broken"}), {(): [0.0]}))
 
