@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from traced_tools.observe import names
+from traced_tools.observe.names.registry_types import EventType, SpanType
 
 GATEWAY: Final = Path(__file__).with_name("gateway.yaml")
-CONTENT: Final = {name for each in (*names.SPANS, *names.EVENTS.values()) for name in each.content} - {
-    names.CONTENT_TRUNCATED
-}
+_CARRIERS: Final[list[SpanType | EventType]] = [*names.SPANS, *names.EVENTS.values()]
+CONTENT: Final = {name for each in _CARRIERS for name in each.content} - {names.CONTENT_TRUNCATED}
 """The attributes that hold content. `CONTENT_TRUNCATED` only says that content is cut."""
 _GENERATED: Final = re.compile(r"(?<=# BEGIN generated\n).*?(?=^ *# END generated$)", re.DOTALL | re.MULTILINE)
 

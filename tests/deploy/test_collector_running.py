@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "DECISION_WAIT_AFTER_ROOT": "2s",
-    "DECISION_WAIT": "10s",
+    "DECISION_WAIT": "15s",
     "KEPT_PERCENT": "20",
     "LONG_RUN_MILLISECONDS": "20000",
     "METRICS_INTERVAL": "1s",
@@ -148,8 +148,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             long_run = scenario.tracer_provider.get_tracer(OTHER).start_span("long", start_time=began)
             long_run.end()
             scenario.send()
-            of_customer = f"service.version=3,customer.name={MARKER}"
-            with agent("--otlp", url, "--capture", captured, OTEL_RESOURCE_ATTRIBUTES=of_customer) as judged:
+            variables = {
+                "OTEL_RESOURCE_ATTRIBUTES": f"service.version=3,customer.name={MARKER}",
+                "OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED": "true",
+            }
+            with agent("--otlp", url, "--capture", captured, **variables) as judged:
                 told = Story(running, scenario, judged, long_run.get_span_context().trace_id)
                 traces = len(told.traces) + len(judged.traces)
                 until(
@@ -270,6 +273,19 @@ def test_metrics_from_spans_agree_with_those_that_the_runs_counted(story: Story)
         expected.update({(key[0] or operation, *key[1:]): count for key, count in found.items()})
     assert expected.total() > 500
     until(lambda: series(story.chain.store.metrics(), "traces.span.metrics.calls", *labels) == expected)
+
+
+def test_no_two_series_become_one(story: Story) -> None:
+    points = Counter(
+        (str(of.resource), scope.scope.name, metric.name, str(attributes(point.attributes)), point.time_unix_nano)
+        for request in story.chain.store.messages("/v1/metrics")
+        for of in request.resource_metrics
+        for scope in of.scope_metrics
+        for metric in scope.metrics
+        for point in getattr(metric, metric.WhichOneof("data")).data_points
+    )
+    assert any(name.startswith("otel.sdk.") for _, _, name, _, _ in points)
+    assert [point for point, count in points.items() if count > 1] == []
 
 
 def test_the_service_graph_has_a_node_for_the_provider(story: Story) -> None:

@@ -110,25 +110,26 @@ class BackEnd:
         for request in list(self._kept):
             yield request.path, gzip.decompress(request.body)
 
-    def _messages(self, path: str) -> Iterator[Any]:
+    def messages(self, path: str) -> Iterator[Any]:
+        """Yield the requests to a path that it has kept."""
         return (SERVICES[path][0].FromString(body) for to, body in self.bodies() if to == path)
 
     def spans(self) -> list[Any]:
         """Return the spans that it has kept."""
         scopes = (
-            scope for each in self._messages("/v1/traces") for of in each.resource_spans for scope in of.scope_spans
+            scope for each in self.messages("/v1/traces") for of in each.resource_spans for scope in of.scope_spans
         )
         return [span for scope in scopes for span in scope.spans]
 
     def metrics(self) -> list[Any]:
         """Return the metrics that it has kept, in the order in which they came."""
-        requests = self._messages("/v1/metrics")
+        requests = self.messages("/v1/metrics")
         scopes = (scope for each in requests for of in each.resource_metrics for scope in of.scope_metrics)
         return [metric for scope in scopes for metric in scope.metrics]
 
     def logs(self) -> list[Any]:
         """Return the log records that it has kept."""
-        scopes = (scope for each in self._messages("/v1/logs") for of in each.resource_logs for scope in of.scope_logs)
+        scopes = (scope for each in self.messages("/v1/logs") for of in each.resource_logs for scope in of.scope_logs)
         return [record for scope in scopes for record in scope.log_records]
 
 
