@@ -36,11 +36,7 @@ def picture(board: Board, source: Source, period: Period) -> str:
     places = _places(layout["panels"], drawings)
     height = max(box.bottom for box in places.values()) + _SPACE
     canvas.rect(Box(0, 0, WIDTH, height), _BACKGROUND)
-    variables = {
-        each["label"]: v2.SOURCES.get(each["name"], "All") if each["type"] != "textbox" else period.chosen[each["name"]]
-        for each in layout["templating"]["list"]
-    }
-    _draw_header(canvas, board, variables, period)
+    _draw_header(canvas, board, layout["templating"]["list"], period)
     for each in layout["panels"]:
         box = places[each["id"]]
         if each["type"] == "row":
@@ -67,26 +63,29 @@ def _places(panels: list[dict[str, Any]], drawings: Mapping[int, Drawing | None]
     return places
 
 
-def _draw_header(canvas: Canvas, board: Board, variables: dict[str, str], period: Period) -> None:
+def _draw_header(canvas: Canvas, board: Board, variables: list[dict[str, Any]], period: Period) -> None:
     canvas.text(12, 30, board.title, size=20, fill=TEXT, bold=True)
     canvas.text(12, 50, board.question, size=13, fill=MUTED)
     hours = round((period.end - period.start) / 3600)
-    _draw_choice(canvas, WIDTH - 12, 14, "Last hour" if hours == 1 else f"Last {hours} hours")
+    _draw_field(canvas, WIDTH - 12, 14, "Last hour" if hours == 1 else f"Last {hours} hours")
     x = 12.0
-    for label, value in variables.items():
-        canvas.text(x, 80, label, size=12, fill=MUTED)
-        x += width_of(label, 12) + 6
+    for variable in variables:
+        canvas.text(x, 80, variable["label"], size=12, fill=MUTED)
+        x += width_of(variable["label"], 12) + 6
+        is_written = variable["type"] == "textbox"
+        value = period.chosen[variable["name"]] if is_written else v2.SOURCES.get(variable["name"], "All")
         width = width_of(value, 12) + 30
-        _draw_choice(canvas, x + width, 64, value)
+        _draw_field(canvas, x + width, 64, value, has_arrow=not is_written)
         x += width + 14
 
 
-def _draw_choice(canvas: Canvas, right: float, top: float, text: str) -> None:
-    """Draw a field in which a reader chooses a value."""
+def _draw_field(canvas: Canvas, right: float, top: float, text: str, *, has_arrow: bool = True) -> None:
+    """Draw a field in which a reader chooses a value, or writes one."""
     width = width_of(text, 12) + 30
     canvas.rect(Box(right - width, top, width, 24), _PANEL, stroke=_EDGE, radius=3)
     canvas.text(right - width + 8, top + 16, text, size=12, fill=TEXT)
-    canvas.path(f"M{number(right - 16)} {number(top + 10)}l4 4l4-4", stroke=MUTED, width=1.5)
+    if has_arrow:
+        canvas.path(f"M{number(right - 16)} {number(top + 10)}l4 4l4-4", stroke=MUTED, width=1.5)
 
 
 def _draw_panel(canvas: Canvas, box: Box, panel: Panel, drawing: Drawing | None) -> None:

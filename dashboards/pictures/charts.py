@@ -29,6 +29,8 @@ _LEGEND_ROW: Final = 18.0
 _MOST_LEGEND_ROWS: Final = 3
 _TABLE_ROW: Final = 27.0
 _GAP: Final = 14.0
+_EXPENDABLE: Final = ("Name", "Start time")
+"""The columns of a table of spans that are left out first if it is too narrow."""
 _TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800)
 _DAY: Final = 86_400
 _SCALES: Final = {"s": (86_400.0, 3_600.0, 60.0), "bytes": (2.0**30, 2.0**20, 2.0**10)}
@@ -45,24 +47,16 @@ def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequenc
     _time_axis(canvas, plot, period)
     top = ticks[-1]
 
-    def placed(points: Points) -> list[tuple[float, float]]:
-        return [
-            (
-                plot.x + (time - period.start) / (period.end - period.start) * plot.width,
-                plot.bottom - value / top * plot.height,
-            )
-            for time, value in points
-        ]
-
     below = [(period.start, 0.0), (period.end, 0.0)]
     for index, points in enumerate(layers):
         color = LINES[index % len(LINES)]
         if panel.stacked and not any(value for _, value in found[index].points):
             continue
         for part in [points] if panel.stacked else _unbroken(points, period.step):
-            xy = placed(_without_repetition(part))
+            xy = _placed(_without_repetition(part), plot, period, top)
             if panel.stacked:
-                canvas.path(f"{line([*xy, *reversed(placed(below))])}Z", fill=color, opacity=0.55)
+                edge = reversed(_placed(below, plot, period, top))
+                canvas.path(f"{line([*xy, *edge])}Z", fill=color, opacity=0.55)
             canvas.path(line(xy), stroke=color, width=1.3)
         if panel.stacked:
             below = _without_repetition(points)
@@ -94,13 +88,7 @@ def draw_stat(canvas: Canvas, box: Box, panel: Stat, found: Sequence[Series], pe
         if len(each.points) > 2:
             area = Box(cell.x, cell.y + cell.height * 0.55, cell.width, cell.height * 0.45)
             highest = max(value for _, value in each.points) or 1
-            xy = [
-                (
-                    area.x + (time - period.start) / (period.end - period.start) * area.width,
-                    area.bottom - value / highest * area.height,
-                )
-                for time, value in _without_repetition(each.points)
-            ]
+            xy = _placed(_without_repetition(each.points), area, period, highest)
             canvas.path(f"{line([*xy, (xy[-1][0], area.bottom), (xy[0][0], area.bottom)])}Z", fill=color, opacity=0.22)
             canvas.path(line(xy), stroke=color, width=1, opacity=0.8)
         middle = cell.x + cell.width / 2
@@ -134,7 +122,7 @@ def draw_heatmap(canvas: Canvas, box: Box, panel: Heatmap, found: Sequence[Serie
     for index, (_, points) in enumerate(grown):
         y = plot.bottom - (index + 1) * height
         for time, value in points.items():
-            x = plot.x + (time - period.start) / (period.end - period.start) * plot.width - width
+            x = _across(time, plot, period) - width
             if value > highest / 1000 and x >= plot.x - 0.1:
                 level = HEAT[min(len(HEAT) - 1, int(math.sqrt(value / highest) * len(HEAT)))]
                 size = f"h{number(width - 0.4)}v{number(height - 0.8)}h-{number(width - 0.4)}z"
@@ -153,9 +141,15 @@ def draw_table(
     room = int((box.height - 18) // _TABLE_ROW)
     hidden = max(0, len(rows) - room)
     visible = rows[: room - 1 if hidden else room]
-    texts = [[_cell(row.get(name), column.unit) for name, column in columns.items()] for row in visible]
-    lines = [[column.heading for column in columns.values()], *texts]
-    size = next((size for size in (12.5, 11.5) if sum(_needed(lines, size)) <= box.width), 10.5)
+    for left_out in (None, *_EXPENDABLE):
+        columns = {each: column for each, column in columns.items() if each != left_out}
+        lines = [
+            [column.heading for column in columns.values()],
+            *([_cell(row.get(name), column.unit) for name, column in columns.items()] for row in visible),
+        ]
+        size = next((size for size in (12.5, 11.5) if sum(_needed(lines, size)) <= box.width), 10.5)
+        if sum(_needed(lines, size)) <= box.width * 1.1:
+            break
     widths = _fitted(_needed(lines, size), box.width)
     numbers = {name for row in visible for name, value in row.items() if not isinstance(value, str)}
     y = box.y + 18
@@ -208,7 +202,7 @@ def _time_axis(canvas: Canvas, plot: Box, period: Period) -> None:
     first = math.ceil(period.start / step)
     grid = []
     for tick in (index * step for index in range(first, int(period.end // step) + 1)):
-        x = plot.x + (tick - period.start) / span * plot.width
+        x = _across(tick, plot, period)
         grid.append(f"M{number(x)} {number(plot.y)}v{number(plot.height)}")
         text = datetime.fromtimestamp(tick, UTC).strftime(shape)
         half = width_of(text, SMALL) / 2
@@ -237,6 +231,19 @@ def _legend_rows(found: Sequence[Series], width: float) -> Iterator[list[tuple[i
 
 
 # Points.
+
+
+def _across(time: float, plot: Box, period: Period) -> float:
+    """Return where a time is on the time axis."""
+    return plot.x + (time - period.start) / (period.end - period.start) * plot.width
+
+
+def _placed(points: Points, plot: Box, period: Period, top: float) -> list[tuple[float, float]]:
+    """Return where points are in a rectangle whose upper edge is `top` and whose lower edge is 0."""
+    return [
+        (_across(time, plot, period), plot.bottom - min(max(value, 0.0) / top, 1.0) * plot.height)
+        for time, value in points
+    ]
 
 
 def _stacked(layers: Sequence[Points]) -> list[Points]:

@@ -55,7 +55,10 @@ def import_boards(
         ),
     ],
 ) -> None:
-    """Save the dashboards in Grafana, in the folder traced_tools. Dashboards that are there already are replaced."""
+    """Save the dashboards in Grafana, in the folder traced_tools, and replace those that an earlier import saved.
+
+    Set GRAFANA_TOKEN instead of passing --token: other users of the machine can see the options of a process.
+    """
     from traced_tools.cli.dashboards.grafana import Grafana, ImportFailed  # here, so that other commands start faster
 
     try:
