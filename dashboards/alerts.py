@@ -6,12 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from dashboards import collector, rules
 from dashboards import objectives as limits
-from dashboards import rules
 from dashboards.conventions import MODEL_CALL_DURATION, TIME_TO_FIRST_CHUNK
 from dashboards.objectives import ENOUGH, FAST_BURN, NOT_CANCELLED, SLOW_BURN, BurnRate, Objective
 from dashboards.outcomes import LIMITED, REFUSED
-from dashboards.promql import JOB, Selection, equals, has, increase, labels, occurrences, one_of, quantile, share, total
+from dashboards.promql import (
+    JOB,
+    Selection,
+    equals,
+    has,
+    increase,
+    labels,
+    occurrences,
+    one_of,
+    quantile,
+    rate,
+    share,
+    total,
+)
 from dashboards.rules import error_ratio
 from traced_tools.observe import names
 from traced_tools.otel.prometheus_names import label_name
@@ -436,6 +449,67 @@ TELEMETRY_ALERTS: Final = (
     ),
 )
 
+# The collectors.
+
+_EXPORTER: Final = "{{ $labels.exporter }}"
+_LOST: Final = (collector.FAILED_TO_SEND, collector.FAILED_TO_ENQUEUE)
+
+COLLECTOR_ALERTS: Final = (
+    Alert(
+        name="AuditRecordsNotExported",
+        value=occurrences(
+            collector.select_all(*_LOST, matchers=('exporter=~".*audit.*"',)), JOB, "exporter", window="5m"
+        ),
+        condition="> 0",
+        wait="0m",
+        severity="page",
+        team="audit",
+        summary=f"{_EXPORTER}: a collector loses audit records",
+        description=f"{_NUMBER} records of 5 minutes don't reach the archive. The store of the trail still has them.",
+        panel=("tt-telemetry", 21),
+    ),
+    Alert(
+        name="CollectorLosesTelemetry",
+        value=rate(collector.select_all(*_LOST, matchers=('exporter!~".*audit.*"',)), JOB, "exporter", window="5m"),
+        condition="> 0",
+        wait="5m",
+        severity="ticket",
+        summary=f"{_EXPORTER}: a collector loses telemetry",
+        description=f"{_NUMBER} items a second are lost: their back end refuses them, or the queue is full.",
+        panel=("tt-telemetry", 21),
+    ),
+    Alert(
+        name="CollectorRefusesTelemetry",
+        value=rate(collector.select_all(collector.REFUSED), JOB, "receiver", window="5m"),
+        condition="> 0",
+        wait="5m",
+        severity="ticket",
+        summary="{{ $labels.job }}: a collector refuses telemetry",
+        description=f"{_NUMBER} items a second are refused. The collector has no memory left, or its queues are full.",
+        panel=("tt-telemetry", 19),
+    ),
+    Alert(
+        name="CollectorQueueFull",
+        value=collector.queue_fill(JOB, "exporter"),
+        condition=f"> {limits.QUEUE_FILL:g}",
+        wait="10m",
+        severity="ticket",
+        summary=f"{_EXPORTER}: the queue of a collector fills",
+        description=f"{_PERCENT} of the queue are full. The back end is slow or unreachable.",
+        panel=("tt-telemetry", 22),
+    ),
+    Alert(
+        name="TracesDroppedTooEarly",
+        value=rate(collector.select(collector.DROPPED_TOO_EARLY), JOB, window="5m"),
+        condition="> 0",
+        wait="5m",
+        severity="ticket",
+        summary="{{ $labels.job }}: tail sampling decides before traces are complete",
+        description=f"{_NUMBER} traces a second are decided early, and may miss their errors.",
+        panel=("tt-telemetry", 24),
+    ),
+)
+
 GROUPS: Final = {
     "traced_tools_objective_alerts": OBJECTIVE_ALERTS,
     "traced_tools_loop_alerts": LOOP_ALERTS,
@@ -444,6 +518,7 @@ GROUPS: Final = {
     "traced_tools_cost_alerts": COST_ALERTS,
     "traced_tools_audit_alerts": AUDIT_ALERTS,
     "traced_tools_telemetry_alerts": TELEMETRY_ALERTS,
+    "traced_tools_collector_alerts": COLLECTOR_ALERTS,
 }
 """The alerts by the name of their group."""
 

@@ -117,6 +117,8 @@ VERIFICATION_SECONDS: Final = 2 * 86_400
 """The age of the last verification of the audit trail."""
 TELEMETRY_LOSS: Final = 0.01
 """The share of spans, metric points, log records and events that may be lost."""
+QUEUE_FILL: Final = 0.8
+"""The share of a collector's queue that may be full."""
 SERIES: Final = 20_000
 """The series of traced_tools that a service may have in Prometheus."""
 ENOUGH: Final = 20

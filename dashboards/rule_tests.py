@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dashboards import collector, rules
 from dashboards import objectives as limits
-from dashboards import rules
 from dashboards.alerts import GROUPS, Alert
 from dashboards.promql import INSTANCE, JOB, Part, Selection, equals
 from traced_tools.observe import names
@@ -132,7 +132,7 @@ _LOST_CHECKPOINTS: Final = _series(names.AUDIT_CHECKPOINTS_LOST, {})
 _FAILURES: Final = _series(names.TELEMETRY_FAILURES, {})
 _ACTIVE: Final = _series(names.RUN_ACTIVE, _AGENT)
 
-CASES: Final[Mapping[str, Case]] = {
+_AGENT_CASES: Final[Mapping[str, Case]] = {
     # A fifth of all runs fails: twenty times the budget of one percent. A tenth is ten times, and too slow for a page.
     "RunSuccessBurnFast": Case(
         _runs(answered="0+8x120", error="0+2x120", cancelled="0+90x120"),
@@ -240,8 +240,63 @@ CASES: Final[Mapping[str, Case]] = {
     "TelemetryFailures": Case({_FAILURES: "_x75 3x20"}, {_FAILURES: "3x95"}, "80m", {}, "3"),
     "AgentTelemetryAbsent": Case({_ACTIVE: "1x20"}, {_ACTIVE: "1x60"}, "40m", {}, ""),
 }
-"""The tests of each alert by its name."""
 
+_EXPORTED: Final = {"exporter": "otlp_http"}
+_ARCHIVED: Final = {"exporter": "otlp_http/audit"}
+
+
+def _of_collector(metric: str, values: Mapping[str, str]) -> str:
+    return _recorded(f"otelcol_{metric}", values)
+
+
+_COLLECTOR_CASES: Final[Mapping[str, Case]] = {
+    "AuditRecordsNotExported": Case(
+        {_of_collector(f"{collector.FAILED_TO_SEND}_log_records_total", _ARCHIVED): "_x9 6x20"},
+        {
+            _of_collector(f"{collector.FAILED_TO_SEND}_log_records_total", _ARCHIVED): "6x30",
+            _of_collector(f"{collector.FAILED_TO_SEND}_log_records_total", _EXPORTED): "0+6x30",
+        },
+        "12m",
+        _ARCHIVED,
+        "6",
+    ),
+    "CollectorLosesTelemetry": Case(
+        {_of_collector(f"{collector.FAILED_TO_ENQUEUE}_spans", _EXPORTED): "0+6x30"},
+        {_of_collector(f"{collector.FAILED_TO_ENQUEUE}_spans", _EXPORTED): "6x30"},
+        "20m",
+        _EXPORTED,
+        "100m",
+    ),
+    "CollectorRefusesTelemetry": Case(
+        {_of_collector(f"{collector.REFUSED}_spans", {"receiver": "otlp"}): "0+6x30"},
+        {_of_collector(f"{collector.ACCEPTED}_spans", {"receiver": "otlp"}): "0+6x30"},
+        "20m",
+        {"receiver": "otlp"},
+        "100m",
+    ),
+    "CollectorQueueFull": Case(
+        {
+            _of_collector(collector.QUEUE_SIZE, _EXPORTED): "900x30",
+            _of_collector(collector.QUEUE_CAPACITY, _EXPORTED): "1000x30",
+        },
+        {
+            _of_collector(collector.QUEUE_SIZE, _EXPORTED): "700x30",
+            _of_collector(collector.QUEUE_CAPACITY, _EXPORTED): "1000x30",
+        },
+        "20m",
+        _EXPORTED,
+        "90%",
+    ),
+    "TracesDroppedTooEarly": Case(
+        {_of_collector(collector.DROPPED_TOO_EARLY, {}): "0+6x30"},
+        {_of_collector(collector.DROPPED_TOO_EARLY, {}): "6x30"},
+        "20m",
+        {},
+        "100m",
+    ),
+}
+CASES: Final = {**_AGENT_CASES, **_COLLECTOR_CASES}
+"""The test of each alert by its name."""
 UNTESTED: Final = {
     "TooManySeries": "promtool would need 20,000 series",
     "DeadMansSwitch": "it always fires, and so can't be silent",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards import links, traceql
+from dashboards import collector, links, traceql
 from dashboards.objectives import AUDIT_LAG_SECONDS, SERIES, TELEMETRY_LOSS
 from dashboards.panels import (
     Board,
@@ -58,32 +58,28 @@ _NO_SERVICE: Final = "No service has reported an agent. Start one, or run: trace
 _NO_TARGETS: Final = "Prometheus scrapes no service with agents. Services that send metrics over OTLP have no target."
 _NO_COLLECTOR: Final = "No metrics of a collector. Have Prometheus scrape its own metrics, which are on port 8888."
 
-_SIGNALS: Final = {"spans": "spans", "metric_points": "metric points", "log_records": "log records"}
-"""The signals in the names of a collector's metrics, and their titles."""
-
 
 def _conventions(of: str, series: str) -> str:
     return f'label_replace({total(series, JOB, function="count")}, "{_CONVENTIONS}", "{of}", "", "")'
 
 
-def _collector(metric: str, *matchers: str) -> str:
-    """Return the selector of a metric of the collector, whose counters end with `_total` in some configurations."""
-    return "{" + ", ".join((f'__name__=~"otelcol_{metric}(_total)?"', *matchers)) + "}"
-
-
 def _collector_rates(*metrics: str, by: str) -> tuple[Range, ...]:
     """Return the rates of metrics of the collector, for each signal."""
     return tuple(
-        Range(rate(_collector(f"{metric}_{signal}"), by), f"{title} {metric.partition('_')[2]} {{{{{by}}}}}")
+        Range(
+            rate(collector.select(f"{metric}_{signal}"), by),
+            f"{signal.replace('_', ' ')} {metric.partition('_')[2]} {{{{{by}}}}}",
+        )
         for metric in metrics
-        for signal, title in _SIGNALS.items()
+        for signal in collector.SIGNALS
     )
 
 
-_DECIDED: Final = _collector("processor_tail_sampling_global_count_traces_sampled")
-_KEPT: Final = _collector("processor_tail_sampling_global_count_traces_sampled", 'sampled="true"')
-_DECIDED_BY_POLICY: Final = _collector("processor_tail_sampling_count_traces_sampled")
-_KEPT_BY_POLICY: Final = _collector("processor_tail_sampling_count_traces_sampled", 'sampled="true"')
+_IS_KEPT: Final = 'sampled="true"'
+_DECIDED: Final = collector.select(collector.TRACES_DECIDED)
+_KEPT: Final = collector.select(collector.TRACES_DECIDED, _IS_KEPT)
+_DECIDED_BY_POLICY: Final = collector.select(collector.TRACES_DECIDED_BY_POLICY)
+_KEPT_BY_POLICY: Final = collector.select(collector.TRACES_DECIDED_BY_POLICY, _IS_KEPT)
 
 BOARD: Final = Board(
     uid="tt-telemetry",
@@ -351,7 +347,7 @@ BOARD: Final = Board(
                     title="Items that collectors accept, per second",
                     question="Does telemetry reach the collectors?",
                     reading="If exporters send and collectors accept nothing, the network between them is broken.",
-                    queries=_collector_rates("receiver_accepted", by="receiver"),
+                    queries=_collector_rates(collector.ACCEPTED, by="receiver"),
                     unit="ops",
                     empty=_NO_COLLECTOR,
                 ),
@@ -363,7 +359,7 @@ BOARD: Final = Board(
                         "Senders try again after a while, then lose it. The collector is out of memory, its queues are "
                         "full, or its pipeline fails: see what it sends."
                     ),
-                    queries=_collector_rates("receiver_refused", "receiver_failed", by="receiver"),
+                    queries=_collector_rates(collector.REFUSED, collector.FAILED_TO_RECEIVE, by="receiver"),
                     unit="ops",
                     empty=_NO_COLLECTOR,
                 ),
@@ -372,7 +368,7 @@ BOARD: Final = Board(
                     title="Items that collectors send, per second",
                     question="Does telemetry leave the collectors?",
                     reading="Spans that are accepted and not sent are sampled, or wait in a queue.",
-                    queries=_collector_rates("exporter_sent", by="exporter"),
+                    queries=_collector_rates(collector.SENT, by="exporter"),
                     unit="ops",
                     empty=_NO_COLLECTOR,
                 ),
@@ -384,7 +380,7 @@ BOARD: Final = Board(
                         "send_failed: the backend refused it, or retries were used up. enqueue_failed: the queue is "
                         "full. Both are lost, unless their sender tries again."
                     ),
-                    queries=_collector_rates("exporter_send_failed", "exporter_enqueue_failed", by="exporter"),
+                    queries=_collector_rates(collector.FAILED_TO_SEND, collector.FAILED_TO_ENQUEUE, by="exporter"),
                     unit="ops",
                     empty=f"Nothing was lost, or there is no collector. {_NO_COLLECTOR}",
                 ),
@@ -395,8 +391,7 @@ BOARD: Final = Board(
                     reading="At 100 %, new items are lost. A queue that fills has a slow or unreachable backend.",
                     queries=(
                         Range(
-                            f"{total(_collector('exporter_queue_size'), 'exporter', 'data_type')} / "
-                            f"({total(_collector('exporter_queue_capacity'), 'exporter', 'data_type')} > 0)",
+                            collector.queue_fill("exporter", "data_type"),
                             legend("exporter", "data_type"),
                         ),
                     ),
@@ -430,11 +425,11 @@ BOARD: Final = Board(
                     ),
                     queries=(
                         Range(
-                            rate(_collector("processor_tail_sampling_sampling_trace_dropped_too_early")),
+                            rate(collector.select(collector.DROPPED_TOO_EARLY)),
                             "dropped too early",
                         ),
                         Range(
-                            rate(_collector("processor_tail_sampling_sampling_late_span_age(_seconds)?_count")),
+                            rate(collector.select(collector.LATE_SPANS)),
                             "late spans",
                         ),
                     ),

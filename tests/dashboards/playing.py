@@ -1,15 +1,8 @@
-"""A process that plays the scenario and serves its metrics: `python -m tests.dashboards.playing --help`.
-
-OpenTelemetry is set up once in a process, so each setup has a process of its own. Each line it writes is JSON: first
-the address of its metrics, and when it has played, the ids of the traces that ended. It begins when it reads a line,
-and serves until its input ends.
-"""
+"""Processes that play the scenario, for the time of some tests."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,87 +10,9 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.sdk.metrics.export import MetricReader
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-
-import traced_tools
 from tests.judges.programs import ROOT, environment
-from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, PrometheusServer
-from traced_tools.testing import Scenario
 
 _SECONDS_TO_PLAY = 120
-
-
-class EndedTraces(SpanProcessor):
-    """The ids of the traces of all spans that ended."""
-
-    def __init__(self) -> None:
-        self.ids: set[str] = set()
-
-    def on_end(self, span: ReadableSpan) -> None:
-        """Keep the id of the span's trace."""
-        assert span.context is not None
-        self.ids.add(f"{span.context.trace_id:032x}")
-
-
-def served_by_configure(otlp: str | None) -> str:
-    """Set OpenTelemetry up as `configure` does, and return the address of the metrics."""
-    handle = traced_tools.configure(service_name="played", prometheus=0, otlp=otlp or False)
-    assert handle.prometheus_address is not None
-    return handle.prometheus_address
-
-
-def served_by_logfire(traces: EndedTraces) -> str:
-    """Set logfire up with a reader of ours, and return the address of the metrics."""
-    import logfire  # type: ignore[import-not-found, unused-ignore]
-
-    reader: MetricReader = PrometheusReader()
-    logfire.configure(
-        send_to_logfire=False,
-        console=False,
-        additional_span_processors=[traces],
-        metrics=logfire.MetricsOptions(additional_readers=[reader]),
-    )
-    assert isinstance(reader, PrometheusReader)
-    return PrometheusServer(PrometheusCollector(reader), "127.0.0.1", [0]).address
-
-
-def served_by_instrumentation() -> str:
-    """Return the address of the exporter that `opentelemetry-instrument` has set up."""
-    return f"{os.environ['OTEL_EXPORTER_PROMETHEUS_HOST']}:{os.environ['OTEL_EXPORTER_PROMETHEUS_PORT']}"
-
-
-def main() -> None:
-    """Set OpenTelemetry up, play, and serve until the input ends."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--setup", choices=("configure", "logfire", "instrumentation"), required=True)
-    parser.add_argument("--otlp")
-    parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--rate", type=float, required=True)
-    given = parser.parse_args()
-    scenario, traces = Scenario(), EndedTraces()
-    match given.setup:
-        case "configure":
-            address = served_by_configure(given.otlp)
-            trace.get_tracer_provider().add_span_processor(traces)  # type: ignore[attr-defined]
-        case "logfire":
-            address = served_by_logfire(traces)
-        case _:
-            address = served_by_instrumentation()
-    print(json.dumps({"address": address}), flush=True)
-    sys.stdin.readline()
-    scenario.run(count=given.rounds * scenario.runs_per_round, rate=given.rate, on_unexpected=print_unexpected)
-    print(json.dumps({"traces": sorted(traces.ids)}), flush=True)
-    sys.stdin.read()
-
-
-def print_unexpected(error: Exception) -> None:
-    """Report a run that an overloaded machine made end in another way; the next round plays its outcome again."""
-    print(repr(error), file=sys.stderr)
-
-
-# The test's side.
 
 
 class Player:
@@ -147,7 +62,7 @@ def playing(
         rounds: how often each outcome occurs, at least.
         rate: runs per second.
     """
-    command = [*python, "-m", "tests.dashboards.playing", f"--setup={setup}", f"--rounds={rounds}", f"--rate={rate}"]
+    command = [*python, "-m", "tests.dashboards.player", f"--setup={setup}", f"--rounds={rounds}", f"--rate={rate}"]
     if otlp is not None:
         command.append(f"--otlp={otlp}")
     with subprocess.Popen(
@@ -165,7 +80,3 @@ def playing(
         finally:
             given_up.cancel()
     assert process.returncode == 0
-
-
-if __name__ == "__main__":
-    main()

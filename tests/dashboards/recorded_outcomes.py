@@ -111,15 +111,21 @@ def _exposition(families: Iterable[Family]) -> Exposition:
 
 
 @contextmanager
-def recording(folder: Path, jobs: Mapping[str, Exposition]) -> Iterator[Asked]:
-    """Run a Prometheus that has these expositions as the last minutes of its jobs, and has evaluated the rules."""
+def recording(folder: Path, jobs: Mapping[str, Exposition], *, alertmanagers: Iterable[str] = ()) -> Iterator[Asked]:
+    """Run a Prometheus that has these expositions as the last minutes of its jobs, and has evaluated the rules.
+
+    Args:
+        folder: where it keeps its files.
+        jobs: the expositions by the name of the job.
+        alertmanagers: the addresses to which it sends alerts.
+    """
     end, text = int(time.time()), folder / "jobs.txt"
     with text.open("w") as file:
         for job, exposition in jobs.items():
             file.writelines(exposition.lines(job, end))
         file.write("# EOF\n")
     backfill(text, folder)
-    with scraping({}, folder, rules=RULES, every="5s") as prometheus:
+    with scraping({}, folder, rules=RULES, alertmanagers=alertmanagers, every="5s") as prometheus:
         evaluated = prometheus.evaluated_after(end)
         yield Asked(prometheus, evaluated - _SAMPLES * _STEP, evaluated, _STEP, f"{_SAMPLES * _STEP}s", "")
 

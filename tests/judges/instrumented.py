@@ -23,6 +23,13 @@ _TO_HAVE_IT = (
 _SECONDS_TO_RUN = 120
 
 
+def python(*, instrumented: bool = False) -> list[str]:
+    """Return the command of that environment's Python, which `opentelemetry-instrument` runs if `instrumented`."""
+    if not _PYTHON.is_file():
+        missing(f"logfire and the instrumentations are not here: {_TO_HAVE_IT}")
+    return [str(_PYTHON.with_name("opentelemetry-instrument")), str(_PYTHON)] if instrumented else [str(_PYTHON)]
+
+
 def printed_by(module: str, *arguments: str, instrumented: bool = False, **variables: str) -> Any:
     """Run a module in that environment and return its last line, parsed as JSON; the module must print no warning.
 
@@ -32,11 +39,8 @@ def printed_by(module: str, *arguments: str, instrumented: bool = False, **varia
         instrumented: whether `opentelemetry-instrument` runs it.
         variables: for its environment.
     """
-    if not _PYTHON.is_file():
-        missing(f"logfire and the instrumentations are not here: {_TO_HAVE_IT}")
-    program = [str(_PYTHON.with_name("opentelemetry-instrument")), str(_PYTHON)] if instrumented else [str(_PYTHON)]
     done = subprocess.run(
-        [*program, "-m", module, *arguments],
+        [*python(instrumented=instrumented), "-m", module, *arguments],
         cwd=ROOT,
         env=environment({"PYTHONPATH": str(ROOT), **variables}),
         capture_output=True,

@@ -19,6 +19,7 @@ PACKAGE = "apt-get install prometheus"
 _CONFIG = """
 global: {{scrape_interval: {every}, scrape_timeout: {every}, evaluation_interval: {every}}}
 rule_files: {rules}
+alerting: {{alertmanagers: [{{static_configs: [{{targets: {alertmanagers}}}]}}]}}
 scrape_configs:
 """
 _JOB = """
@@ -113,7 +114,12 @@ def snappy(data: bytes) -> bytes:
 
 @contextmanager
 def scraping(
-    addresses: Mapping[str, str], folder: Path, *, rules: Iterable[Path] = (), every: str = "200ms"
+    addresses: Mapping[str, str],
+    folder: Path,
+    *,
+    rules: Iterable[Path] = (),
+    alertmanagers: Iterable[str] = (),
+    every: str = "200ms",
 ) -> Iterator[Prometheus]:
     """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job.
 
@@ -121,11 +127,15 @@ def scraping(
         addresses: what is scraped, by the name of the job.
         folder: where the server keeps its files; blocks in its folder `data` are served, too.
         rules: rule files.
+        alertmanagers: the addresses to which alerts are sent.
         every: how often jobs are scraped and rules are evaluated.
     """
     config = folder / "prometheus.yml"
     jobs = (_JOB.format(job=job, address=address) for job, address in addresses.items())
-    config.write_text("".join((_CONFIG.format(rules=json.dumps([str(path) for path in rules]), every=every), *jobs)))
+    head = _CONFIG.format(
+        rules=json.dumps([str(path) for path in rules]), alertmanagers=json.dumps(list(alertmanagers)), every=every
+    )
+    config.write_text("".join((head, *jobs)))
     host = f"127.0.0.1:{free_port()}"
     command = [
         program("prometheus", PACKAGE),
@@ -134,6 +144,7 @@ def scraping(
         f"--web.listen-address={host}",
         "--enable-feature=exemplar-storage,native-histograms",
         "--web.enable-remote-write-receiver",
+        "--rules.alert.resend-delay=1s",  # what fires before Alertmanager is found is sent again
         "--log.level=warn",
     ]
     with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:
