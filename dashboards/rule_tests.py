@@ -152,23 +152,23 @@ _AGENT_CASES: Final[Mapping[str, Case]] = {
         "20%",
     ),
     "RunSuccessBurnSlow": Case(
-        _runs(answered="0+96x500", error="0+4x500"),
-        _runs(answered="0+995x500", error="0+5x500"),
+        _runs(answered="0+96x110", error="0+4x110"),
+        _runs(answered="0+995x110", error="0+5x110"),
         "2d",
         _AGENT,
         "4%",
-        every="10m",
+        every="30m",
     ),
     "RunLatencyBurnSlow": Case(
-        _durations("0+80x500", "0+100x500"), _durations("0+96x500", "0+100x500"), "2d", _AGENT, "20%", every="10m"
+        _durations("0+80x110", "0+100x110"), _durations("0+96x110", "0+100x110"), "2d", _AGENT, "20%", every="30m"
     ),
     "ModelSuccessBurnSlow": Case(
-        _model_calls("0+98x500", "0+2x500"),
-        _model_calls("0+1998x500", "0+2x500"),
+        _model_calls("0+98x110", "0+2x110"),
+        _model_calls("0+1998x110", "0+2x110"),
         "2d",
         {names.PROVIDER_NAME: "openai"},
         "2%",
-        every="10m",
+        every="30m",
     ),
     "RunStuck": Case(
         {_series(names.RUN_OLDEST_ACTIVE, _AGENT): "0+60x30"},

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds after which a test that waits has failed. Nothing waits that long, not even on a busy machine."""
 
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.judges.programs import ROOT, free_port, program, running, until
+from tests.waiting import PATIENCE
 from tests.waiting import until as wait_until
 
 TO_HAVE_IT = "build it with Go, as .ci/run does"
@@ -60,7 +61,7 @@ def alertmanager(folder: Path, url: str) -> Iterator[httpx.Client]:
         f"--web.listen-address={host}",
         "--cluster.listen-address=",  # no cluster
     ]
-    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:
+    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}", timeout=PATIENCE) as http:
         until(lambda: http.get("/-/ready").is_success, _SECONDS_TO_START, "Alertmanager that is ready", server)
         yield http
 

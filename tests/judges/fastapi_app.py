@@ -41,7 +41,7 @@ def weather(city: str) -> str:
 
 async def aweather(city: str) -> str:
     """Return the weather."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=30) as client:
         return (await client.get(f"{base_url}/weather/{city}")).text
 
 

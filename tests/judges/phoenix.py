@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from tests.judges.programs import ROOT, free_port, missing, running, until
+from tests.waiting import PATIENCE
 
 _PYTHON = Path(os.environ.get("TRACED_TOOLS_PHOENIX") or ROOT / ".venv-phoenix/bin/python")
 _TO_HAVE_IT = (
@@ -82,6 +83,9 @@ def phoenix_running(folder: Path) -> Iterator[Phoenix]:
     port = str(free_port())
     variables = {**_ALONE, "PHOENIX_PORT": port, "PHOENIX_WORKING_DIR": str(folder), "HOME": str(folder)}
     command = [str(_PYTHON), "-I", str(Path(__file__).with_name("phoenix_alone.py")), "serve"]
-    with running(command, folder, variables) as server, httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+    with (
+        running(command, folder, variables) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http,
+    ):
         until(lambda: http.get("/healthz").is_success, _SECONDS_TO_START, "Phoenix that is ready", server)
         yield Phoenix(http, server)

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from tests.judges.programs import free_port, program, running, until
+from tests.waiting import PATIENCE
 
 PACKAGE = "apt-get install prometheus"
 _CONFIG = """
@@ -119,7 +120,7 @@ def scraping(
     *,
     rules: Iterable[Path] = (),
     alertmanagers: Iterable[str] = (),
-    every: str = "200ms",
+    every: str = "500ms",
 ) -> Iterator[Prometheus]:
     """Run Prometheus on a free port of this machine; it has scraped each address, by the name of its job.
 
@@ -147,7 +148,7 @@ def scraping(
         "--rules.alert.resend-delay=1s",  # what fires before Alertmanager is found is sent again
         "--log.level=warn",
     ]
-    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}") as http:
+    with running(command, folder) as server, httpx.Client(base_url=f"http://{host}", timeout=PATIENCE) as http:
         prometheus = Prometheus(http, server)
         until(lambda: http.get("/-/ready").is_success, _SECONDS_TO_START, "Prometheus that is ready", server)
         wanted = len(addresses)

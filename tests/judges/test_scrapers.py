@@ -162,7 +162,7 @@ def check_totals(scrape: Scrape, runs: int) -> None:
 def test_each_scraper_is_given_the_exemplars_of_real_spans(endpoint: Endpoint, crowd: Crowd) -> None:
     assert crowd.runs > 0
     spans = {f"{span_id(span):016x}" for span in endpoint.exporter.get_finished_spans()}
-    with httpx.Client() as http:
+    with httpx.Client(timeout=PATIENCE) as http:
         first, second = ([each for each in endpoint.samples(http, next(iter(FORMATS))) if each.exemplar] for _ in "12")
     assert {each.name for each in first} > {"traced_tools_tool_decisions_total"}
     assert {each.exemplar.labels["span_id"] for each in first if each.exemplar} <= spans
