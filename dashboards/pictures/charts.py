@@ -47,7 +47,7 @@ def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequenc
     _time_axis(canvas, plot, period)
     top = ticks[-1]
 
-    below = [(period.start, 0.0), (period.end, 0.0)]
+    below = [(points[at][0], 0.0) for points in layers[:1] for at in (0, -1)]
     for index, points in enumerate(layers):
         color = LINES[index % len(LINES)]
         if panel.stacked and not any(value for _, value in found[index].points):

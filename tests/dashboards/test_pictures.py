@@ -201,6 +201,14 @@ def test_the_axis_of_stacked_series_reaches_their_sum() -> None:
     assert "150" not in texts(drawn(LINES, found))
 
 
+def test_a_stacked_area_starts_with_its_first_value() -> None:
+    late = [math.nan] * 30 + [4.0] * 31
+    svg = drawn(replace(LINES, stacked=True), {(): late})
+    (area,) = [each for each in elements(svg, "path") if each.attrib["d"].endswith("Z")]
+    steps = [float(each) for each in area.attrib["d"].removesuffix("Z").partition("l")[2].split()]
+    assert sum(steps[::2]) == pytest.approx(0, abs=0.01)  # so the line that closes the area is vertical
+
+
 def test_a_line_breaks_where_values_are_missing() -> None:
     whole = [1.0 + minute % 2 for minute in range(61)]
     gap = [*whole[:20], *[math.nan] * 10, *whole[30:]]
