@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 
 from tests.dashboards.asked import RULES, Asked
@@ -103,11 +105,15 @@ def recorded(outcome: str) -> Exposition:
         try:
             Scenario(without=OUTCOMES.keys() - {outcome}).run(telemetry=telemetry, on_unexpected=unexpected.append)
             if not unexpected:
-                until(lambda: _exposition(registry.collect()).shows(OUTCOMES[outcome].signal))  # it may come late
+                until(partial(_shows, registry, OUTCOMES[outcome].signal))  # it may come late
                 return _exposition(registry.collect())
         finally:
             provider.shutdown()
     raise ExceptionGroup(f"{outcome} ended in another way {_TRIES} times", unexpected)
+
+
+def _shows(registry: CollectorRegistry, signal: Signal) -> bool:
+    return _exposition(registry.collect()).shows(signal)
 
 
 def _exposition(families: Iterable[Family]) -> Exposition:
