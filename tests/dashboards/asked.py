@@ -20,12 +20,14 @@ Line = tuple[dict[str, str], list[float]]
 OF_OTHERS = {"otelcol_": "the OpenTelemetry Collector emits it about itself; the tests of its configuration ask it"}
 """The beginnings of metrics that no application of ours emits, and who proves their queries."""
 
+
+def is_ours(text: str) -> bool:
+    """Whether a query asks for no metric of others."""
+    return not any(metric in text for metric in OF_OTHERS)
+
+
 RULES = files("rules", "*.yaml")
-QUERIES = [
-    query
-    for query in all_queries()
-    if query.language == "promql" and not any(metric in query.text for metric in OF_OTHERS)
-]
+QUERIES = [query for query in all_queries() if query.language == "promql" and is_ours(query.text)]
 IN_PANELS = [query for query in QUERIES if query.panel is not None]
 RULES_AND_ALERTS = [query for query in QUERIES if query.board.endswith(".yaml")]
 BOARDS = [json.loads(path.read_text()) for path in files("classic", "*.json")]

@@ -22,23 +22,23 @@ PAGE = ROOT / "docs" / "dashboards-matrix.md"
 PanelKey = tuple[str, int]
 """The uid of a board and the id of a panel."""
 Labels = frozenset[tuple[str, str]]
+LIVE = {
+    **dict.fromkeys([("tt-home", 2), ("tt-home", 3), ("tt-tools", 7), ("tt-tools", 8)], "0 while no run is active"),
+    **dict.fromkeys([("tt-audit", 3), ("tt-telemetry", 4), ("tt-telemetry", 14)], "0 while a trail can be written"),
+    **dict.fromkeys([("tt-telemetry", number) for number in (1, 9, 10, 11, 12)], "shows exporters"),
+    ("tt-telemetry", 6): "shows scrapes",
+}
+"""Panels that no outcome gives a value other than 0 when it is over, but that have one while the scenario plays."""
 NOT_PLAYED = {
-    **dict.fromkeys(
-        [("tt-home", 2), ("tt-home", 3), ("tt-tools", 7), ("tt-tools", 8)], "the present: 0 when no run is active"
-    ),
-    **dict.fromkeys(
-        [("tt-audit", 3), ("tt-telemetry", 4), ("tt-telemetry", 14)], "the present: 0 when the trail is written"
-    ),
-    ("tt-home", 4): "alerts, which the tests of the rules fire",
+    ("tt-home", 4): "shows alerts",
     ("tt-audit", 5): "no outcome erases records",
     ("tt-audit", 6): "no outcome publishes checkpoints",
     ("tt-audit", 7): "no outcome publishes checkpoints",
     ("tt-models", 23): "no embedding fails",
     ("tt-slo", 6): "no run takes that long",
-    **dict.fromkeys([("tt-telemetry", 3), ("tt-telemetry", 6)], "scrapes, not runs"),
-    **dict.fromkeys([("tt-telemetry", number) for number in (1, 9, 10, 11, 12)], "exporters, not runs"),
+    ("tt-telemetry", 3): "no target is down",
 }
-"""Panels that no outcome gives a value other than 0, and why."""
+"""Panels that are 0 for all outcomes, and why."""
 _CHOICE, _ALL = "choice", "all"
 _NOT_SHOWN: Final = {"le", "job", "instance", "__name__", _CHOICE}
 """Labels that differ without a difference in what happened: buckets of durations, and where a series is from."""
@@ -146,7 +146,7 @@ def _boards(panels: Mapping[PanelKey, Effects]) -> Iterator[str]:
         yield "| | Panel | Shows | Counts |"
         yield "| --- | --- | --- | --- |"
         for panel, found in rows:
-            reason = NOT_PLAYED.get((board.uid, panel.id))
+            reason = {**LIVE, **NOT_PLAYED}.get((board.uid, panel.id))
             counted = f"*{reason}*" if reason else _names(found.counted)
             yield f"| {panel.id} | {panel.title} | {_names(found.shown)} | {counted} |"
         yield ""

@@ -22,9 +22,12 @@ from prometheus_client.core import Metric as Family
 from tests.dashboards.asked import RULES, Asked
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, scraping
+from tests.waiting import until
 from traced_tools import TelemetryOptions
 from traced_tools.otel.prometheus import PrometheusCollector, PrometheusReader, make_registry
+from traced_tools.otel.prometheus_names import label_name, prometheus_name
 from traced_tools.testing import OUTCOMES, Scenario
+from traced_tools.testing.scenario.outcomes import Signal
 
 Labels = frozenset[tuple[str, str]]
 _TRIES, _SAMPLES, _STEP = 3, 4, 60
@@ -42,6 +45,12 @@ class Exposition:
 
     growing: dict[tuple[str, Labels], float] = field(default_factory=dict)
     gauges: dict[tuple[str, Labels], float] = field(default_factory=dict)
+
+    def shows(self, signal: Signal) -> bool:
+        """Whether the signal of an outcome is among the series."""
+        labels = {(label_name(name), str(value)) for name, value in signal.labels.items()}
+        prefix, series = prometheus_name(signal.metric), {**self.growing, **self.gauges}
+        return any(name.startswith(prefix) and labels <= has and value for (name, has), value in series.items())
 
     def renamed(self, label: str) -> Exposition:
         """Return the same with another name of a label."""
@@ -90,13 +99,14 @@ def recorded(outcome: str) -> Exposition:
         resource = Resource.create({SERVICE_NAME: "recorded"})
         provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         telemetry = TelemetryOptions(TracerProvider(shutdown_on_exit=False), provider)
+        registry = make_registry(PrometheusCollector(reader))
         try:
             Scenario(without=OUTCOMES.keys() - {outcome}).run(telemetry=telemetry, on_unexpected=unexpected.append)
-            families = list(make_registry(PrometheusCollector(reader)).collect())
+            if not unexpected:
+                until(lambda: _exposition(registry.collect()).shows(OUTCOMES[outcome].signal))  # it may come late
+                return _exposition(registry.collect())
         finally:
             provider.shutdown()
-        if not unexpected:
-            return _exposition(families)
     raise ExceptionGroup(f"{outcome} ended in another way {_TRIES} times", unexpected)
 
 
