@@ -138,7 +138,7 @@ def _of_spans(query: str, spans: Sequence[EndedSpan]) -> tuple[dict[str, Column]
         "Trace": Column("Trace", link="/explore"),
         "Start time": Column("Start time"),
         "Name": Column("Name"),
-        **{name: Column(_short(name)) for name in selected},
+        **{name: Column(_short(name), "none") for name in selected},
         "Duration": Column("Duration", "s"),
     }
     rows: list[Row] = []

@@ -38,6 +38,8 @@ def shown(value: float, unit: Unit) -> str:
             return f"{_scaled(value, _SHORT)} ops/s"
         case "bool":
             return "True" if value else "False"
+        case "locale":
+            return f"{value:,.0f}"
         case "short" | "none" | "dateTimeFromNow":
             return _scaled(value, _SHORT)
 
