@@ -13,8 +13,8 @@ LOKI ?= .judges/loki
 export PATH := $(PATH):$(abspath $(COLLECTOR)):$(abspath $(LOKI))
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all test-environment bench bench-peers picture reference dashboards deploy collector collector-config \
-	loki lint format types clean
+.PHONY: demo test test-all test-environment bench bench-peers picture pictures reference dashboards deploy collector \
+	collector-config loki lint format types clean
 
 demo: $(READY)  ## run the demo agent and print its trace
 	@$(BIN)/traced-tools demo
@@ -35,6 +35,9 @@ bench-peers: $(READY)  ## measure an iteration of the loop beside other framewor
 
 picture: $(READY)  ## regenerate the README's picture of the demo
 	$(BIN)/python docs/picture.py
+
+pictures: $(READY)  ## regenerate the pictures of the dashboards; needs prometheus and promtool
+	$(BIN)/python docs/dashboard_pictures.py
 
 reference: $(READY)  ## regenerate the reference pages, the events' schema and the registry of telemetry names
 	$(BIN)/python docs/reference.py

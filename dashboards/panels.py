@@ -11,8 +11,13 @@ TAG: Final = "traced-tools"
 WIDTH: Final = 24
 """The columns of Grafana's grid."""
 
-Unit = Literal["short", "s", "percentunit", "reqps", "currencyUSD", "bytes", "ops", "none", "dateTimeFromNow", "bool"]
-"""Grafana's identifiers of units. Tokens have none: use `short`, and say tokens in the title."""
+Unit = Literal[
+    "short", "locale", "s", "percentunit", "reqps", "currencyUSD", "bytes", "ops", "none", "dateTimeFromNow", "bool"
+]
+"""Grafana's identifiers of units: `locale` for counts, which are shown as whole numbers, `short` for large numbers.
+
+Tokens have no unit: use `short`, and say tokens in the title.
+"""
 
 
 # Queries.
@@ -176,6 +181,7 @@ class Stat(Panel):
     """
 
     kind = "stat"
+    unit: Unit = "locale"
     width: int = 6
     height: int = 4
     values: Mapping[str, str] | None = None
@@ -199,7 +205,7 @@ class Column:
     """
 
     heading: str
-    unit: Unit = "short"
+    unit: Unit = "locale"
     link: str | None = None
 
 

@@ -275,6 +275,8 @@ def _stat(panel: Stat) -> Builder[types.VizConfigKind]:
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .graph_mode(common_types.BigValueGraphMode.AREA)
     )
+    if panel.unit == "locale":
+        number.decimals(0)
     if panel.threshold is not None:
         number.thresholds(_thresholds(panel.threshold))
     if panel.values:
@@ -296,6 +298,8 @@ def _table(panel: Table) -> Builder[types.VizConfigKind]:
 
 def _column_properties(column: Column) -> Iterable[types.DynamicConfigValue]:
     yield types.DynamicConfigValue(id_val="unit", value=column.unit)
+    if column.unit == "locale":
+        yield types.DynamicConfigValue(id_val="decimals", value=0)
     if column.link is not None:
         yield types.DynamicConfigValue(id_val="links", value=[{"title": column.heading, "url": column.link}])
 

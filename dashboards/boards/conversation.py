@@ -60,6 +60,7 @@ BOARD: Final = Board(
                 Stat(
                     id=2,
                     title="Input tokens",
+                    unit="short",
                     question="How many tokens did its models read?",
                     reading="The tokens of agents that its tools started are not included.",
                     queries=(LogMetric(logql.added(_ENDS, names.USAGE_INPUT_TOKENS)),),
@@ -69,6 +70,7 @@ BOARD: Final = Board(
                 Stat(
                     id=3,
                     title="Output tokens",
+                    unit="short",
                     question="How many tokens did its models write?",
                     reading="The tokens of agents that its tools started are not included.",
                     queries=(LogMetric(logql.added(_ENDS, names.USAGE_OUTPUT_TOKENS)),),

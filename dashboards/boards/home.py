@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards import links, traceql
 from dashboards.conventions import MODEL_CALL_DURATION
-from dashboards.objectives import RUN_SUCCESS, STUCK_RUN_SECONDS
+from dashboards.objectives import NOT_CANCELLED, RUN_SUCCESS, STUCK_RUN_SECONDS
 from dashboards.outcomes import CANCELLED, FAILED
 from dashboards.panels import (
     Board,
@@ -181,7 +181,7 @@ BOARD: Final = Board(
                     queries=(
                         Instant(
                             increase(
-                                select(MODEL_CALL_DURATION, has(names.ERROR_TYPE), part="count"),
+                                select(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"),
                                 names.PROVIDER_NAME,
                                 names.REQUEST_MODEL,
                                 names.ERROR_TYPE,

@@ -97,7 +97,7 @@ BOARD: Final = Board(
                         "Value #A": Column("Runs per second", "reqps"),
                         "Value #B": Column("Failed", "percentunit"),
                         "Value #C": Column("p95", "s"),
-                        "Value #D": Column("Iterations per run"),
+                        "Value #D": Column("Iterations per run", "none"),
                         "Value #E": Column("Runs"),
                     },
                     sort="Value #E",
