@@ -149,6 +149,32 @@ BOARD: Final = Board(
                     empty=_NO_RUNS,
                 ),
                 Table(
+                    id=12,
+                    title="Failing runs",
+                    question="Which agent fails, and with which error?",
+                    reading="The newest failed runs below say in which step.",
+                    queries=(
+                        Instant(
+                            increase(
+                                select(names.INVOKE_AGENT_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"),
+                                names.AGENT_NAME,
+                                names.ERROR_TYPE,
+                            )
+                            + " > 0"
+                        ),
+                    ),
+                    columns={
+                        label_name(names.AGENT_NAME): Column(
+                            "Agent", link=links.board_url("tt-loops", "var-agent=${__value.raw}")
+                        ),
+                        label_name(names.ERROR_TYPE): Column("Error"),
+                        "Value": Column("Failures"),
+                    },
+                    sort="Value",
+                    width=8,
+                    empty="No run has failed in this time range.",
+                ),
+                Table(
                     id=9,
                     title="Failing tools",
                     question="Which tool fails, for which agent, and how?",
@@ -172,6 +198,7 @@ BOARD: Final = Board(
                         "Value": Column("Failures"),
                     },
                     sort="Value",
+                    width=8,
                     empty="No tool has failed in this time range.",
                 ),
                 Table(
@@ -198,6 +225,7 @@ BOARD: Final = Board(
                         "Value": Column("Failures"),
                     },
                     sort="Value",
+                    width=8,
                     empty="No model call has failed in this time range.",
                 ),
                 Table(
