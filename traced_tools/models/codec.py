@@ -38,9 +38,11 @@ class Codec(Protocol):
 
     Attributes:
         framing: splits the body of a streamed answer into events.
+        schema_with_tools: whether a request may contain both a schema for the answer and tools.
     """
 
     framing: Framing
+    schema_with_tools: bool
 
     def path(self, *, stream: bool) -> str:
         """Return the path of the endpoint, relative to the base address of the API."""

@@ -126,6 +126,7 @@ class AnthropicChatCodec:
     """The codec of the Messages API; see `AnthropicChatModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    schema_with_tools = True
 
     def __init__(self, model: str, *, max_tokens: int) -> None:
         self._model = model

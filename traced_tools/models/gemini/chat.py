@@ -122,6 +122,7 @@ class GeminiChatCodec:
     """The codec of the Gemini API; `model` is the model's name."""
 
     framing: Framing = ServerSentEvents()
+    schema_with_tools = False  # https://github.com/googleapis/python-genai/issues/867
 
     def __init__(self, model: str) -> None:
         collection = next(filter(model.startswith, _COLLECTIONS), "")

@@ -113,6 +113,7 @@ class OllamaChatCodec:
     """The codec of Ollama's chat API; `model` is the model's name."""
 
     framing: Framing = JsonLines()
+    schema_with_tools = False  # a schema makes calls impossible: https://github.com/ollama/ollama/issues/8095
 
     def __init__(self, model: str) -> None:
         self._model = model

@@ -108,6 +108,7 @@ class OpenAIResponsesCodec:
     """The codec of the Responses API; see `OpenAIResponsesModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    schema_with_tools = True
 
     def __init__(
         self, model: str, *, provider: str, strict_tools: bool = False, inline_definitions: bool = False

@@ -29,6 +29,7 @@ class Server:
         effort: returns the fields that request a level of reasoning.
         stream_options: whether it accepts the option that requests usage on streams; if not, it always reports usage.
         output_schema: whether it supports a schema for the answer.
+        schema_with_tools: whether it supports one beside tools.
     """
 
     provider: str
@@ -39,6 +40,7 @@ class Server:
     effort: Callable[[str], dict[str, Any]] = _effort_field
     stream_options: bool = True
     output_schema: bool = True
+    schema_with_tools: bool = True
 
     def serves(self, host: str) -> bool:
         """Return whether `host` belongs to this server."""
@@ -48,7 +50,8 @@ class Server:
 _KNOWN = (
     # its newer models refuse `max_tokens`: https://platform.openai.com/docs/api-reference/chat/create
     Server("openai", "api.openai.com", "OPENAI_API_KEY", max_tokens="max_completion_tokens"),
-    Server("groq", "api.groq.com", "GROQ_API_KEY"),
+    # https://console.groq.com/docs/structured-outputs
+    Server("groq", "api.groq.com", "GROQ_API_KEY", schema_with_tools=False),
     # it refuses unknown fields: https://docs.mistral.ai/api/#tag/chat
     Server("mistral_ai", "api.mistral.ai", "MISTRAL_API_KEY", seed="random_seed", stream_options=False),
     # it supports JSON output, but no schema: https://api-docs.deepseek.com/api/create-chat-completion
@@ -58,7 +61,7 @@ _KNOWN = (
     Server("perplexity", "api.perplexity.ai", "PERPLEXITY_API_KEY"),
     Server("x_ai", "api.x.ai", "XAI_API_KEY"),
     # Gemini's OpenAI-compatible API: https://ai.google.dev/gemini-api/docs/openai
-    Server("gcp.gemini", "generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+    Server("gcp.gemini", "generativelanguage.googleapis.com", "GEMINI_API_KEY", schema_with_tools=False),
 )
 
 
