@@ -57,8 +57,8 @@ class OutputFormat(Generic[T]):
     def __init__(self, kind: Any, *, enforced: bool) -> None:
         self.enforced = enforced
         self._adapter, self.schema = _adapter_and_schema(kind)
-        self._is_wrapped = enforced and self.schema.get("type") != "object"
-        if self._is_wrapped:
+        self.is_wrapped = enforced and self.schema.get("type") != "object"
+        if self.is_wrapped:
             fields: Any = {"value": kind}
             wrapper: Any = TypedDict("Answer", fields)  # type: ignore[misc]
             self._adapter, self.schema = _adapter_and_schema(with_config(ConfigDict(extra="forbid"))(wrapper))
@@ -73,7 +73,7 @@ class OutputFormat(Generic[T]):
             except ArgumentValidationError as error:
                 failures.append(error.problems)
             else:
-                return found["value"] if self._is_wrapped else found  # type: ignore[no-any-return]
+                return found["value"] if self.is_wrapped else found  # type: ignore[no-any-return]
         return self._invalid(text, failures)
 
     def _validated(self, text: str) -> Any:
@@ -98,7 +98,7 @@ class OutputFormat(Generic[T]):
         """Return the JSON value that has arrived so far, which is not validated; None if there is none."""
         start = 0 if self.enforced else next((each.start() for each in _OPENING.finditer(text)), 0)
         value = _partial_json(text[start:])
-        if self._is_wrapped:
+        if self.is_wrapped:
             return value.get("value") if isinstance(value, dict) else None
         return value
 
