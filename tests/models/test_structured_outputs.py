@@ -17,7 +17,7 @@ from traced_tools.testing import ReplayServer, Reply
 
 each_provider = pytest.mark.parametrize("sample", SAMPLES, ids=repr)
 each_mode = pytest.mark.parametrize("mode", MODES)
-WITH_TOOLS = ("OpenAIChatModel", "OpenAIResponsesModel", "AnthropicChatModel")
+WITH_TOOLS = ("OpenAIResponsesModel", "AnthropicChatModel")
 
 
 class City(BaseModel):
@@ -98,7 +98,7 @@ def test_a_type_that_is_no_object_is_sent_as_a_field_and_asked_for_again(sample:
 
 @each_provider
 @each_mode
-def test_the_schema_is_in_the_instructions_if_the_provider_refuses_it_beside_tools(sample: Sample, mode: str) -> None:
+def test_the_schema_is_in_the_instructions_if_the_provider_ignores_it_beside_tools(sample: Sample, mode: str) -> None:
     fenced = f"Here you are:\n```json\n{OSLO.model_dump_json()}\n```"
     native = repr(sample) in WITH_TOOLS
     with ReplayServer([saying(sample, OSLO.model_dump_json() if native else fenced, mode)]) as server:
@@ -129,14 +129,15 @@ MAP = {"type": "object", "properties": {"of": {"type": "object", "additionalProp
     [
         (OpenAIChatModel("m", base_url="https://api.openai.com/v1", api_key="k"), SCHEMA, True, True),
         (OpenAIChatModel("m", base_url="https://api.deepseek.com", api_key="k"), SCHEMA, False, False),
-        (OpenAIChatModel("m", base_url="https://api.groq.com/openai/v1", api_key="k"), SCHEMA, False, True),
-        (OpenAIChatModel("m", base_url="https://api.groq.com/openai/v1", api_key="k"), SCHEMA, True, False),
+        (OpenAIChatModel("m", base_url="https://api.groq.com/openai/v1", api_key="k"), SCHEMA, False, False),
+        (OpenAIChatModel("m", base_url="https://api.x.ai/v1", api_key="k"), SCHEMA, False, True),
+        (OpenAIChatModel("m", base_url="https://api.x.ai/v1", api_key="k"), SCHEMA, True, False),
         (AnthropicChatModel("m", api_key="k"), SCHEMA, True, True),
         (AnthropicChatModel("m", api_key="k"), MAP, False, False),
     ],
-    ids=["openai", "deepseek", "groq", "groq with tools", "anthropic", "anthropic with a map"],
+    ids=["openai", "deepseek", "groq", "xai", "xai with tools", "anthropic", "anthropic with a map"],
 )
-def test_a_model_knows_which_schemas_its_provider_accepts(
+def test_a_model_knows_which_schemas_its_provider_enforces(
     model: HttpChatModel, schema: dict[str, Any], with_tools: bool, enforced: bool
 ) -> None:
     with model:

@@ -21,9 +21,9 @@ _NO_ANSWER: Final = InvalidOutput(("there is no final answer",), ("there is no f
 class StructuredOutputAdvisor(Advisor):
     """Makes the answer a value of `output`, and asks the model again if the answer is invalid.
 
-    `client.prompt(..., output=Invoice)` adds this advisor. If the model's provider accepts a schema for the answer, the
-    request contains the schema. Otherwise the instructions do, and words or a code fence around the JSON are ignored.
-    An answer that is not an object is then requested as the field `value` of an object where a provider requires that.
+    `client.prompt(..., output=Invoice)` adds this advisor. If the model enforces a schema for its answer, the request
+    contains the schema, and an answer that is not an object is requested as the field `value` of an object. Otherwise
+    the instructions contain the schema, and words or a code fence around the JSON are ignored.
 
     If an answer is invalid, the model is shown that answer and its problems, and no earlier ones. Answers that call
     tools are not validated. Nor does the model get another attempt after the run has reached a limit, or if a tool's
@@ -34,7 +34,7 @@ class StructuredOutputAdvisor(Advisor):
         max_attempts: how often the model is asked for a final answer, at most.
         order: the position in the chain, by default between the memory and the tool loop.
         native: whether to send the schema as `ChatOptions.output_schema`; by default, if the model's `enforces_schema`
-            returns True. Pass False for a model that does not support what its provider does.
+            returns True. Pass False for a model that lacks what its provider supports.
 
     Raises:
         TypeError, ValueError: for an invalid argument. The message names the argument.

@@ -266,7 +266,7 @@ class ChatModel(ABC):
     server_port: int | None = None
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Return whether the model can be sent `schema` as `ChatOptions.output_schema`; False by default.
+        """Return whether the model's answers follow `schema` in `ChatOptions.output_schema`; False by default.
 
         Args:
             schema: the JSON Schema of an object.

@@ -76,8 +76,9 @@ class HttpChatModel(HttpModel, ChatModel):
         self._codec = codec
 
     def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Return whether the provider accepts `schema`, and beside tools if there are any."""
-        if with_tools and not self._codec.schema_with_tools:
+        """Return whether the provider can express `schema` and makes the answer follow it, beside tools if any."""
+        when = self._codec.enforces_schema
+        if when == "never" or (when == "without_tools" and with_tools):
             return False
         try:
             self._codec.encode(ChatRequest((UserMessage("?"),), (), ChatOptions(output_schema=schema)), stream=False)
