@@ -149,6 +149,19 @@ def test_an_answer_that_is_not_an_output_is_asked_for_again(mode: str, text: str
     assert (text in asked(model, 1)) == bool(text.strip())
 
 
+def test_a_missing_answer_is_asked_for_again(mode: str) -> None:
+    class Forgetful(Advisor):
+        name, order = "forgetful", 280
+
+        async def advise(self, request: ChatClientRequest, call_next: AdviseNext) -> ChatClientResponse:
+            response = await call_next(request)
+            return response.replace(chat_response=None) if response.content == "lost" else response
+
+    model = ScriptedChatModel(["lost", VALID])
+    assert run(mode, ChatClient(model, advisors=[Forgetful()]).prompt("?", output=Invoice)).output == ANA
+    assert "the answer is empty" in asked(model, 1)[-1]
+
+
 def test_a_model_whose_answer_was_cut_off_is_asked_to_be_brief(mode: str) -> None:
     model = ScriptedChatModel([ChatResponse(AssistantMessage(VALID[:-5]), finish_reason="length"), VALID])
     assert run(mode, ChatClient(model).prompt("?", output=Invoice)).output == ANA
@@ -254,6 +267,14 @@ def test_a_run_that_stops_at_a_limit_with_calls_has_no_final_answer(mode: str) -
     with pytest.raises(OutputValidationError, match="there is no final answer") as caught:
         run(mode, client.prompt("?", output=int))
     assert [each.content for each in caught.value.response.tool_results] == ["3"]
+
+
+def test_a_run_that_is_out_of_time_before_the_first_attempt_has_no_final_answer(mode: str) -> None:
+    limits = LoopLimits(max_seconds=1e-9, on_limit="stop")
+    model = ScriptedChatModel([])
+    with pytest.raises(OutputValidationError, match="after 0 attempts: there is no final answer") as caught:
+        run(mode, ChatClient(model, tools=[add], limits=limits).prompt("?", output=int))
+    assert caught.value.response.messages == (UserMessage("?"),) or not caught.value.response.messages
 
 
 # Streams.
@@ -470,7 +491,7 @@ LINES = st.builds(Line, item=st.text(), price=st.floats(allow_nan=False, allow_i
 OUTPUTS = st.one_of(
     st.tuples(st.just(Any), JSON),
     st.tuples(st.just(list[int]), st.lists(st.integers(-(2**60), 2**60))),
-    st.tuples(st.just(str), st.text()),
+    st.tuples(st.just(str), st.text() | st.text(alphabet='[]{}"a ')),
     st.tuples(st.just(Line), LINES),
     st.tuples(st.just(dict[str, Line]), st.dictionaries(st.text(), LINES, max_size=3)),
 )
@@ -487,7 +508,7 @@ def test_the_json_of_a_value_is_read_as_the_value(output: tuple[Any, Any], enfor
     form.read_partial(text[: int(len(text) * cut)])  # raises nothing, wherever the text is cut
 
 
-@given(text=st.text(alphabet='{}[]":,`ab1 \n'))
+@given(text=st.text(alphabet='{}[]":,`ab1 \n\ud800'))
 def test_any_text_is_an_output_or_has_problems(text: str) -> None:
     for enforced in (False, True):
         form: OutputFormat[list[int]] = OutputFormat(list[int], enforced=enforced)

@@ -78,8 +78,10 @@ class StructuredOutputAdvisor(Advisor):
                     exchanges = added[:-1] if added and isinstance(added[-1], AssistantMessage) else added
                 if response.tool_calls and response.stop_reason == "answered":
                     return response  # for the loop around this advisor, or for the caller
-                if response.chat_response is None:  # a limit prevented the attempt
-                    last = last.replace(usage=response.usage, stop_reason=response.stop_reason)
+                if (
+                    response.chat_response is None and response.stop_reason != "answered"
+                ):  # a limit prevented the attempt
+                    last = last.replace(usage=response.usage, stop_reason=response.stop_reason) if attempt else response
                     break
                 attempt, last = attempt + 1, response
                 found = self._read(response, form)
@@ -146,10 +148,10 @@ def _asking(request: ChatClientRequest, form: OutputFormat[Any]) -> ChatClientRe
     """Return the request with the schema, in the options or else in the instructions."""
     if form.enforced:
         return request.replace(options=request.options.replace(output_schema=form.schema))
-    first, *rest = request.messages
-    if isinstance(first, SystemMessage):
-        return request.replace(messages=(SystemMessage(f"{first.text}\n\n{form.instructions}"), *rest))
-    return request.replace(messages=(SystemMessage(form.instructions), *request.messages))
+    messages = request.messages
+    if messages and isinstance(messages[0], SystemMessage):
+        return request.replace(messages=(SystemMessage(f"{messages[0].text}\n\n{form.instructions}"), *messages[1:]))
+    return request.replace(messages=(SystemMessage(form.instructions), *messages))
 
 
 def _correction(response: ChatClientResponse, invalid: InvalidOutput) -> Sequence[Message]:

@@ -29,6 +29,8 @@ _MAX_OPENINGS: Final = 100
 _FENCED: Final = re.compile(r"```[\w-]*\s(.*?)```", re.DOTALL)
 _OPENING: Final = re.compile(r"[{\[]")
 _DECODER: Final = json.JSONDecoder()
+_UNREADABLE: Final = (ValueError, TypeError)
+"""What pydantic's parser raises: `TypeError` for a lone surrogate."""
 _INSTRUCTIONS: Final = (
     "Answer with JSON only, without any other text and without a code fence. The JSON must match this JSON Schema:\n"
 )
@@ -96,8 +98,10 @@ class OutputFormat(Generic[T]):
 
     def read_partial(self, text: str) -> Any:
         """Return the JSON value that has arrived so far, which is not validated; None if there is none."""
-        start = 0 if self.enforced else next((each.start() for each in _OPENING.finditer(text)), 0)
-        value = _partial_json(text[start:])
+        try:
+            value = from_json(text, allow_partial="trailing-strings")
+        except _UNREADABLE:
+            value = None if self.enforced else _partial_json_in(text)
         if self.is_wrapped:
             return value.get("value") if isinstance(value, dict) else None
         return value
@@ -187,12 +191,17 @@ def _jsons_in(text: str) -> Iterator[str]:
     yield longest or text
 
 
-def _partial_json(text: str) -> Any:
+def _partial_json_in(text: str) -> Any:
+    """Return the first array or object in the text, as far as it has arrived; None if there is none."""
+    opening = _OPENING.search(text)
+    if opening is None:
+        return None
+    text = text[opening.start() :]
     try:
         return from_json(text, allow_partial="trailing-strings")
-    except ValueError:
+    except _UNREADABLE:
         pass
     try:
-        return _DECODER.raw_decode(text.lstrip())[0]  # words follow the JSON
+        return _DECODER.raw_decode(text)[0]  # words follow the array or object
     except (ValueError, RecursionError):
         return None
