@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -168,6 +168,16 @@ def test_a_model_whose_answer_was_cut_off_is_asked_to_be_brief(mode: str) -> Non
     assert "cut off" in asked(model, 1)[-1]
 
 
+def test_a_caller_who_drives_the_run_performs_each_attempt() -> None:
+    run = ChatClient(ScriptedChatModel([NO_PRICE, VALID])).prompt("?", output=Invoice).start()
+    steps = 0
+    while step := run.next():
+        run.perform(step)
+        steps += 1
+    assert steps == 2
+    assert run.response.output == ANA
+
+
 def test_usage_adds_up_over_attempts(mode: str) -> None:
     usage = [Usage(input_tokens=10, output_tokens=1), Usage(input_tokens=20, output_tokens=2)]
     seen = []
@@ -227,6 +237,23 @@ def test_the_result_of_a_return_direct_tool_is_the_output(mode: str) -> None:
         run(mode, ChatClient(model, tools=[words]).prompt("?", output=Invoice))
     assert caught.value.response.content == "two teas"
     assert len(model.requests) == 1
+
+
+def test_the_result_of_a_return_direct_tool_is_not_expected_in_the_form_of_the_provider(mode: str) -> None:
+    class Native(ScriptedChatModel):
+        def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+            return True
+
+    @tool(return_direct=True)
+    def numbers() -> list[int]:
+        """Return numbers."""
+        return [1, 2]
+
+    model = Native(['{"value": [3]}', ToolCall("numbers")])
+    client = ChatClient(model, tools=[numbers])
+    assert run(mode, client.prompt("?", output=list[int])).output == [3]
+    assert run(mode, client.prompt("?", output=list[int])).output == [1, 2]
+    assert all(request.options.output_schema is not None for request in model.requests)
 
 
 def test_calls_for_the_caller_to_run_have_no_output(mode: str) -> None:
@@ -294,6 +321,25 @@ def test_chunks_have_the_output_so_far_and_mark_a_new_attempt(mode: str) -> None
     assert partials[-1] == json.loads(VALID)
     with pytest.raises(RuntimeError, match=r"use \.partial"):
         _ = chunks[-1].output
+
+
+def test_text_beside_tool_calls_is_not_part_of_the_output_so_far(mode: str) -> None:
+    client = ChatClient(ScriptedChatModel([['{"customer": ', SUM], VALID]), tools=[add])
+    _, chunks = run_chunks(mode, client.prompt("?", output=Invoice))
+    final = [chunk.partial for chunk in chunks if chunk.iteration == 2]
+    assert final[-1:] == [json.loads(VALID)] * (mode in STREAMING_MODES)
+
+
+def test_an_advisor_keeps_nothing_of_a_run_that_has_ended(mode: str) -> None:
+    advisor = StructuredOutputAdvisor(int, max_attempts=1)
+    client = ChatClient(ScriptedChatModel(["3", "three", "1 2 3"]), advisors=[advisor])
+    run(mode, client.prompt("?"))
+    with pytest.raises(OutputValidationError):
+        run(mode, client.prompt("?"))
+    with client.prompt("?").stream() as stream:
+        next(stream)
+        assert len(advisor._streamed) == 1
+    assert len(advisor._streamed) == 0
 
 
 def test_an_outer_advisor_that_holds_chunks_back_delivers_the_valid_answer_only(mode: str) -> None:
@@ -380,6 +426,7 @@ def test_the_error_and_the_telemetry_contain_no_content(mode: str, telemetry: Te
     failed = telemetry.one("invoke_agent")
     assert failed.attributes is not None
     assert failed.attributes["error.type"] == "traced_tools.errors.OutputValidationError"
+    assert telemetry.one("advise structured_output").status.description == failed.attributes["error.type"]
     assert sum(span.name.startswith("chat ") for span in telemetry.spans) == 3
     assert pickle.loads(pickle.dumps(error)).problems == error.problems
 
@@ -476,7 +523,9 @@ def test_any_type_that_pydantic_validates_can_be_an_output(kind: Any, value: Any
     written = f'{{"value": {text}}}' if form.is_wrapped else text
     assert form.read(written) == value
     if not enforced:
-        assert form.read(f"Here you are:\n```json\n{written}\n```\nAnything else?") == value
+        assert form.read(f"Here you are [1]:\n```json\n{written}\n```\nAnything else?") == value
+        if len(written) > 5 and written[0] in "{[":
+            assert form.read(f"Here you are [1]: {written} Anything else?") == value
         return
     assert form.schema["type"] == "object"
     assert isinstance(form.read(f"Here you are: {written}"), InvalidOutput)
