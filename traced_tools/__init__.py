@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traced_tools.advisors.exchange import ChatClientRequest as ChatClientRequest
     from traced_tools.advisors.exchange import ChatClientResponse as ChatClientResponse
     from traced_tools.advisors.observer import ObserverAdvisor as ObserverAdvisor
+    from traced_tools.advisors.structured_output import StructuredOutputAdvisor as StructuredOutputAdvisor
     from traced_tools.advisors.tool_calling import ToolCallingAdvisor as ToolCallingAdvisor
     from traced_tools.audit.trail import AuditTrail as AuditTrail
     from traced_tools.client import ChatClient as ChatClient
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from traced_tools.errors import ModelError as ModelError
     from traced_tools.errors import ModelTimeout as ModelTimeout
     from traced_tools.errors import NeedsEventLoop as NeedsEventLoop
+    from traced_tools.errors import OutputValidationError as OutputValidationError
     from traced_tools.errors import RateLimited as RateLimited
     from traced_tools.errors import ToolDefinitionError as ToolDefinitionError
     from traced_tools.errors import ToolExecutionError as ToolExecutionError
@@ -134,12 +136,14 @@ _EXPORTS = {
     "NeedsEventLoop": "traced_tools.errors",
     "NestedUsage": "traced_tools.core.totals",
     "ObserverAdvisor": "traced_tools.advisors.observer",
+    "OutputValidationError": "traced_tools.errors",
     "PriceTable": "traced_tools.core.prices",
     "ProviderPart": "traced_tools.core.messages",
     "RateLimited": "traced_tools.errors",
     "ReasoningPart": "traced_tools.core.messages",
     "StaticToolCallbackResolver": "traced_tools.tools.resolver",
     "Step": "traced_tools.flow.flow",
+    "StructuredOutputAdvisor": "traced_tools.advisors.structured_output",
     "SystemMessage": "traced_tools.core.messages",
     "TOOL_LOOP_ORDER": "traced_tools.advisors.base",
     "TelemetryOptions": "traced_tools.observe.run_telemetry",
@@ -221,12 +225,14 @@ __all__ = [
     "NeedsEventLoop",
     "NestedUsage",
     "ObserverAdvisor",
+    "OutputValidationError",
     "PriceTable",
     "ProviderPart",
     "RateLimited",
     "ReasoningPart",
     "StaticToolCallbackResolver",
     "Step",
+    "StructuredOutputAdvisor",
     "SystemMessage",
     "TelemetryOptions",
     "TextPart",

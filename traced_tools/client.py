@@ -6,11 +6,14 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
+
+from typing_extensions import TypeForm
 
 from traced_tools.advisors.base import Advisor, ToolLoopAdvisor, TranscriptAdvisor
 from traced_tools.advisors.chain import AdvisorChain
-from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse
+from traced_tools.advisors.exchange import ChatClientRequest, ChatClientResponse, OutputT
+from traced_tools.advisors.structured_output import StructuredOutputAdvisor
 from traced_tools.advisors.tool_calling import ToolCallingAdvisor
 from traced_tools.core.checks import checked_mapping, expect, expect_each
 from traced_tools.core.conversation import with_results
@@ -27,6 +30,7 @@ from traced_tools.core.messages import (
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
 from traced_tools.core.tool_definition import ToolCallbackResolver
 from traced_tools.core.tool_errors import ANSWER_ERRORS, ToolErrors
+from traced_tools.errors import AdvisorChainError
 from traced_tools.flow.flow import Flow, acall, call
 from traced_tools.models.base import ChatModel
 from traced_tools.observe.observations import observe_run
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 UserContent = str | UserMessage | Sequence[TextPart | ImagePart]
+_NO_OUTPUT: Final[Any] = None
+"""The default of `output=`; of type Any, because None itself is a type form."""
 
 
 class ChatClient:
@@ -146,12 +152,13 @@ class ChatClient:
         options: ChatOptions | None = None,
         tool_context: Mapping[str, Any] | None = None,
         conversation_id: str | None = None,
+        output: TypeForm[OutputT] = _NO_OUTPUT,
         tool_calling: bool = True,
         limits: LoopLimits | None = None,
         tool_errors: ToolErrors | None = None,
         params: Mapping[str, Any] | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
-    ) -> ChatClientRequestSpec:
+    ) -> ChatClientRequestSpec[OutputT]:
         """Assemble a request. To send it, call its `call`, `acall`, `stream`, `astream` or `start`.
 
         Args:
@@ -167,6 +174,9 @@ class ChatClient:
             options: the model's options; they override the client's.
             tool_context: data about the caller for tools, merged into the client's.
             conversation_id: identifies the conversation in telemetry and for memories.
+            output: the type of the answer, any type that pydantic can validate, such as a model, a dataclass or
+                `list[int]`. `response.output` is then the answer as a value of this type; see
+                `StructuredOutputAdvisor`, which is added to the request's advisors.
             tool_calling: False runs no tool loop. The response may then contain tool calls for the caller to run.
             limits: the limits of the run, instead of the client's.
             tool_errors: the error policy, instead of the client's.
@@ -179,6 +189,7 @@ class ChatClient:
 
         Raises:
             TypeError, ValueError: for an invalid argument. The message names the argument and what it accepts.
+            AdvisorChainError: if the advisors cannot form a chain.
             ToolNotFoundError: if the resolver does not know a name in `tools`.
         """
         _check_settings(system, options, limits, tool_errors)
@@ -186,6 +197,10 @@ class ChatClient:
         expect("tool_calling", tool_calling, bool, "True or False")
         own = self._settings
         added = _advisors(advisors)
+        if output is not None:
+            if any(isinstance(each, StructuredOutputAdvisor) for each in (*own["advisors"], *added)):
+                raise AdvisorChainError("pass either output= or a StructuredOutputAdvisor in advisors=, not both")
+            added = (*added, StructuredOutputAdvisor(output))
         chain = self._chain if tool_calling and not added else self._chain_with(added, tool_calling=tool_calling)
         return ChatClientRequestSpec(
             chain=chain,
@@ -204,6 +219,7 @@ class ChatClient:
                 tool_advisors=chain.tool_advisors,
                 listeners=chain.listeners,
                 resolver_fallback=own["resolver"] if own["resolver_fallback"] else None,
+                enforces_schema=own["model"].enforces_schema,
                 attributes=merge_attributes(own["attributes"], check_attributes(attributes)),
             ),
         )
@@ -228,7 +244,7 @@ class ChatClient:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ChatClientRequestSpec:
+class ChatClientRequestSpec(Generic[OutputT]):
     """A request that is ready to run. It can run any number of times; the runs are independent."""
 
     chain: AdvisorChain
@@ -238,33 +254,33 @@ class ChatClientRequestSpec:
     context: Mapping[str, Any]
     new_run: Callable[[], RunContext]
 
-    def call(self) -> ChatClientResponse:
+    def call(self) -> ChatClientResponse[OutputT]:
         """Run the request, blocking, and return the answer."""
         return call(self._begin())
 
-    async def acall(self) -> ChatClientResponse:
+    async def acall(self) -> ChatClientResponse[OutputT]:
         """Run the request on asyncio and return the answer."""
         return await acall(self._begin())
 
-    def stream(self) -> ChatStream:
+    def stream(self) -> ChatStream[OutputT]:
         """Return a stream that runs the request, blocking, and yields chunks as they arrive.
 
         The run begins when the first chunk is requested, in the context of the code that requests it.
         """
         return ChatStream(partial(self._begin, streaming=True))
 
-    def astream(self) -> AsyncChatStream:
+    def astream(self) -> AsyncChatStream[OutputT]:
         """Return a stream that runs the request on asyncio and yields chunks as they arrive; see `stream`."""
         return AsyncChatStream(partial(self._begin, streaming=True))
 
-    def start(self) -> ChatRun:
+    def start(self) -> ChatRun[OutputT]:
         """Return a run that the caller drives: it goes forward only when the caller performs a step.
 
         The run begins when the first step is requested, in the context of the code that requests it.
         """
         return ChatRun(self._begin)
 
-    def _begin(self, *, streaming: bool = False) -> Flow[ChatClientResponse]:
+    def _begin(self, *, streaming: bool = False) -> Flow[ChatClientResponse[OutputT]]:
         """Return the flow of a new run."""
         run = self.new_run()
         run.complete = self.messages
@@ -273,7 +289,7 @@ class ChatClientRequestSpec:
         context = _copied(self.context) if self.context else {}  # a copy, because advisors may write to it
         return self._run(ChatClientRequest(self.messages, NO_TOOLS, self.options, context, 0, run))
 
-    async def _run(self, request: ChatClientRequest) -> ChatClientResponse:
+    async def _run(self, request: ChatClientRequest) -> ChatClientResponse[OutputT]:
         run = request.run
         with run, observe_run(run, self.chain.model, request) as observed:
             run.trace_id = observed.trace_id

@@ -9,6 +9,7 @@
     ├── ToolTimeout               a tool took longer than its time-out
     ├── ToolNotFoundError         no tool has this name
     ├── ToolExecutionError        a tool failed and the error policy is to raise
+    ├── OutputValidationError     no answer is valid for the type in `output=`
     ├── LoopLimitExceeded         a run exceeded a limit and the limit policy is to raise
     ├── ModelError                the model could not answer
     │   ├── ModelTimeout          no answer in time
@@ -33,6 +34,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from traced_tools.core.pickling import picklable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from traced_tools.core.enums import StopReason
     from traced_tools.core.messages import Message, Usage
     from traced_tools.core.tool_result import ToolExecutionResult, ToolResult
@@ -158,6 +161,27 @@ class LoopLimitExceeded(TracedToolsError):
         self.response = response
         self.tool_name = tool_name
         self.result = result
+
+
+class OutputValidationError(TracedToolsError):
+    """The model's answer is not valid for the type that was passed as `output=`.
+
+    The text names the invalid places, with names from the schema only: `*` replaces a name that the model invented.
+
+    Attributes:
+        response: the response with the last answer. Its usage is that of all attempts.
+        problems: what is wrong with the last answer, as the model is told. It may quote names from the answer.
+        attempts: how often the model was asked.
+    """
+
+    def __init__(
+        self, response: ReachedResponse, problems: Sequence[str], places: Sequence[str], attempts: int
+    ) -> None:
+        often = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        super().__init__(f"the output is invalid after {often}: {', '.join(places)}; see .problems and .response")
+        self.response = response
+        self.problems = problems
+        self.attempts = attempts
 
 
 class ModelError(TracedToolsError):

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
-from traced_tools.advisors.exchange import ChatClientResponse
+from traced_tools.advisors.exchange import ChatClientResponse, OutputT
 from traced_tools.errors import Abandoned
 from traced_tools.flow.flow import Execution, Flow, ForeignAwaitable, Step, aperform_step, perform_step
 from traced_tools.flow.streams import AsyncStream, Stream
@@ -16,35 +16,37 @@ from traced_tools.flow.workers import Canceller
 from traced_tools.models.step import CallModel
 from traced_tools.tools.manager import ExecuteTools
 
-RunFlow = Callable[[], Flow[ChatClientResponse]]
+RunFlow = Callable[[], Flow[ChatClientResponse[OutputT]]]
 
 
-def _response(stream: Stream[ChatClientResponse] | AsyncStream[ChatClientResponse]) -> ChatClientResponse:
+def _response(
+    stream: Stream[ChatClientResponse[OutputT]] | AsyncStream[ChatClientResponse[OutputT]],
+) -> ChatClientResponse[OutputT]:
     if not stream.returned:
         raise RuntimeError("the stream has not been read to its end, so there is no aggregated response yet")
-    response: ChatClientResponse = stream.result
+    response: ChatClientResponse[OutputT] = stream.result
     return response
 
 
-class ChatStream:
+class ChatStream(Generic[OutputT]):
     """Iterates over the chunks of a blocking run as they arrive; use it in a `with` block.
 
     Leaving the block early closes the model's stream and ends every span. A chunk's `.text` is the text that arrived.
     After the last chunk, `.response` is the aggregated response.
     """
 
-    def __init__(self, flow: RunFlow) -> None:
-        self._stream: Stream[ChatClientResponse] = Stream(flow)
+    def __init__(self, flow: RunFlow[OutputT]) -> None:
+        self._stream: Stream[ChatClientResponse[OutputT]] = Stream(flow)
 
     @property
-    def response(self) -> ChatClientResponse:
+    def response(self) -> ChatClientResponse[OutputT]:
         """The aggregated response; raises `RuntimeError` before the stream has been read to its end."""
         return _response(self._stream)
 
-    def __iter__(self) -> Iterator[ChatClientResponse]:
+    def __iter__(self) -> Iterator[ChatClientResponse[OutputT]]:
         return self
 
-    def __next__(self) -> ChatClientResponse:
+    def __next__(self) -> ChatClientResponse[OutputT]:
         return next(self._stream)
 
     def close(self) -> None:
@@ -60,24 +62,24 @@ class ChatStream:
         self.close()
 
 
-class AsyncChatStream:
+class AsyncChatStream(Generic[OutputT]):
     """Iterates over the chunks of a run on asyncio as they arrive; use it in an `async with` block.
 
     Leaving the block early closes the model's stream and ends every span. Different tasks may request chunks.
     """
 
-    def __init__(self, flow: RunFlow) -> None:
-        self._stream: AsyncStream[ChatClientResponse] = AsyncStream(flow)
+    def __init__(self, flow: RunFlow[OutputT]) -> None:
+        self._stream: AsyncStream[ChatClientResponse[OutputT]] = AsyncStream(flow)
 
     @property
-    def response(self) -> ChatClientResponse:
+    def response(self) -> ChatClientResponse[OutputT]:
         """The aggregated response; raises `RuntimeError` before the stream has been read to its end."""
         return _response(self._stream)
 
-    def __aiter__(self) -> AsyncIterator[ChatClientResponse]:
+    def __aiter__(self) -> AsyncIterator[ChatClientResponse[OutputT]]:
         return self
 
-    async def __anext__(self) -> ChatClientResponse:
+    async def __anext__(self) -> ChatClientResponse[OutputT]:
         return await anext(self._stream)
 
     async def aclose(self) -> None:
@@ -93,7 +95,7 @@ class AsyncChatStream:
         await self.aclose()
 
 
-class ChatRun:
+class ChatRun(Generic[OutputT]):
     """A run that the caller drives: it goes forward only when the caller performs a step.
 
         run = client.prompt("...", tools=[...]).start()
@@ -104,7 +106,7 @@ class ChatRun:
     A `CallModel` step calls the model, an `ExecuteTools` step runs tools. Advisors may add other steps.
     """
 
-    def __init__(self, flow: RunFlow) -> None:
+    def __init__(self, flow: RunFlow[OutputT]) -> None:
         self._execution = Execution(flow)
         self._canceller = Canceller()
         self._cancelled = self._ending = False
@@ -208,7 +210,7 @@ class ChatRun:
             raise ValueError("the run does not wait for this step: pass the step that run.next() returns")
 
     @property
-    def response(self) -> ChatClientResponse:
+    def response(self) -> ChatClientResponse[OutputT]:
         """The run's response; raises `RuntimeError` before the run has ended."""
         if not self._execution.finished:
             raise RuntimeError("the run has not ended: perform the steps that run.next() returns until it returns None")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from traced_tools.core.checks import expect_each
 from traced_tools.core.conversation import with_results
@@ -19,12 +21,16 @@ from traced_tools.core.messages import (
     Usage,
 )
 from traced_tools.core.options import NO_OPTIONS, ChatOptions
+from traced_tools.core.pickling import picklable
 from traced_tools.core.quick_init import quick_init
 from traced_tools.core.tool_result import ToolResult
 from traced_tools.core.totals import NestedUsage
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 from traced_tools.run.context import RunContext
+from traced_tools.tools.schema.output import ParsedOutput, PartialOutput
 from traced_tools.tools.toolset import NO_TOOLS, ToolSet
+
+OutputT = TypeVar("OutputT", default=Any)
 
 
 @quick_init
@@ -86,9 +92,22 @@ class ChatClientRequest:
         return f"<ChatClientRequest: {sizes}, iteration {self.iteration}>"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class ValidatedOutput(Generic[OutputT]):
+    """The output of a run and the text that it was read from. A pickle omits it if the value cannot be pickled."""
+
+    text: str
+    value: OutputT
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.value is not None and picklable(self.value) is None:
+            return type(None), ()
+        return ValidatedOutput, (self.text, self.value)
+
+
 @quick_init
 @dataclass(frozen=True, slots=True, repr=False)
-class ChatClientResponse:
+class ChatClientResponse(Generic[OutputT]):
     """The response of one iteration (for advisors) or a run (for the caller), or one chunk.
 
     Attributes:
@@ -103,6 +122,8 @@ class ChatClientResponse:
         iteration: the iteration of the tool loop that produced the response.
         offered: the tools that were sent to the model.
         delta: the piece of the answer that arrived, in a chunk; else None.
+        validated: the output of a run with `output=`, which `output` returns.
+        partial_output: the output so far in a chunk of a run with `output=`, which `partial` returns.
     """
 
     run: RunContext
@@ -115,6 +136,32 @@ class ChatClientResponse:
     iteration: int = 0
     offered: ToolSet = NO_TOOLS
     delta: ChatChunk | None = None
+    validated: ValidatedOutput[OutputT] | None = None
+    partial_output: PartialOutput | ParsedOutput | None = None
+
+    @property
+    def output(self) -> OutputT:
+        """The answer as a value of the type that was passed as `output=`.
+
+        Raises:
+            RuntimeError: if there is none: `output=` was not passed, the response is a chunk, the answer contains tool
+                calls to run, or an outer advisor replaced the text of the answer after it was validated.
+        """
+        if self.validated is None:
+            why = "use .partial" if self.delta is not None else "pass output= to prompt; tool calls have none"
+            raise RuntimeError(f"the response has no output: {why}")
+        if self.validated.text != self.content:
+            raise RuntimeError("the response has no output: an advisor replaced the answer after it was validated")
+        return self.validated.value
+
+    @property
+    def partial(self) -> Any:
+        """In a chunk of a run with `output=`, the JSON value that has arrived so far, not validated; else None.
+
+        Objects lack the fields that have not arrived, and the last text may be incomplete. The value is parsed each
+        time that it is read. If the model is asked again, the value starts again.
+        """
+        return None if self.partial_output is None else self.partial_output.value
 
     @property
     def content(self) -> str:
@@ -172,7 +219,7 @@ class ChatClientResponse:
         """
         return self.run.totals.nested_usage()
 
-    def replace(self, **changes: Any) -> ChatClientResponse:
+    def replace(self, **changes: Any) -> ChatClientResponse[OutputT]:
         """Return a copy with `changes`."""
         return replace(self, **changes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -187,8 +187,9 @@ class ChatChunk:
         finish_reason: why the model stopped.
         id: the provider's id of the answer.
         model: the model that answers.
-        restarts: whether the provider starts its answer again with this chunk. The response then contains nothing of
-            the chunks before it; a consumer that has displayed them clears them.
+        restarts: whether the answer starts again with this chunk, because the provider starts it again or an advisor
+            asked again. The response then contains nothing of the chunks before it; a consumer that has displayed them
+            clears them.
     """
 
     text: str = ""
@@ -263,6 +264,15 @@ class ChatModel(ABC):
     provider: str
     server_address: str | None = None
     server_port: int | None = None
+
+    def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Return whether the model's answers follow `schema` in `ChatOptions.output_schema`; False by default.
+
+        Args:
+            schema: the JSON Schema of an object.
+            with_tools: whether the request also offers tools, which not every model supports beside a schema.
+        """
+        return False
 
     @abstractmethod
     def call(self, request: ChatRequest) -> ChatResponse:

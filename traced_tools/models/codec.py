@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse
 
 if TYPE_CHECKING:
     from traced_tools.models.http.framing import Framing
+
+
+SchemaEnforcement = Literal["always", "without_tools", "never"]
+"""When a schema for the answer can be relied on; `never` if that depends on the model."""
 
 
 class ChunkDecoder(Protocol):
@@ -38,9 +42,11 @@ class Codec(Protocol):
 
     Attributes:
         framing: splits the body of a streamed answer into events.
+        enforces_schema: when the provider makes an answer follow `ChatOptions.output_schema`, if it can express it.
     """
 
     framing: Framing
+    enforces_schema: SchemaEnforcement
 
     def path(self, *, stream: bool) -> str:
         """Return the path of the endpoint, relative to the base address of the API."""

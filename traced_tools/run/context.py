@@ -41,6 +41,13 @@ class FindsTools(Protocol):
         """Return the tool with this name, or None if there is none."""
 
 
+class EnforcesSchema(Protocol):
+    """Returns whether the model of a run accepts a schema for its answer; see `ChatModel.enforces_schema`."""
+
+    def __call__(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Return whether it accepts `schema`."""
+
+
 class RunContext:
     """The identity, settings and totals of one run.
 
@@ -57,6 +64,7 @@ class RunContext:
         listeners: the callbacks that receive the events of the run.
         resolver_fallback: finds tools that the model calls and the request does not contain.
         attributes: the application's attributes of the run, merged into the attributes of the enclosing run.
+        enforces_schema: returns whether the model accepts a schema for its answer; None if the run has no model.
 
     Attributes:
         parent_id: the id of the enclosing run; None if there is none.
@@ -72,6 +80,7 @@ class RunContext:
         "complete",
         "conversation_id",
         "delivery",
+        "enforces_schema",
         "events",
         "id",
         "limits",
@@ -101,6 +110,7 @@ class RunContext:
         listeners: EventListeners = NO_LISTENERS,
         resolver_fallback: FindsTools | None = None,
         attributes: RunAttributes = NO_ATTRIBUTES,
+        enforces_schema: EnforcesSchema | None = None,
     ) -> None:
         self.id: str = time_ordered_id()
         self.totals = Totals()
@@ -115,6 +125,7 @@ class RunContext:
         self.tool_errors = tool_errors
         self.tool_advisors = tool_advisors
         self.resolver_fallback = resolver_fallback
+        self.enforces_schema = enforces_schema
         self.telemetry = RunTelemetry(
             telemetry or TelemetryOptions(),
             agent,

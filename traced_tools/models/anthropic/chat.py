@@ -52,6 +52,7 @@ from traced_tools.models.anthropic.wire import (
     MessageStop,
 )
 from traced_tools.models.base import CUT_OFF_REASONS, ChatChunk, ChatRequest, ChatResponse
+from traced_tools.models.codec import SchemaEnforcement
 from traced_tools.models.encoding import (
     convert_tool_schema,
     drop_none,
@@ -126,6 +127,7 @@ class AnthropicChatCodec:
     """The codec of the Messages API; see `AnthropicChatModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    enforces_schema: SchemaEnforcement = "always"
 
     def __init__(self, model: str, *, max_tokens: int) -> None:
         self._model = model

@@ -35,6 +35,7 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
+from traced_tools.models.codec import SchemaEnforcement
 from traced_tools.models.encoding import (
     convert_output_schema,
     convert_tool_schema,
@@ -122,6 +123,8 @@ class GeminiChatCodec:
     """The codec of the Gemini API; `model` is the model's name."""
 
     framing: Framing = ServerSentEvents()
+    # https://github.com/googleapis/python-genai/issues/867
+    enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:
         collection = next(filter(model.startswith, _COLLECTIONS), "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from traced_tools.core.checks import expect
+from traced_tools.core.messages import UserMessage
+from traced_tools.core.options import ChatOptions
 from traced_tools.errors import ConfigurationError, ModelError
 from traced_tools.models.base import ChatChunk, ChatModel, ChatRequest, ChatResponse
 from traced_tools.models.codec import ChunkDecoder, Codec
@@ -72,6 +74,17 @@ class HttpChatModel(HttpModel, ChatModel):
     def __init__(self, model: str, codec: Codec, transport: HttpTransport) -> None:
         super().__init__(model, transport)
         self._codec = codec
+
+    def enforces_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Return whether the provider can express `schema` and makes the answer follow it, beside tools if any."""
+        when = self._codec.enforces_schema
+        if when == "never" or (when == "without_tools" and with_tools):
+            return False
+        try:
+            self._codec.encode(ChatRequest((UserMessage("?"),), (), ChatOptions(output_schema=schema)), stream=False)
+        except ConfigurationError:
+            return False
+        return True
 
     def call(self, request: ChatRequest) -> ChatResponse:
         """Answer `request`, blocking; raises `ModelError`."""

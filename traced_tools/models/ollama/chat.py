@@ -30,6 +30,7 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, is_made_up
+from traced_tools.models.codec import SchemaEnforcement
 from traced_tools.models.encoding import (
     convert_tool_schema,
     drop_none,
@@ -113,6 +114,8 @@ class OllamaChatCodec:
     """The codec of Ollama's chat API; `model` is the model's name."""
 
     framing: Framing = JsonLines()
+    # a schema makes calls impossible: https://github.com/ollama/ollama/issues/8095
+    enforces_schema: SchemaEnforcement = "without_tools"
 
     def __init__(self, model: str) -> None:
         self._model = model

@@ -144,6 +144,7 @@ class OpenAIChatCodec:
         self.provider = provider or server.provider
         self._model = model
         self._server = server
+        self.enforces_schema = server.enforces_schema
         self._messages = create_message_encoder(server, self.provider, reasoning_field)
         self._stream_usage = stream_usage and server.stream_options
         self._strict_tools = strict_tools

@@ -18,6 +18,7 @@ from traced_tools.core.options import ChatOptions
 from traced_tools.core.tool_definition import ToolDefinition
 from traced_tools.errors import ConfigurationError, InvalidResponse
 from traced_tools.models.base import ChatChunk, ChatRequest, ChatResponse, ToolCallDelta
+from traced_tools.models.codec import SchemaEnforcement
 from traced_tools.models.encoding import drop_none, merge_extra
 from traced_tools.models.http.framing import Framing, ServerSentEvents
 from traced_tools.models.http.model import HttpChatModel
@@ -108,6 +109,7 @@ class OpenAIResponsesCodec:
     """The codec of the Responses API; see `OpenAIResponsesModel` for the arguments."""
 
     framing: Framing = ServerSentEvents()
+    enforces_schema: SchemaEnforcement = "always"
 
     def __init__(
         self, model: str, *, provider: str, strict_tools: bool = False, inline_definitions: bool = False

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from traced_tools.models.codec import SchemaEnforcement
+
 
 def _effort_field(level: str) -> dict[str, Any]:
     return {"reasoning_effort": level}
@@ -29,6 +31,7 @@ class Server:
         effort: returns the fields that request a level of reasoning.
         stream_options: whether it accepts the option that requests usage on streams; if not, it always reports usage.
         output_schema: whether it supports a schema for the answer.
+        enforces_schema: when it makes the answer follow the schema.
     """
 
     provider: str
@@ -39,6 +42,7 @@ class Server:
     effort: Callable[[str], dict[str, Any]] = _effort_field
     stream_options: bool = True
     output_schema: bool = True
+    enforces_schema: SchemaEnforcement = "without_tools"
 
     def serves(self, host: str) -> bool:
         """Return whether `host` belongs to this server."""
@@ -47,14 +51,14 @@ class Server:
 
 _KNOWN = (
     # its newer models refuse `max_tokens`: https://platform.openai.com/docs/api-reference/chat/create
-    Server("openai", "api.openai.com", "OPENAI_API_KEY", max_tokens="max_completion_tokens"),
-    Server("groq", "api.groq.com", "GROQ_API_KEY"),
+    Server("openai", "api.openai.com", "OPENAI_API_KEY", max_tokens="max_completion_tokens", enforces_schema="always"),
+    Server("groq", "api.groq.com", "GROQ_API_KEY", enforces_schema="never"),
     # it refuses unknown fields: https://docs.mistral.ai/api/#tag/chat
     Server("mistral_ai", "api.mistral.ai", "MISTRAL_API_KEY", seed="random_seed", stream_options=False),
     # it supports JSON output, but no schema: https://api-docs.deepseek.com/api/create-chat-completion
     Server("deepseek", "api.deepseek.com", "DEEPSEEK_API_KEY", output_schema=False),
-    Server("openrouter", "openrouter.ai", "OPENROUTER_API_KEY", effort=_effort_of_openrouter),
-    Server("huggingface", "router.huggingface.co", "HF_TOKEN"),
+    Server("openrouter", "openrouter.ai", "OPENROUTER_API_KEY", effort=_effort_of_openrouter, enforces_schema="never"),
+    Server("huggingface", "router.huggingface.co", "HF_TOKEN", enforces_schema="never"),
     Server("perplexity", "api.perplexity.ai", "PERPLEXITY_API_KEY"),
     Server("x_ai", "api.x.ai", "XAI_API_KEY"),
     # Gemini's OpenAI-compatible API: https://ai.google.dev/gemini-api/docs/openai

@@ -43,7 +43,7 @@ class ArgumentSchema:
             self._adapter, schema = self._of_parameters(signature)
         else:
             self._adapter, schema = self._of_type(signature, input_type)
-        self.json_schema, is_open = _close_objects(schema)
+        self.json_schema, is_open = close_objects(schema)
         # pydantic can forbid extra fields in all models or in none: if one model allows them, the JSON Schema decides
         self._extra: Any = None if is_open else "forbid"
         self._fields = SchemaCheck(self.json_schema, signature.name) if is_open else None
@@ -53,7 +53,7 @@ class ArgumentSchema:
             raise ToolDefinitionError(f"{signature.name} with an input_type must take one named argument, its instance")
         self._instance_parameter = signature.parameters[0].name
         adapter, schema = _adapter_and_schema(signature, input_type)
-        schema = _simplify(schema)
+        schema = simplify_schema(schema)
         if "properties" not in schema:
             raise ToolDefinitionError(
                 f"{signature.name} cannot be a tool: its input_type has no fields that a JSON object could fill; "
@@ -70,7 +70,7 @@ class ArgumentSchema:
         )
         for parameter in signature.parameters:
             _add_default(schema["properties"].get(parameter.key, {}), parameter)
-        return adapter, _simplify(schema)
+        return adapter, simplify_schema(schema)
 
     def _field(self, function: str, parameter: Parameter) -> Any:
         if not parameter.is_named:
@@ -185,7 +185,7 @@ def schema_of(signature: Signature) -> ArgumentSchema:
         return _SCHEMAS.setdefault(signature, ArgumentSchema(signature))
 
 
-class _Generator(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
     """Omits a default that JSON cannot represent, without a warning."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (pydantic's own name and type)
@@ -194,7 +194,7 @@ class _Generator(GenerateJsonSchema):
 def _adapter_and_schema(signature: Signature, arguments: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
     try:
         adapter = TypeAdapter(arguments)
-        return adapter, adapter.json_schema(schema_generator=_Generator)
+        return adapter, adapter.json_schema(schema_generator=SchemaGenerator)
     except Exception as error:
         culprit = _without_schema(signature) or "its input_type"
         raise ToolDefinitionError(
@@ -208,7 +208,7 @@ def _without_schema(signature: Signature) -> str | None:
     for parameter in signature.parameters:
         try:
             hint: Any = parameter.hint
-            TypeAdapter(hint).json_schema(schema_generator=_Generator)
+            TypeAdapter(hint).json_schema(schema_generator=SchemaGenerator)
         except Exception:
             return f"its parameter {parameter}"
     return None
@@ -279,7 +279,7 @@ def _map_schemas(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]
     return change(changed)
 
 
-def _simplify(schema: dict[str, Any]) -> dict[str, Any]:
+def simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema for the model: without redundant keywords, and with non-recursive definitions inlined."""
     schema = _map_schemas(schema, lambda each: {key: value for key, value in each.items() if _is_needed(key, value)})
     if "$defs" not in schema:
@@ -305,7 +305,7 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-def _close_objects(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def close_objects(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return a schema whose objects forbid extra fields unless they allow them, and whether one of them does."""
     is_open = False
 

@@ -38,6 +38,22 @@ def types_at(root: Mapping[str, Any], path: Sequence[str | int]) -> frozenset[st
     return frozenset(found)
 
 
+def known_path(root: Mapping[str, Any], path: Sequence[str | int]) -> str:
+    """Return the path of a value as text, such as `lines[0].price`, with `*` for each name that is not in the schema.
+
+    A model can invent names, for example the keys of a map, so they may be content.
+    """
+    known = ""
+    for place, key in enumerate(path):
+        if isinstance(key, int):
+            known += f"[{key}]"
+            continue
+        declared = [form.get("properties") for form in _forms_at(root, path[:place])]
+        name = key if any(isinstance(each, dict) and key in each for each in declared) else "*"
+        known += f".{name}" if known else name
+    return known
+
+
 def field_names(root: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the top-level fields, including those in references and branches."""
     found = [form.get("properties") for form in _forms(root, root)]

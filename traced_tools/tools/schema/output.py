@@ -1,0 +1,207 @@
+"""Converts a Python type into the JSON Schema of an answer, and the text of an answer into a value of the type.
+
+There are two ways to get such an answer. A provider that enforces a schema accepts only objects, so any other type
+becomes the field `value` of an object, and the answer must be JSON and nothing else. Any other model is told the schema
+in its instructions. Such a model often adds words or a code fence, so the JSON is looked for in its answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import from_json
+from typing_extensions import TypedDict
+
+from traced_tools.tools.schema.arguments import ArgumentValidationError, read_json
+from traced_tools.tools.schema.callable_schema import SchemaGenerator, close_objects, simplify_schema
+from traced_tools.tools.schema.fields import known_path
+from traced_tools.tools.schema.json_schema import ArgumentProblem
+
+T = TypeVar("T")
+
+_MAX_PROBLEMS: Final = 10
+_MAX_OPENINGS: Final = 100
+_FENCED: Final = re.compile(r"```[\w-]*\s(.*?)```", re.DOTALL)
+_OPENING: Final = re.compile(r"[{\[]")
+_DECODER: Final = json.JSONDecoder()
+_UNREADABLE: Final = (ValueError, TypeError)
+"""What pydantic's parser raises: `TypeError` for a lone surrogate."""
+_INSTRUCTIONS: Final = (
+    "Answer with JSON only, without any other text and without a code fence. The JSON must match this JSON Schema:\n"
+)
+
+
+class InvalidOutput(NamedTuple):
+    """What is wrong with an answer.
+
+    Attributes:
+        problems: one line for each problem, for the model. They may quote names that the model invented.
+        places: the paths of the invalid values, with names from the schema only.
+    """
+
+    problems: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+class OutputFormat(Generic[T]):
+    """The form in which a model must write a value of a type.
+
+    Args:
+        kind: the type.
+        enforced: whether the provider enforces the schema.
+    """
+
+    def __init__(self, kind: Any, *, enforced: bool) -> None:
+        self.enforced = enforced
+        self._adapter, self.schema = _adapter_and_schema(kind)
+        self.is_wrapped = enforced and self.schema.get("type") != "object"
+        if self.is_wrapped:
+            fields: Any = {"value": kind}
+            wrapper: Any = TypedDict("Answer", fields)  # type: ignore[misc]
+            self._adapter, self.schema = _adapter_and_schema(with_config(ConfigDict(extra="forbid"))(wrapper))
+        self.instructions = "" if enforced else f"{_INSTRUCTIONS}{json.dumps(self.schema, ensure_ascii=False)}"
+
+    def read(self, text: str) -> T | InvalidOutput:
+        """Return the value in the text of an answer, or what is wrong with the text."""
+        failures = []
+        for each in (text,) if self.enforced else _jsons_in(text):
+            try:
+                found: Any = self._validated(each)
+            except ArgumentValidationError as error:
+                failures.append(error.problems)
+            else:
+                return found["value"] if self.is_wrapped else found  # type: ignore[no-any-return]
+        return self._invalid(text, failures)
+
+    def _validated(self, text: str) -> Any:
+        if "NaN" in text or "Infinity" in text:  # pydantic accepts these numbers, which are not JSON
+            read_json(text)
+        try:
+            return self._adapter.validate_json(text)
+        except ValidationError as error:
+            invalid = ArgumentValidationError.from_pydantic_error(error, text)
+        raise invalid  # outside of `except`: pydantic's error quotes values and must not be chained
+
+    def _invalid(self, text: str, failures: Sequence[Sequence[ArgumentProblem]]) -> InvalidOutput:
+        if not text.strip():
+            return InvalidOutput(("the answer is empty",), ("the answer",))
+        # the last text is the longest piece of JSON in the answer, or the answer itself
+        problems = failures[-1][:_MAX_PROBLEMS]
+        lines = [f"{'.'.join(map(str, path)) or 'the answer'}: {text}" for path, text, _ in problems]
+        places = [known_path(self.schema, path) or "the answer" for path, _, _ in problems]
+        return InvalidOutput(tuple(dict.fromkeys(lines)), tuple(dict.fromkeys(places)))
+
+    def read_partial(self, text: str) -> Any:
+        """Return the JSON value that has arrived so far, which is not validated; None if there is none."""
+        try:
+            value = from_json(text, allow_partial="trailing-strings")
+        except _UNREADABLE:
+            value = None if self.enforced else _partial_json_in(text)
+        if self.is_wrapped:
+            return value.get("value") if isinstance(value, dict) else None
+        return value
+
+
+@lru_cache(maxsize=512)
+def _cached_format(kind: Any, *, enforced: bool) -> OutputFormat[Any]:
+    return OutputFormat(kind, enforced=enforced)
+
+
+def output_format(kind: Any, *, enforced: bool) -> OutputFormat[Any]:
+    """Return the format of a type, cached if the type has a hash.
+
+    Raises:
+        TypeError: if pydantic cannot validate the type, or JSON cannot represent it.
+    """
+    try:
+        hash(kind)
+    except TypeError:  # such as an `Annotated` with an object that has none
+        return OutputFormat(kind, enforced=enforced)
+    return _cached_format(kind, enforced=enforced)
+
+
+class PartialOutput:
+    """The output of a streamed answer so far, which is parsed when it is read.
+
+    Args:
+        form: the format of the output.
+        pieces: the pieces of the answer's text; further pieces are appended while the answer arrives.
+    """
+
+    __slots__ = ("_end", "_form", "_pieces")
+
+    def __init__(self, form: OutputFormat[Any], pieces: list[str]) -> None:
+        self._form = form
+        self._pieces = pieces
+        self._end = len(pieces)
+
+    @property
+    def value(self) -> Any:
+        """The JSON value so far; None if there is none."""
+        return self._form.read_partial("".join(self._pieces[: self._end]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParsedOutput, (self.value,)
+
+
+class ParsedOutput:
+    """A partial output from another process."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _adapter_and_schema(kind: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        schema = adapter.json_schema(schema_generator=SchemaGenerator)
+    except Exception as error:
+        name = getattr(kind, "__name__", None) or f"an object of type {type(kind).__name__}"
+        raise TypeError(
+            f"output must be a type that pydantic can validate and JSON can represent; {name} is none"
+        ) from error
+    return adapter, close_objects(simplify_schema(schema))[0]
+
+
+def _jsons_in(text: str) -> Iterator[str]:
+    """Yield the text itself, the texts in code fences, and the longest array or object in the text.
+
+    If none of them is JSON, the last one that is yielded is the text itself.
+    """
+    start, longest = 0, ""
+    for _ in range(_MAX_OPENINGS):
+        opening = _OPENING.search(text, start)
+        if opening is None:
+            break
+        try:
+            _, end = _DECODER.raw_decode(text, opening.start())
+        except (ValueError, RecursionError):
+            start = opening.end()
+        else:
+            longest = max(longest, text[opening.start() : end], key=len)
+            start = end
+    yield from dict.fromkeys([text, *_FENCED.findall(text)])
+    yield longest or text
+
+
+def _partial_json_in(text: str) -> Any:
+    """Return the first array or object in the text, as far as it has arrived; None if there is none."""
+    opening = _OPENING.search(text)
+    if opening is None:
+        return None
+    text = text[opening.start() :]
+    try:
+        return from_json(text, allow_partial="trailing-strings")
+    except _UNREADABLE:
+        pass
+    try:
+        return _DECODER.raw_decode(text)[0]  # words follow the array or object
+    except (ValueError, RecursionError):
+        return None
