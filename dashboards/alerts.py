@@ -9,14 +9,15 @@ from typing import Any, Final, Literal
 from dashboards import collector, rules
 from dashboards import objectives as limits
 from dashboards.conventions import MODEL_CALL_DURATION, TIME_TO_FIRST_CHUNK
-from dashboards.objectives import ENOUGH, FAST_BURN, NOT_CANCELLED, SLOW_BURN, BurnRate, Objective
+from dashboards.objectives import ENOUGH, FAST_BURN, FEW, NOT_CANCELLED, SLOW_BURN, BurnRate, Objective
 from dashboards.outcomes import LIMITED, REFUSED
 from dashboards.promql import (
+    INSTANCE,
     JOB,
     Selection,
+    Series,
     equals,
     has,
-    increase,
     labels,
     occurrences,
     one_of,
@@ -31,6 +32,8 @@ from traced_tools.otel.prometheus_names import label_name
 
 RUNBOOKS: Final = "docs/runbooks.md"
 """Where the runbooks are. Change it to the URL at which your team reads them."""
+SOURCE: Final = "traced_tools"
+"""The label by which the boards tell these alerts from others."""
 select: Final = Selection()
 
 Severity = Literal["page", "ticket", "none"]
@@ -91,9 +94,9 @@ _SECONDS: Final = "{{ $value | humanizeDuration }}"
 _NUMBER: Final = "{{ $value | humanize }}"
 
 
-def _at_least(series: str, *by: str, window: str, events: int = ENOUGH) -> str:
+def _at_least(series: Series, *by: str, window: str, events: int = ENOUGH) -> str:
     """Return the part of a condition that holds if there were enough events."""
-    return f"and on ({labels(*by)}) {increase(series, *by, window=window)} >= {events}"
+    return f"and on ({labels(*by)}) {occurrences(series, *by, window=window)} >= {events}"
 
 
 # Objectives.
@@ -101,25 +104,29 @@ def _at_least(series: str, *by: str, window: str, events: int = ENOUGH) -> str:
 
 def _burn(name: str, objective: Objective, panel: int, severity: Severity, *rates: BurnRate) -> Alert:
     """Return the alert for an error budget that burns too fast, in a long and in a short window."""
-    by, allowed = (JOB, objective.by), 1 - objective.objective
-    first, *others = (
-        (
-            f"> {rate.factor * allowed:g} and {error_ratio(objective, rate.short)} > {rate.factor * allowed:g} "
-            + _at_least(objective.all, *by, window=rate.long, events=10),
-            error_ratio(objective, rate.long),
-        )
-        for rate in rates
-    )
-    condition = " or ".join([first[0], *(f"{value} {condition}" for condition, value in others)])
+    allowed = 1 - objective.objective
+    conditions = [f"> {_burning(objective, rate, allowed)}" for rate in rates]
+    values = [error_ratio(objective, rate.long) for rate in rates]
+    others = (f" or {value} {condition}" for value, condition in zip(values[1:], conditions[1:], strict=True))
     return Alert(
         name=name,
-        value=first[1],
-        condition=condition,
+        value=values[0],
+        condition=conditions[0] + "".join(others),
         wait="2m" if severity == "page" else "15m",
         severity=severity,
         summary=f"{_label(objective.by)}: the error budget burns {'fast' if severity == 'page' else 'slowly'}",
         description=f"{objective.title}: {_PERCENT} are bad, and {allowed:.1%} may be over {limits.BUDGET_WINDOW}.",
         panel=("tt-slo", panel),
+    )
+
+
+def _burning(objective: Objective, rate: BurnRate, allowed: float) -> str:
+    """Return the condition of one burn rate: in both windows, and with more than a few bad events."""
+    by, limit = (JOB, objective.by), rate.factor * allowed
+    events = occurrences(objective.all, *by, window=rate.long)
+    return (
+        f"{limit:g} and {error_ratio(objective, rate.short)} > {limit:g} "
+        f"and on ({labels(*by)}) {error_ratio(objective, rate.long)} * on ({labels(*by)}) {events} >= {FEW}"
     )
 
 
@@ -153,13 +160,13 @@ LOOP_ALERTS: Final = (
     Alert(
         name="RunsHitLimits",
         value=share(
-            increase(
+            occurrences(
                 select(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, LIMITED), part="count"),
                 JOB,
                 names.AGENT_NAME,
                 window="15m",
             ),
-            increase(_RUNS, JOB, names.AGENT_NAME, window="15m"),
+            occurrences(_RUNS, JOB, names.AGENT_NAME, window="15m"),
         ),
         condition=f"> {limits.LIMITED_RUNS:g} {_at_least(_RUNS, JOB, names.AGENT_NAME, window='15m')}",
         wait="5m",
@@ -171,13 +178,13 @@ LOOP_ALERTS: Final = (
     Alert(
         name="RepeatedCalls",
         value=share(
-            increase(
+            occurrences(
                 select(names.TOOL_DECISIONS, equals(names.TOOL_DECISION, "repeated")),
                 JOB,
                 names.AGENT_NAME,
                 window="15m",
             ),
-            increase(_CALLS, JOB, names.AGENT_NAME, window="15m"),
+            occurrences(_CALLS, JOB, names.AGENT_NAME, window="15m"),
         ),
         condition=f"> {limits.REPEATED_CALLS:g} {_at_least(_CALLS, JOB, names.AGENT_NAME, window='15m')}",
         wait="5m",
@@ -207,18 +214,18 @@ TOOL_ALERTS: Final = (
     Alert(
         name="ToolDown",
         value=rules.TOOL_ERRORS.name,
-        condition=f"> {limits.TOOL_ERRORS:g} {_at_least(_EXECUTIONS, JOB, names.TOOL_NAME, window='5m')}",
+        condition=f"> {limits.TOOL_ERRORS:g} {_at_least(_EXECUTIONS, JOB, names.TOOL_NAME, window='15m')}",
         wait="2m",
         severity="page",
         summary=f"{_TOOL}: most calls fail",
-        description=f"{_PERCENT} of the calls of 5 minutes fail. Ask the tool's owner, or refuse its calls by policy.",
+        description=f"{_PERCENT} of the calls of 15 minutes fail. Ask the tool's owner, or refuse its calls by policy.",
         panel=("tt-tools", 3),
     ),
     Alert(
         name="ToolRefusalsChanged",
         value=rules.TOOL_REFUSALS.name,
         condition=(
-            f"> 3 * ({rules.TOOL_REFUSALS.name} offset 1w or 0 * {rules.TOOL_REFUSALS.name}) "
+            f"> 3 * ({rules.TOOL_REFUSALS.name} offset 1w or {limits.NEW_REFUSALS:g} + 0 * {rules.TOOL_REFUSALS.name}) "
             f"{_at_least(_REFUSED, JOB, names.TOOL_NAME, window='1h')}"
         ),
         wait="5m",
@@ -240,10 +247,10 @@ MODEL_ALERTS: Final = (
     Alert(
         name="ModelErrors",
         value=share(
-            increase(
+            occurrences(
                 select(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"), *_BY_MODEL, window="5m"
             ),
-            increase(_MODEL_CALLS, *_BY_MODEL, window="5m"),
+            occurrences(_MODEL_CALLS, *_BY_MODEL, window="5m"),
         ),
         condition=f"> {limits.MODEL_ERRORS:g} {_at_least(_MODEL_CALLS, *_BY_MODEL, window='5m')}",
         wait="2m",
@@ -255,8 +262,8 @@ MODEL_ALERTS: Final = (
     Alert(
         name="ModelRateLimited",
         value=share(
-            increase(select(names.MODEL_RATE_LIMITS), *_BY_MODEL, window="10m"),
-            increase(_MODEL_CALLS, *_BY_MODEL, window="10m"),
+            occurrences(select(names.MODEL_RATE_LIMITS), *_BY_MODEL, window="10m"),
+            occurrences(_MODEL_CALLS, *_BY_MODEL, window="10m"),
         ),
         condition=f"> {limits.RATE_LIMITED:g} {_at_least(_MODEL_CALLS, *_BY_MODEL, window='10m')}",
         wait="5m",
@@ -287,7 +294,8 @@ COST_ALERTS: Final = (
         name="CostBurn",
         value=rules.COST.name,
         condition=(
-            f"> 1 and {rules.COST.name} > {limits.COST_FACTOR} * quantile_over_time(0.5, {rules.COST.name}[1w])"
+            f"> 1 and {rules.COST.name} > "
+            f"{limits.COST_FACTOR} * quantile_over_time(0.5, ({rules.COST.name} > 0)[1w:5m])"  # of the hours with runs
         ),
         wait="10m",
         severity="page",
@@ -297,7 +305,7 @@ COST_ALERTS: Final = (
     ),
     Alert(
         name="DailyCostExceeded",
-        value=increase(select(names.USAGE_COST), JOB, window="1d"),
+        value=occurrences(select(names.USAGE_COST), JOB, window="1d"),
         condition=f"> {limits.DAILY_COST}",
         wait="5m",
         severity="ticket",
@@ -318,6 +326,10 @@ COST_ALERTS: Final = (
 )
 
 # The audit trail.
+
+_MISSING: Final = rules.AUDIT_MISSING.name
+_TRAIL_SINCE: Final = total(f"min_over_time(timestamp({select(names.AUDIT_LAG)})[7d:1h])", JOB, function="min")
+"""Since when a service has had an audit trail, for up to seven days."""
 
 AUDIT_ALERTS: Final = (
     Alert(
@@ -345,12 +357,12 @@ AUDIT_ALERTS: Final = (
     Alert(
         name="AuditIntentsMissing",
         value=total(
-            f"{rules.AUDIT_MISSING.name} - ({rules.AUDIT_MISSING.name} offset 1h or 0 * {rules.AUDIT_MISSING.name})",
+            f"(last_over_time({_MISSING}[1h]) - ({_MISSING} offset 1h or 0 * last_over_time({_MISSING}[1h]))) > 0",
             JOB,
             names.AGENT_NAME,
         ),
         condition="> 0",
-        wait="15m",
+        wait="5m",
         severity="page",
         team="audit",
         summary=f"{_AGENT}: tool calls are missing in the audit trail",
@@ -359,24 +371,30 @@ AUDIT_ALERTS: Final = (
     ),
     Alert(
         name="AuditBroken",
-        value=total(select(names.AUDIT_VERIFIED), JOB, function="min"),
+        value=total(f"last_over_time({select(names.AUDIT_VERIFIED)}[1d])", JOB, function="min"),
         condition="< 1",
         wait="0m",
         severity="page",
         team="audit",
         summary="{{ $labels.job }}: the audit trail does not verify",
-        description="Records were changed, removed or forged. Keep the store, and run `traced-tools audit verify`.",
+        description=(
+            "Records were changed, removed or forged. Keep the store, and run `traced-tools audit verify`. The alert "
+            "stays for a day after its process ends."
+        ),
         panel=("tt-audit", 1),
     ),
     Alert(
         name="AuditUnverified",
-        value=f"time() - {total(select(names.AUDIT_LAST_VERIFIED), JOB, function='min')}",
+        value=(
+            f"time() - ({total(f'max_over_time({select(names.AUDIT_LAST_VERIFIED)}[7d])', JOB, function='max')} "
+            f"or on ({JOB}) {_TRAIL_SINCE})"
+        ),
         condition=f"> {limits.VERIFICATION_SECONDS}",
         wait="1h",
         severity="ticket",
         team="audit",
         summary="{{ $labels.job }}: nobody has verified the audit trail",
-        description=f"The last verification was {_SECONDS} ago. Does the job that runs it still run?",
+        description=f"The last verification was {_SECONDS} ago, or there was none. Does what runs it still run?",
         panel=("tt-audit", 2),
     ),
     Alert(
@@ -419,22 +437,22 @@ TELEMETRY_ALERTS: Final = (
     ),
     Alert(
         name="TooManySeries",
-        value=total(_ANY_SERIES, JOB, function="count"),
+        value=total(total(_ANY_SERIES, JOB, INSTANCE, function="count"), JOB, function="max"),
         condition=f"> {limits.SERIES}",
         wait="15m",
         severity="ticket",
         summary="{{ $labels.job }}: too many series",
-        description=f"There are {_NUMBER} series. A label has grown: agents, tools or models with made-up names?",
+        description=f"A process has {_NUMBER} series. A label has grown: agents, tools or models with made-up names?",
         panel=("tt-telemetry", 16),
     ),
     Alert(
         name="AgentTelemetryAbsent",
-        value=total(f"present_over_time({select(names.RUN_ACTIVE)}[1d])", JOB),
+        value=total(f"present_over_time({select(names.RUN_ACTIVE)}[2h])", JOB),
         condition=f"unless on ({JOB}) {total(f'present_over_time({select(names.RUN_ACTIVE)}[10m])', JOB)}",
         wait="5m",
         severity="page",
         summary="{{ $labels.job }}: no telemetry for ten minutes",
-        description="The service reported within the last day. Did it stop, or does its telemetry not arrive?",
+        description="The service reported within the last two hours. Did it stop, or does its telemetry not arrive?",
         panel=("tt-telemetry", 5),
     ),
     Alert(
@@ -533,6 +551,6 @@ def _rule(alert: Alert) -> dict[str, Any]:
         "alert": alert.name,
         "expr": alert.text,
         "for": alert.wait,
-        "labels": {"severity": alert.severity, "team": alert.team},
+        "labels": {"severity": alert.severity, "source": SOURCE, "team": alert.team},
         "annotations": alert.annotations,
     }

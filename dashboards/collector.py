@@ -27,10 +27,9 @@ def select(metric: str, *matchers: str) -> str:
     return "{" + ", ".join((f'__name__=~"otelcol_{metric}(_total)?"', *matchers)) + "}"
 
 
-def select_all(*metrics: str, matchers: tuple[str, ...] = ()) -> str:
-    """Return the selector of several metrics for all signals."""
-    either = f"({'|'.join(metrics)})_({'|'.join(SIGNALS)})"
-    return select(either, *matchers)
+def select_all(*metrics: str, matchers: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the selectors of several metrics for all signals."""
+    return tuple(select(f"{metric}_{signal}", *matchers) for metric in metrics for signal in SIGNALS)
 
 
 def queue_fill(*by: str) -> str:

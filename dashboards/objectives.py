@@ -10,12 +10,12 @@ from typing import Final
 
 from dashboards.conventions import MODEL_CALL_DURATION
 from dashboards.outcomes import CANCELLED, FAILED
-from dashboards.promql import Selection, differs, has, none_of, one_of
+from dashboards.promql import Selection, Series, differs, has, none_of, one_of
 from traced_tools.observe import names
 
 _ALL: Final = Selection()
 NOT_CANCELLED: Final = differs(names.ERROR_TYPE, names.CANCELLED)
-"""Matches model calls but those that a user cancelled, who says nothing of the model."""
+"""Matches runs and model calls but those that a user cancelled, who says nothing of the agent or the model."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Objective:
     name: str
     title: str
     objective: float
-    all: str
+    all: Series
     by: str
-    bad: str = ""
-    good: str = ""
+    bad: Series = ""
+    good: Series = ""
 
 
 RUN_SUCCESS: Final = Objective(
@@ -55,8 +55,8 @@ RUN_LATENCY: Final = Objective(
     "slow_runs",
     f"Runs that take at most {SLOW_RUN_SECONDS} s",
     0.95,
-    good=_ALL(names.INVOKE_AGENT_DURATION, f'le="{SLOW_RUN_SECONDS}"', part="bucket"),
-    all=_ALL(names.INVOKE_AGENT_DURATION, part="count"),
+    good=_ALL(names.INVOKE_AGENT_DURATION, f'le="{SLOW_RUN_SECONDS}"', NOT_CANCELLED, part="bucket"),
+    all=_ALL(names.INVOKE_AGENT_DURATION, NOT_CANCELLED, part="count"),
     by=names.AGENT_NAME,
 )
 MODEL_SUCCESS: Final = Objective(
@@ -69,7 +69,8 @@ MODEL_SUCCESS: Final = Objective(
 )
 OBJECTIVES: Final = (RUN_SUCCESS, RUN_LATENCY, MODEL_SUCCESS)
 
-WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h")
+LONG_WINDOWS: Final = ("1d", "3d")
 BUDGET_WINDOW: Final = "30d"
 """The time in which an error budget may be used up."""
 
@@ -119,7 +120,11 @@ TELEMETRY_LOSS: Final = 0.01
 """The share of spans, metric points, log records and events that may be lost."""
 QUEUE_FILL: Final = 0.8
 """The share of a collector's queue that may be full."""
-SERIES: Final = 20_000
-"""The series of traced_tools that a service may have in Prometheus."""
+SERIES: Final = 5_000
+"""The series of traced_tools that a process may have in Prometheus."""
+NEW_REFUSALS: Final = 0.1
+"""The share of refused calls that is taken for normal if there is none of a week ago to compare with."""
+FEW: Final = 5
+"""The bad events below which an error budget does not alert anybody."""
 ENOUGH: Final = 20
 """The events without which a share says little."""

@@ -253,6 +253,8 @@ class Annotation:
     color: str
 
 
+FIRING_ALERTS: Final = 'ALERTS{alertstate="firing", severity=~"page|ticket", source="traced_tools"}'
+"""The alerts of `dashboards/rules` that somebody has to look at."""
 ANNOTATIONS: Final = (
     Annotation(
         "New versions",
@@ -261,7 +263,7 @@ ANNOTATIONS: Final = (
         "{{job}} {{service_version}}",
         "blue",
     ),
-    Annotation("Alerts", 'ALERTS{alertstate="firing", severity=~"page|ticket"}', "{{alertname}}", "red"),
+    Annotation("Alerts", FIRING_ALERTS, "{{alertname}}", "red"),
 )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, overload
 
 from traced_tools.observe.names.registry_types import Metric
 from traced_tools.otel.prometheus_names import label_name, prometheus_name
@@ -18,6 +18,8 @@ RANGE: Final = "$__range"
 """The time range of a board; only for instant queries."""
 
 Part = Literal["", "bucket", "sum", "count"]
+Series = str | tuple[str, ...]
+"""A selector of series, or several, of which an aggregation adds up the values."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +32,26 @@ class Selection:
 
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, metric: Metric | tuple[Metric, ...], *matchers: str, part: Part = "") -> str:
-        """Return the selector of a metric's series, or of several metrics of which each setup has one.
+    @overload
+    def __call__(self, metric: Metric, *matchers: str, part: Part = "") -> str: ...
+
+    @overload
+    def __call__(self, metric: tuple[Metric, ...], *matchers: str, part: Part = "") -> tuple[str, ...]: ...
+
+    def __call__(self, metric: Metric | tuple[Metric, ...], *matchers: str, part: Part = "") -> Series:
+        """Return the selector of a metric's series, or one for each of several metrics.
 
         Args:
             metric: the metric.
             matchers: further matchers, such as `has(names.ERROR_TYPE)`.
             part: which series of a histogram.
         """
-        metrics = (metric,) if isinstance(metric, Metric) else metric
-        labels = {JOB, *(name for each in metrics for name in each.attributes)}
-        names = [f"{prometheus_name(each)}_{part}" if part else prometheus_name(each) for each in metrics]
+        if isinstance(metric, tuple):
+            return tuple(self(each, *matchers, part=part) for each in metric)
+        labels = {JOB, *metric.attributes}
         chosen = [f'{label_name(name)}=~"${variable}"' for name, variable in self.variables.items() if name in labels]
-        if len(names) == 1:
-            return names[0] + ("{" + ", ".join([*chosen, *matchers]) + "}" if chosen or matchers else "")
-        either = "|".join(names)
-        return "{" + ", ".join([f'__name__=~"{either}"', *chosen, *matchers]) + "}"
+        name = f"{prometheus_name(metric)}_{part}" if part else prometheus_name(metric)
+        return name + ("{" + ", ".join([*chosen, *matchers]) + "}" if chosen or matchers else "")
 
 
 def equals(attribute: str, value: str) -> str:
@@ -85,22 +91,37 @@ def total(expression: str, *by: str, function: str = "sum") -> str:
     return f"{function} by ({labels(*by)}) ({expression})" if by else f"{function}({expression})"
 
 
-def rate(series: str, *by: str, window: str = RATE_INTERVAL) -> str:
+def rate(series: Series, *by: str, window: str = RATE_INTERVAL) -> str:
     """Return the growth of a counter per second."""
-    return total(f"rate({series}[{window}])", *by)
+    return total(_each(series, lambda one: f"rate({one}[{window}])"), *by)
 
 
-def increase(series: str, *by: str, window: str = RANGE) -> str:
+def increase(series: Series, *by: str, window: str = RANGE) -> str:
     """Return the growth of a counter in a window. The first event of a series doesn't count; see `occurrences`."""
-    return total(f"increase({series}[{window}])", *by)
+    return total(_each(series, lambda one: f"increase({one}[{window}])"), *by)
 
 
-def occurrences(series: str, *by: str, window: str) -> str:
+def occurrences(series: Series, *by: str, window: str) -> str:
     """Return the growth of a counter in a window, including events before the first sample of a series.
 
-    A counter appears with its first event. `increase` then sees a constant, and is 0.
+    A counter appears with its first event, of which `increase` knows nothing. A series is new if it had no sample in
+    the hour before the window, so that a scrape that fails does not make it new.
     """
-    return total(f"(increase({series}[{window}]) > 0) or ({series} unless {series} offset {window})", *by)
+
+    def growth(one: str) -> str:
+        new = f"max_over_time({one}[{window}]) unless last_over_time({one}[1h] offset {window})"
+        return f"({new}) or increase({one}[{window}])"
+
+    return total(_each(series, growth), *by)
+
+
+def _each(series: Series, expression: Callable[[str], str]) -> str:
+    """Return an expression for each of several selectors. A label tells apart what would have the same labels."""
+    if isinstance(series, str):
+        return expression(series)
+    return " or ".join(
+        f'label_replace({expression(one)}, "selector", "{number}", "", "")' for number, one in enumerate(series)
+    )
 
 
 def share(part: str, whole: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from dashboards import collector, rules
 from dashboards import objectives as limits
-from dashboards.alerts import GROUPS, Alert
+from dashboards.alerts import GROUPS, SOURCE, Alert
+from dashboards.objectives import Objective
 from dashboards.promql import INSTANCE, JOB, Part, Selection, equals
 from traced_tools.observe import names
 from traced_tools.observe.names.registry_types import Metric
@@ -19,7 +20,8 @@ _select: Final = Selection()
 _SERVICE: Final = "shop"
 _AGENT: Final = {names.AGENT_NAME: "planner"}
 _TOOL: Final = {names.TOOL_NAME: "book_hotel"}
-_MODEL: Final = {names.PROVIDER_NAME: "openai", names.REQUEST_MODEL: "demo-large"}
+_PROVIDER: Final = {names.PROVIDER_NAME: "openai"}
+_MODEL: Final = {**_PROVIDER, names.REQUEST_MODEL: "demo-large"}
 
 Series = Mapping[str, str]
 """Values by series, in promtool's notation: https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/."""
@@ -70,6 +72,19 @@ def _durations(fast: str, every: str) -> Series:
     return {
         _series(names.INVOKE_AGENT_DURATION, bound, "bucket"): fast,
         _series(names.INVOKE_AGENT_DURATION, _AGENT, "count"): every,
+    }
+
+
+def _days(objective: Objective, values: Mapping[str, str], counted: Series, *, bad: float) -> Series:
+    """Return what is recorded of two days in which so many of a hundred events are bad, beside the counted events.
+
+    Their samples are too far apart to record five minutes of them, but for the first ones, which are new.
+    """
+    of_bad, of_all = rules.counts_of(objective)
+    return {
+        **counted,
+        _recorded(of_bad.name, values): f"_ {bad:g}+0x110",
+        _recorded(of_all.name, values): "_ 100+0x110",
     }
 
 
@@ -126,6 +141,7 @@ _COST: Final = _series(names.USAGE_COST, _AGENT)
 _UNPRICED: Final = _series(names.UNPRICED_TOKENS, _MODEL)
 _HOURLY_COST: Final = _recorded(rules.COST.name, _AGENT)
 _GAPS: Final = _series(names.AUDIT_RECORDS, {names.AUDIT_RECORD: "gap"})
+_LAG: Final = _series(names.AUDIT_LAG, {})
 _VERIFIED: Final = _series(names.AUDIT_VERIFIED, {})
 _LAST_VERIFIED: Final = _series(names.AUDIT_LAST_VERIFIED, {})
 _LOST_CHECKPOINTS: Final = _series(names.AUDIT_CHECKPOINTS_LOST, {})
@@ -146,27 +162,32 @@ _AGENT_CASES: Final[Mapping[str, Case]] = {
     ),
     "ModelSuccessBurnFast": Case(
         _model_calls("0+8x120", "0+2x120"),
-        _model_calls("0+98x120", "0+2x120"),
+        _model_calls("0+0.2x120", "0x60 1x60"),  # 8 % fail, but that is one call
         "80m",
-        {names.PROVIDER_NAME: "openai"},
+        _PROVIDER,
         "20%",
     ),
     "RunSuccessBurnSlow": Case(
-        _runs(answered="0+96x110", error="0+4x110"),
-        _runs(answered="0+995x110", error="0+5x110"),
+        _days(limits.RUN_SUCCESS, _AGENT, _runs(answered="0+100x110"), bad=4),
+        _days(limits.RUN_SUCCESS, _AGENT, _runs(answered="0+100x110"), bad=0.5),
         "2d",
         _AGENT,
         "4%",
         every="30m",
     ),
     "RunLatencyBurnSlow": Case(
-        _durations("0+80x110", "0+100x110"), _durations("0+96x110", "0+100x110"), "2d", _AGENT, "20%", every="30m"
+        _days(limits.RUN_LATENCY, _AGENT, _durations("0+80x110", "0+100x110"), bad=20),
+        _days(limits.RUN_LATENCY, _AGENT, _durations("0+96x110", "0+100x110"), bad=4),
+        "2d",
+        _AGENT,
+        "20%",
+        every="30m",
     ),
     "ModelSuccessBurnSlow": Case(
-        _model_calls("0+98x110", "0+2x110"),
-        _model_calls("0+1998x110", "0+2x110"),
+        _days(limits.MODEL_SUCCESS, _PROVIDER, _model_calls("0+98x110", "0+2x110"), bad=2),
+        _days(limits.MODEL_SUCCESS, _PROVIDER, _model_calls("0+98x110", "0+2x110"), bad=0.1),
         "2d",
-        {names.PROVIDER_NAME: "openai"},
+        _PROVIDER,
         "2%",
         every="30m",
     ),
@@ -222,16 +243,20 @@ _AGENT_CASES: Final[Mapping[str, Case]] = {
     "DailyCostExceeded": Case({_COST: "0+3x80"}, {_COST: "0+2x80"}, "30h", {}, "144", every="30m"),
     # One call without a price is enough, although its counter begins with it.
     "UnpricedTokens": Case({_UNPRICED: "_x75 70x20"}, {_UNPRICED: "70x95"}, "80m", _MODEL, "70"),
-    "AuditBehind": Case(
-        {_series(names.AUDIT_LAG, {}): "0x5 60x10"}, {_series(names.AUDIT_LAG, {}): "0x5 4x10"}, "10m", {}, "1m 0s"
-    ),
-    "AuditGap": Case({_GAPS: "_x75 1x20"}, {_GAPS: "1x95"}, "80m", {}, ""),
+    "AuditBehind": Case({_LAG: "0x5 60x10"}, {_LAG: "0x5 4x10"}, "10m", {}, "1m 0s"),
+    # A scrape that fails does not make an old gap a new one.
+    "AuditGap": Case({_GAPS: "_x75 1x20"}, {_GAPS: "1x62 _x3 1x30"}, "80m", {}, ""),
     "AuditIntentsMissing": Case(
         _audited("0+10x100", "0+10x49 490+9x50"), _audited("0+10x100", "1+10x100"), "90m", _AGENT, "50"
     ),
     "AuditBroken": Case({_VERIFIED: "1x5 0x10"}, {_VERIFIED: "1x20"}, "10m", {}, ""),
-    "AuditUnverified": Case(
-        {_LAST_VERIFIED: "0x110"}, {_LAST_VERIFIED: "172800x110"}, "50h", {}, "2d 2h 0m 0s", every="30m"
+    "AuditUnverified": Case(  # whether it was once or never verified
+        {_LAG: "0x110"},
+        {_LAG: "0x110", _LAST_VERIFIED: "172800x110"},
+        "50h",
+        {},
+        "2d 2h 0m 0s",
+        every="30m",
     ),
     "AuditCheckpointsLost": Case({_LOST_CHECKPOINTS: "_x75 2x20"}, {_LOST_CHECKPOINTS: "2x95"}, "80m", {}, "2"),
     "TelemetryLoss": Case(
@@ -268,7 +293,10 @@ _COLLECTOR_CASES: Final[Mapping[str, Case]] = {
         "100m",
     ),
     "CollectorRefusesTelemetry": Case(
-        {_of_collector(f"{collector.REFUSED}_spans", {"receiver": "otlp"}): "0+6x30"},
+        {
+            _of_collector(f"{collector.REFUSED}_spans", {"receiver": "otlp"}): "0x30",
+            _of_collector(f"{collector.REFUSED}_log_records_total", {"receiver": "otlp"}): "0+6x30",
+        },
         {_of_collector(f"{collector.ACCEPTED}_spans", {"receiver": "otlp"}): "0+6x30"},
         "20m",
         {"receiver": "otlp"},
@@ -323,7 +351,7 @@ def _tests(alert: Alert, case: Case) -> list[dict[str, Any]]:
     given = {JOB: _SERVICE, **case.labels}
     shown = {label_name(name): value for name, value in given.items()}
     expected = {
-        "exp_labels": {**shown, "severity": alert.severity, "team": alert.team},
+        "exp_labels": {**shown, "severity": alert.severity, "source": SOURCE, "team": alert.team},
         "exp_annotations": {name: _rendered(text, shown, case.value) for name, text in alert.annotations.items()},
     }
     return [

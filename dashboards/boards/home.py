@@ -9,6 +9,7 @@ from dashboards.conventions import MODEL_CALL_DURATION
 from dashboards.objectives import NOT_CANCELLED, RUN_SUCCESS, STUCK_RUN_SECONDS
 from dashboards.outcomes import CANCELLED, FAILED
 from dashboards.panels import (
+    FIRING_ALERTS,
     Board,
     Column,
     Heatmap,
@@ -60,8 +61,11 @@ BOARD: Final = Board(
                 Stat(
                     id=1,
                     title="Runs that don't fail",
-                    question="How many users get an answer?",
-                    reading="Cancelled runs don't count. Below the objective, look at the stop reasons beside it.",
+                    question="How many runs give an answer?",
+                    reading=(
+                        "Cancelled runs don't count; runs of agents inside agents do, so choose the outer agent to see "
+                        "what users get. Below the objective, look at the stop reasons."
+                    ),
                     queries=(Instant(f"1 - {share(increase(_FAILED), increase(_COUNTED))}"),),
                     unit="percentunit",
                     threshold=Threshold(RUN_SUCCESS.objective, color="green", below="red"),
@@ -89,7 +93,7 @@ BOARD: Final = Board(
                     id=4,
                     title="Firing alerts",
                     question="How many alerts fire?",
-                    queries=(Instant('count(ALERTS{alertstate="firing", severity=~"page|ticket"}) or vector(0)'),),
+                    queries=(Instant(f"count({FIRING_ALERTS}) or vector(0)"),),
                     threshold=Threshold(1),
                     empty="No alert rules: load dashboards/rules into Prometheus.",
                 ),

@@ -323,7 +323,11 @@ BOARD: Final = Board(
                         "All series of gen_ai and traced_tools metrics. Steps are new agents, tools or models. Steady "
                         "growth is a label with made-up values: the table beside it says which metric has it."
                     ),
-                    queries=(Range(total(_OUR_SERIES, JOB, function="count"), legend(JOB)),),
+                    queries=(
+                        Range(
+                            total(total(_OUR_SERIES, JOB, INSTANCE, function="count"), JOB, function="max"), legend(JOB)
+                        ),
+                    ),
                     threshold=Threshold(SERIES),
                     empty=_NO_SERVICE,
                 ),
