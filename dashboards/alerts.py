@@ -32,6 +32,8 @@ from traced_tools.otel.prometheus_names import label_name
 
 RUNBOOKS: Final = "docs/runbooks.md"
 """Where the runbooks are. Change it to the URL at which your team reads them."""
+GRAFANA: Final = ""
+"""Where Grafana is. Change it to its URL, so that links in notifications are complete."""
 SOURCE: Final = "traced_tools"
 """The label by which the boards tell these alerts from others."""
 select: Final = Selection()
@@ -78,7 +80,7 @@ class Alert:
         return {
             "summary": self.summary,
             "description": self.description,
-            "dashboard_url": f"/d/{uid}?viewPanel={panel}",
+            "dashboard_url": f"{GRAFANA}/d/{uid}?viewPanel={panel}",
             "runbook_url": f"{RUNBOOKS}#{self.name.lower()}",
         }
 
@@ -92,6 +94,7 @@ _TOOL: Final = _label(names.TOOL_NAME)
 _PERCENT: Final = "{{ $value | humanizePercentage }}"
 _SECONDS: Final = "{{ $value | humanizeDuration }}"
 _NUMBER: Final = "{{ $value | humanize }}"
+_COUNT: Final = '{{ printf "%.0f" $value }}'
 
 
 def _at_least(series: Series, *by: str, window: str, events: int = ENOUGH) -> str:
@@ -114,8 +117,11 @@ def _burn(name: str, objective: Objective, panel: int, severity: Severity, *rate
         condition=conditions[0] + "".join(others),
         wait="2m" if severity == "page" else "15m",
         severity=severity,
-        summary=f"{_label(objective.by)}: the error budget burns {'fast' if severity == 'page' else 'slowly'}",
-        description=f"{objective.title}: {_PERCENT} are bad, and {allowed:.1%} may be over {limits.BUDGET_WINDOW}.",
+        summary=f"{_label(objective.by)}: {objective.trouble}",
+        description=(
+            f"{_PERCENT} over hours or days, in {{{{ $labels.job }}}}. The objective allows {allowed:.1%} over "
+            f"{limits.BUDGET_WINDOW}: the error budget burns {'fast' if severity == 'page' else 'slowly'}."
+        ),
         panel=("tt-slo", panel),
     )
 
@@ -231,7 +237,7 @@ TOOL_ALERTS: Final = (
         wait="5m",
         severity="ticket",
         team="security",
-        summary=f"{_TOOL}: far more calls are refused than a week ago",
+        summary=f"{_TOOL}: far more calls are refused than usual",
         description=f"Policies or persons refused {_PERCENT} of the calls of an hour: a policy change, or an attack?",
         panel=("tt-tools", 21),
     ),
@@ -269,7 +275,7 @@ MODEL_ALERTS: Final = (
         wait="5m",
         severity="ticket",
         summary=f"{_MODEL}: the provider limits the rate of requests",
-        description=f"{_PERCENT} of the requests of 10 minutes are refused. Ask for more quota, or send less.",
+        description=f"{_NUMBER} requests are refused for each model call. Ask for more quota, or send less.",
         panel=("tt-models", 15),
     ),
     Alert(
@@ -320,7 +326,7 @@ COST_ALERTS: Final = (
         wait="0m",
         severity="ticket",
         summary=f"{_MODEL}: the price table lacks the model",
-        description=f"{_NUMBER} tokens of an hour have no price, so all costs read too low.",
+        description=f"{_COUNT} tokens of an hour have no price, so all costs read too low.",
         panel=("tt-cost", 20),
     ),
 )
@@ -351,7 +357,7 @@ AUDIT_ALERTS: Final = (
         severity="page",
         team="audit",
         summary="{{ $labels.job }}: the audit trail has a gap",
-        description="Intents became durable late, or records were lost. `traced-tools audit list` shows which.",
+        description="Intents became durable late, or records were lost. `traced-tools audit verify` shows which.",
         panel=("tt-audit", 4),
     ),
     Alert(
@@ -366,7 +372,7 @@ AUDIT_ALERTS: Final = (
         severity="page",
         team="audit",
         summary=f"{_AGENT}: tool calls are missing in the audit trail",
-        description=f"{_NUMBER} tool calls of the last hour were decided and have no durable intent.",
+        description=f"{_COUNT} tool calls of the last hour were decided and have no durable intent.",
         panel=("tt-audit", 20),
     ),
     Alert(
@@ -405,7 +411,7 @@ AUDIT_ALERTS: Final = (
         severity="page",
         team="audit",
         summary="{{ $labels.job }}: checkpoints of the audit trail were not published",
-        description=f"{_NUMBER} checkpoints never left the machine, so a change before them can't be proven.",
+        description=f"{_COUNT} checkpoints never left the machine, so a change before them can't be proven.",
         panel=("tt-audit", 7),
     ),
 )
@@ -432,7 +438,7 @@ TELEMETRY_ALERTS: Final = (
         wait="0m",
         severity="ticket",
         summary="{{ $labels.job }}: the application's telemetry code raises exceptions",
-        description=f"{_NUMBER} spans, records or contents were lost to a processor, exporter or redactor.",
+        description=f"{_COUNT} spans, records or contents were lost to a processor, exporter or redactor.",
         panel=("tt-telemetry", 2),
     ),
     Alert(
@@ -442,7 +448,7 @@ TELEMETRY_ALERTS: Final = (
         wait="15m",
         severity="ticket",
         summary="{{ $labels.job }}: too many series",
-        description=f"A process has {_NUMBER} series. A label has grown: agents, tools or models with made-up names?",
+        description=f"A process has {_COUNT} series. A label has grown: agents, tools or models with made-up names?",
         panel=("tt-telemetry", 16),
     ),
     Alert(
@@ -483,7 +489,7 @@ COLLECTOR_ALERTS: Final = (
         severity="page",
         team="audit",
         summary=f"{_EXPORTER}: a collector loses audit records",
-        description=f"{_NUMBER} records of 5 minutes don't reach the archive. The store of the trail still has them.",
+        description=f"{_COUNT} records of 5 minutes don't reach the archive. The store of the trail still has them.",
         panel=("tt-telemetry", 21),
     ),
     Alert(

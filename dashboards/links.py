@@ -19,6 +19,11 @@ def board_url(uid: str, *parameters: str) -> str:
     return f"/d/{uid}?" + "&".join(["${__url_time_range}", *parameters])
 
 
+def chosen(variable: str) -> str:
+    """Return the parameter of a board that sets a variable to the value that the reader clicks."""
+    return f"var-{variable}=${{__value.raw:percentencode}}"
+
+
 def traces(title: str, query: str) -> Link:
     """Return a link that runs a TraceQL query in Explore over the current time range.
 

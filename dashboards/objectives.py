@@ -19,63 +19,6 @@ NOT_CANCELLED: Final = differs(names.ERROR_TYPE, names.CANCELLED)
 
 
 @dataclass(frozen=True)
-class Objective:
-    """A service level objective: at most `1 - objective` of all events may be bad.
-
-    Attributes:
-        name: a part of the names of recording rules, such as `run_errors`.
-        title: what a reader sees.
-        objective: the share of events that must be good.
-        bad: the selector of bad events.
-        all: the selector of all events.
-        good: the selector of good events, instead of `bad`, where a histogram counts them.
-        by: the label by which the objective is measured, besides the service.
-    """
-
-    name: str
-    title: str
-    objective: float
-    all: Series
-    by: str
-    bad: Series = ""
-    good: Series = ""
-
-
-RUN_SUCCESS: Final = Objective(
-    "run_errors",
-    "Runs that don't fail",
-    0.99,
-    bad=_ALL(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, FAILED), part="count"),
-    all=_ALL(names.LOOP_ITERATIONS_METRIC, none_of(names.LOOP_STOP_REASON, CANCELLED), part="count"),
-    by=names.AGENT_NAME,
-)
-SLOW_RUN_SECONDS: Final = 25.6
-"""A boundary of the buckets of `gen_ai.invoke_agent.duration` that Prometheus 2 and 3 write alike."""
-RUN_LATENCY: Final = Objective(
-    "slow_runs",
-    f"Runs that take at most {SLOW_RUN_SECONDS} s",
-    0.95,
-    good=_ALL(names.INVOKE_AGENT_DURATION, f'le="{SLOW_RUN_SECONDS}"', NOT_CANCELLED, part="bucket"),
-    all=_ALL(names.INVOKE_AGENT_DURATION, NOT_CANCELLED, part="count"),
-    by=names.AGENT_NAME,
-)
-MODEL_SUCCESS: Final = Objective(
-    "model_errors",
-    "Model calls that don't fail",
-    0.995,
-    bad=_ALL(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"),
-    all=_ALL(MODEL_CALL_DURATION, NOT_CANCELLED, part="count"),
-    by=names.PROVIDER_NAME,
-)
-OBJECTIVES: Final = (RUN_SUCCESS, RUN_LATENCY, MODEL_SUCCESS)
-
-WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h")
-LONG_WINDOWS: Final = ("1d", "3d")
-BUDGET_WINDOW: Final = "30d"
-"""The time in which an error budget may be used up."""
-
-
-@dataclass(frozen=True)
 class BurnRate:
     """How fast the error budget of 30 days may burn before an alert fires.
 
@@ -92,6 +35,82 @@ class BurnRate:
 
 FAST_BURN: Final = (BurnRate(14.4, "1h", "5m"), BurnRate(6, "6h", "30m"))
 SLOW_BURN: Final = (BurnRate(3, "1d", "2h"), BurnRate(1, "3d", "6h"))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A service level objective: at most `1 - objective` of all events may be bad.
+
+    Attributes:
+        name: a part of the names of recording rules, such as `run_errors`.
+        title: what a reader sees.
+        trouble: what happens if the objective is missed, as the headline of an alert.
+        objective: the share of events that must be good.
+        bad: the selector of bad events.
+        all: the selector of all events.
+        good: the selector of good events, instead of `bad`, where a histogram counts them.
+        by: the label by which the objective is measured, besides the service.
+    """
+
+    name: str
+    title: str
+    trouble: str
+    objective: float
+    all: Series
+    by: str
+    bad: Series = ""
+    good: Series = ""
+
+    def __post_init__(self) -> None:
+        if not 1 - 1 / FAST_BURN[0].factor < self.objective < 1:
+            raise ValueError(
+                f"the objective of {self.name} is {self.objective:g}: pass a share below 1 and above "
+                f"{1 - 1 / FAST_BURN[0].factor:.3f}, because an error budget can't burn {FAST_BURN[0].factor:g} times "
+                "too fast otherwise"
+            )
+
+
+RUN_SUCCESS: Final = Objective(
+    "run_errors",
+    "Runs that don't fail",
+    "too many runs fail",
+    0.99,
+    bad=_ALL(names.LOOP_ITERATIONS_METRIC, one_of(names.LOOP_STOP_REASON, FAILED), part="count"),
+    all=_ALL(names.LOOP_ITERATIONS_METRIC, none_of(names.LOOP_STOP_REASON, CANCELLED), part="count"),
+    by=names.AGENT_NAME,
+)
+SLOW_RUN_SECONDS: Final = 25.6
+"""A boundary of the buckets of `gen_ai.invoke_agent.duration` that Prometheus 2 and 3 write alike."""
+if SLOW_RUN_SECONDS not in names.INVOKE_AGENT_DURATION.boundaries or int(SLOW_RUN_SECONDS) == SLOW_RUN_SECONDS:
+    raise ValueError(
+        f"SLOW_RUN_SECONDS is {SLOW_RUN_SECONDS:g}: pass a fractional boundary of the histogram's buckets, which are "
+        f"{', '.join(f'{bound:g}' for bound in names.INVOKE_AGENT_DURATION.boundaries)}"
+    )
+RUN_LATENCY: Final = Objective(
+    "slow_runs",
+    f"Runs that take at most {SLOW_RUN_SECONDS} s",
+    f"too many runs take more than {SLOW_RUN_SECONDS} s",
+    0.95,
+    good=_ALL(names.INVOKE_AGENT_DURATION, f'le="{SLOW_RUN_SECONDS}"', NOT_CANCELLED, part="bucket"),
+    all=_ALL(names.INVOKE_AGENT_DURATION, NOT_CANCELLED, part="count"),
+    by=names.AGENT_NAME,
+)
+MODEL_SUCCESS: Final = Objective(
+    "model_errors",
+    "Model calls that don't fail",
+    "too many model calls fail",
+    0.995,
+    bad=_ALL(MODEL_CALL_DURATION, has(names.ERROR_TYPE), NOT_CANCELLED, part="count"),
+    all=_ALL(MODEL_CALL_DURATION, NOT_CANCELLED, part="count"),
+    by=names.PROVIDER_NAME,
+)
+OBJECTIVES: Final = (RUN_SUCCESS, RUN_LATENCY, MODEL_SUCCESS)
+
+WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h")
+LONG_WINDOWS: Final = ("1d", "3d")
+BUDGET_WINDOW: Final = "30d"
+"""The time in which an error budget may be used up."""
+
 
 # The limits of the other alerts.
 

@@ -24,5 +24,21 @@ SUCCEEDED: Final = tuple(
 
 ACCEPTED: Final[tuple[Decision, ...]] = ("allowed", "approved", "answered")
 """The tool ran, or an advisor answered the call."""
+COLORS: Final[dict[str, str]] = {
+    "answered": "green",
+    "return_direct": "blue",
+    "advisor": "purple",
+    "cancelled": "text",
+    "error": "red",
+    "deadline": "dark-red",
+    "consecutive_errors": "light-red",
+    "max_iterations": "orange",
+    "max_tool_calls": "dark-orange",
+    "max_calls_per_tool": "light-orange",
+    "repeated_call": "dark-yellow",
+    "token_budget": "light-yellow",
+}
+"""Grafana's colors of the stop reasons: failures are red, limits are orange or yellow."""
+
 REFUSED: Final[tuple[Decision, ...]] = ("denied", "rejected")
 """A policy or a person refused the call."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 TAG: Final = "traced-tools"
@@ -69,7 +69,7 @@ class LogMetric:
 
 @dataclass(frozen=True)
 class Spans:
-    """A TraceQL query for spans, the newest first.
+    """A TraceQL query for spans. Tempo returns the first that it finds, which need not be the newest.
 
     Attributes:
         text: the expression.
@@ -166,10 +166,12 @@ class TimeSeries(Panel):
 
     Attributes:
         stacked: whether the values add up to a whole.
+        colors: Grafana's color for some series by their names; the others get one of its palette.
     """
 
     kind = "timeseries"
     stacked: bool = False
+    colors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

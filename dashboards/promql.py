@@ -145,13 +145,20 @@ def quantile(
 ) -> str:
     """Return a quantile of a histogram, which may be stored with buckets or as a native histogram."""
     buckets = rate(selection(metric, *matchers, part="bucket"), "le", *by, window=window)
-    native = rate(selection(metric, *matchers), *by, window=window)
+    native = _native_rate(selection(metric, *matchers), *by, window=window)
     return f"histogram_quantile({of:g}, {buckets}) or histogram_quantile({of:g}, {native})"
 
 
 def distribution(selection: Selection, metric: Metric | tuple[Metric, ...], *matchers: str) -> str:
     """Return the growth of a histogram's buckets, for a heatmap."""
-    return f"{rate(selection(metric, *matchers, part='bucket'), 'le')} or {rate(selection(metric, *matchers))}"
+    buckets = rate(selection(metric, *matchers, part="bucket"), "le")
+    return f"{buckets} or {_native_rate(selection(metric, *matchers))}"
+
+
+def _native_rate(series: Series, *by: str, window: str = RATE_INTERVAL) -> str:
+    """Return the growth of native histograms, which lose their values if they get a label, as in `_each`."""
+    several = (series,) if isinstance(series, str) else series
+    return total(" or ".join(f"rate({one}[{window}])" for one in several), *by)
 
 
 def labels(*attributes: str) -> str:

@@ -234,13 +234,20 @@ _AGENT_CASES: Final[Mapping[str, Case]] = {
         {**_model_calls("0+100x60", "0x60"), _series(names.MODEL_RATE_LIMITS, _MODEL): "0+2x60"},
         "40m",
         _MODEL,
-        "25%",
+        "250m",
     ),
     "FirstChunkSlow": Case(_first_chunks("0+10x60"), _first_chunks("0+1x60"), "40m", _MODEL, "9.956s"),
     "CostBurn": Case(
         {_HOURLY_COST: "2+0x160 40+0x20"}, {_HOURLY_COST: "2+0x160 9+0x20"}, "165h", _AGENT, "40", every="1h"
     ),
-    "DailyCostExceeded": Case({_COST: "0+3x80"}, {_COST: "0+2x80"}, "30h", {}, "144", every="30m"),
+    "DailyCostExceeded": Case(
+        {_COST: f"0+{limits.DAILY_COST / 40:g}x80"},
+        {_COST: f"0+{limits.DAILY_COST / 60:g}x80"},
+        "30h",
+        {},
+        f"{48 / 40 * limits.DAILY_COST:g}",
+        every="30m",
+    ),
     # One call without a price is enough, although its counter begins with it.
     "UnpricedTokens": Case({_UNPRICED: "_x75 70x20"}, {_UNPRICED: "70x95"}, "80m", _MODEL, "70"),
     "AuditBehind": Case({_LAG: "0x5 60x10"}, {_LAG: "0x5 4x10"}, "10m", {}, "1m 0s"),
@@ -373,4 +380,4 @@ def _rendered(text: str, shown: Mapping[str, str], value: str) -> str:
     """Return what Prometheus makes of an annotation's template."""
     for label, each in shown.items():
         text = text.replace(f"{{{{ $labels.{label} }}}}", each)
-    return re.sub(r"{{ \$value \| \w+ }}", value, text)
+    return re.sub(r'{{ (\$value \| \w+|printf "%.0f" \$value) }}', value, text)

@@ -77,7 +77,7 @@ def _over_days() -> Iterator[Recording]:
     for objective in OBJECTIVES:
         for window in (*LONG_WINDOWS, BUDGET_WINDOW):
             yield _ratio(objective, window)
-        used = f"{error_ratio(objective, BUDGET_WINDOW)} / {1 - objective.objective:g}"
+        used = f"{_ratio(objective, BUDGET_WINDOW).text} / {1 - objective.objective:g}"
         yield Recording(budget_left(objective), f"1 - {used}")
 
 

@@ -259,6 +259,9 @@ def _time_series(panel: TimeSeries) -> Builder[types.VizConfigKind]:
         .show_points(common_types.VisibilityMode.AUTO)
         .fill_opacity(60 if panel.stacked else 5)
     )
+    for name, color in panel.colors.items():
+        fixed = {"mode": "fixed", "fixedColor": color}
+        lines.override_by_name(name, [types.DynamicConfigValue(id_val="color", value=fixed)])
     if panel.stacked:
         lines.stacking(common.StackingConfig().mode(common_types.StackingMode.NORMAL))
     if panel.threshold is not None:

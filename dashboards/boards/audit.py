@@ -93,7 +93,7 @@ _CALL_COLUMNS: Final = {
     label_name(names.REASON_CODE): Column("Reason"),
     label_name(names.ADVISOR_NAME): Column("Advisor"),
     label_name(names.APPROVAL_BY): Column("By"),
-    label_name(names.RUN_ID): Column("Run", link=links.board_url("tt-conversation", "var-run=${__value.raw}")),
+    label_name(names.RUN_ID): Column("Run", link=links.board_url("tt-conversation", links.chosen("run"))),
     logql.TRACE_ID: _TRACE,
 }
 
@@ -148,7 +148,7 @@ BOARD: Final = Board(
                     id=4,
                     title="Gaps",
                     question="Were records late or lost?",
-                    reading="Must be 0. traced-tools audit list shows what each gap record says.",
+                    reading="Must be 0. traced-tools audit verify shows what each gap record says.",
                     queries=(
                         Instant(
                             _or_none(
@@ -411,7 +411,7 @@ BOARD: Final = Board(
                 ),
                 Table(
                     id=42,
-                    title="Newest spans with content",
+                    title="Examples of spans with content",
                     question="Which agents store content?",
                     reading="Each row opens a trace with content.",
                     queries=(Spans(spans(_SPAN_HAS_CONTENT) + traceql.select(names.AGENT_NAME, names.OPERATION_NAME)),),

@@ -125,7 +125,7 @@ BOARD: Final = Board(
                         label_name(names.USAGE_OUTPUT_TOKENS): Column("Output tokens"),
                         label_name(names.LOOP_COST): Column("Cost", "currencyUSD"),
                         label_name(names.RUN_ID): Column(
-                            "Run", link=links.board_url("tt-conversation", "var-run=${__value.raw}")
+                            "Run", link=links.board_url("tt-conversation", links.chosen("run"))
                         ),
                         logql.TRACE_ID: _TRACE,
                     },

@@ -7,7 +7,7 @@ from typing import Final
 from dashboards import links, traceql
 from dashboards.conventions import token_rate
 from dashboards.objectives import DAILY_COST, ENOUGH
-from dashboards.outcomes import FAILED, SUCCEEDED
+from dashboards.outcomes import COLORS, FAILED, SUCCEEDED
 from dashboards.panels import (
     Board,
     Column,
@@ -169,11 +169,11 @@ BOARD: Final = Board(
                     ),
                     columns={
                         label_name(names.AGENT_NAME): Column(
-                            "Agent", link=links.board_url("tt-loops", "var-agent=${__value.raw}")
+                            "Agent", link=links.board_url("tt-loops", links.chosen("agent"))
                         ),
                         label_name(names.PROVIDER_NAME): Column("Provider"),
                         label_name(names.REQUEST_MODEL): Column(
-                            "Model", link=links.board_url("tt-models", "var-model=${__value.raw}")
+                            "Model", link=links.board_url("tt-models", links.chosen("model"))
                         ),
                         "Value": Column("Spend", "currencyUSD"),
                     },
@@ -261,6 +261,7 @@ BOARD: Final = Board(
                         "are limits that ended a run before it had an answer."
                     ),
                     queries=(Range(_hourly(_RUN_COST, names.LOOP_STOP_REASON), legend(names.LOOP_STOP_REASON)),),
+                    colors=COLORS,
                     unit="currencyUSD",
                     stacked=True,
                     empty=_NO_RUNS,
@@ -307,7 +308,7 @@ BOARD: Final = Board(
                     ),
                     columns={
                         label_name(names.AGENT_NAME): Column(
-                            "Agent", link=links.board_url("tt-loops", "var-agent=${__value.raw}")
+                            "Agent", link=links.board_url("tt-loops", links.chosen("agent"))
                         ),
                         "Value #A": Column("Runs"),
                         "Value #B": Column("p50", "currencyUSD"),
@@ -323,8 +324,8 @@ BOARD: Final = Board(
                     title="Most expensive runs",
                     question="What did an expensive run do?",
                     reading=(
-                        "The newest runs with a cost, the most expensive first. Each row opens a trace. For older "
-                        "runs, choose an earlier time range, or open the dots of the cost per run."
+                        "Examples of runs with a cost, the most expensive first. Each row opens a trace. The dots of "
+                        "the cost per run lead to the most expensive runs of all."
                     ),
                     queries=(
                         Spans(

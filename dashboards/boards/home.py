@@ -7,7 +7,7 @@ from typing import Final
 from dashboards import links, traceql
 from dashboards.conventions import MODEL_CALL_DURATION
 from dashboards.objectives import NOT_CANCELLED, RUN_SUCCESS, STUCK_RUN_SECONDS
-from dashboards.outcomes import CANCELLED, FAILED
+from dashboards.outcomes import CANCELLED, COLORS, FAILED
 from dashboards.panels import (
     FIRING_ALERTS,
     Board,
@@ -106,6 +106,7 @@ BOARD: Final = Board(
                         "are limits that ended a run."
                     ),
                     queries=(Range(rate(_RUNS, names.LOOP_STOP_REASON), legend(names.LOOP_STOP_REASON)),),
+                    colors=COLORS,
                     unit="reqps",
                     stacked=True,
                     empty=_NO_RUNS,
@@ -156,7 +157,7 @@ BOARD: Final = Board(
                     id=12,
                     title="Failing runs",
                     question="Which agent fails, and with which error?",
-                    reading="The newest failed runs below say in which step.",
+                    reading="The examples below say in which step.",
                     queries=(
                         Instant(
                             increase(
@@ -169,7 +170,7 @@ BOARD: Final = Board(
                     ),
                     columns={
                         label_name(names.AGENT_NAME): Column(
-                            "Agent", link=links.board_url("tt-loops", "var-agent=${__value.raw}")
+                            "Agent", link=links.board_url("tt-loops", links.chosen("agent"))
                         ),
                         label_name(names.ERROR_TYPE): Column("Error"),
                         "Value": Column("Failures"),
@@ -196,7 +197,7 @@ BOARD: Final = Board(
                     columns={
                         label_name(names.AGENT_NAME): Column("Agent"),
                         label_name(names.TOOL_NAME): Column(
-                            "Tool", link=links.board_url("tt-tools", "var-tool=${__value.raw}")
+                            "Tool", link=links.board_url("tt-tools", links.chosen("tool"))
                         ),
                         label_name(names.ERROR_TYPE): Column("Error"),
                         "Value": Column("Failures"),
@@ -223,7 +224,7 @@ BOARD: Final = Board(
                     columns={
                         label_name(names.PROVIDER_NAME): Column("Provider"),
                         label_name(names.REQUEST_MODEL): Column(
-                            "Model", link=links.board_url("tt-models", "var-model=${__value.raw}")
+                            "Model", link=links.board_url("tt-models", links.chosen("model"))
                         ),
                         label_name(names.ERROR_TYPE): Column("Error"),
                         "Value": Column("Failures"),
@@ -234,7 +235,7 @@ BOARD: Final = Board(
                 ),
                 Table(
                     id=11,
-                    title="Newest failed runs",
+                    title="Examples of failed runs",
                     question="What does a failed run look like?",
                     reading="Each row opens a trace.",
                     queries=(

@@ -92,7 +92,7 @@ BOARD: Final = Board(
                     ),
                     columns={
                         label_name(names.AGENT_NAME): Column(
-                            "Agent", link=links.board_url("tt-loops", "var-agent=${__value.raw}")
+                            "Agent", link=links.board_url("tt-loops", links.chosen("agent"))
                         ),
                         "Value #A": Column("Runs per second", "reqps"),
                         "Value #B": Column("Failed", "percentunit"),
@@ -172,7 +172,7 @@ BOARD: Final = Board(
                     id=7,
                     title="Runs with most iterations",
                     question="What did the longest runs do?",
-                    reading=f"The newest runs with {MANY_ITERATIONS} iterations or more. Open the run or its trace.",
+                    reading=f"Examples of runs with {MANY_ITERATIONS} iterations or more. Open the run or its trace.",
                     queries=(
                         Logs(
                             events(names.LOOP_STOP_EVENT, f"{label_name(names.LOOP_ITERATIONS)} >= {MANY_ITERATIONS}")
@@ -187,10 +187,11 @@ BOARD: Final = Board(
                         label_name(names.USAGE_INPUT_TOKENS): Column("Input tokens"),
                         label_name(names.LOOP_COST): Column("Cost", "currencyUSD"),
                         label_name(names.RUN_ID): Column(
-                            "Run", link=links.board_url("tt-conversation", "var-run=${__value.raw}")
+                            "Run", link=links.board_url("tt-conversation", links.chosen("run"))
                         ),
                         label_name(names.CONVERSATION_ID): Column(
-                            "Conversation", link=links.board_url("tt-conversation", "var-conversation=${__value.raw}")
+                            "Conversation",
+                            link=links.board_url("tt-conversation", links.chosen("conversation")),
                         ),
                         logql.TRACE_ID: Column("Trace", link=links.trace_url("${__value.raw}")),
                     },

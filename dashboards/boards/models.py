@@ -205,7 +205,7 @@ BOARD: Final = Board(
                     columns={
                         label_name(names.PROVIDER_NAME): Column("Provider"),
                         label_name(names.REQUEST_MODEL): Column(
-                            "Model", link=links.board_url("tt-models", "var-model=${__value.raw}")
+                            "Model", link=links.board_url("tt-models", links.chosen("model"))
                         ),
                         "Value #A": Column("Calls"),
                         "Value #B": Column("Failed", "percentunit"),
@@ -312,7 +312,7 @@ BOARD: Final = Board(
                     title="Slow chat calls",
                     question="What does a slow call look like?",
                     reading=(
-                        "The newest calls that took more than 100 ms, the slowest first. Each row opens a trace. Look "
+                        "Examples of calls that took more than 100 ms, the slowest first. Each row opens a trace. Look "
                         "at the output tokens first: long answers take long."
                     ),
                     queries=(

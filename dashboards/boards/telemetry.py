@@ -56,7 +56,9 @@ _NO_EXPORTER: Final = (
 )
 _NO_SERVICE: Final = "No service has reported an agent. Start one, or run: traced-tools demo --load"
 _NO_TARGETS: Final = "Prometheus scrapes no service with agents. Services that send metrics over OTLP have no target."
-_NO_COLLECTOR: Final = "No metrics of a collector. Have Prometheus scrape its own metrics, which are on port 8888."
+_NO_COLLECTOR: Final = (
+    "No metrics of a collector. Have Prometheus scrape its own metrics: port 8888, 8889 or 8890 in deploy/collector."
+)
 
 
 def _conventions(of: str, series: str) -> str:
@@ -424,8 +426,8 @@ BOARD: Final = Board(
                     title="Traces that tail sampling decides wrongly, per second",
                     question="Are traces incomplete because sampling is too small or too hasty?",
                     reading=(
-                        "Dropped too early: raise num_traces. Late spans arrived after the decision: raise "
-                        "decision_wait, since runs outlive it."
+                        "Dropped too early: raise TRACES_IN_MEMORY. Late spans arrived after the decision: raise "
+                        "DECISION_WAIT_AFTER_ROOT."
                     ),
                     queries=(
                         Range(

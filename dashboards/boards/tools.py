@@ -54,7 +54,7 @@ _RESULTS: Final = select(names.TOOL_RESULT_SIZE_METRIC, part="count")
 _CUT: Final = select(names.TOOL_RESULT_SIZE_METRIC, has(names.TOOL_RESULT_CUT), part="count")
 _UNREADABLE: Final[tuple[Decision, ...]] = ("invalid_arguments", "unknown_tool")
 _NO_CALLS: Final = "No tool calls in this time range. Choose a longer range, or run: traced-tools demo --load"
-_TOOL_COLUMN: Final = Column("Tool", link=links.board_url("tt-tools", "var-tool=${__value.raw}"))
+_TOOL_COLUMN: Final = Column("Tool", link=links.board_url("tt-tools", links.chosen("tool")))
 
 
 def _decisions(*values: Decision) -> str:
@@ -256,7 +256,7 @@ BOARD: Final = Board(
                 ),
                 Table(
                     id=12,
-                    title="Newest failing calls",
+                    title="Examples of failing calls",
                     question="What does a failing call look like?",
                     reading="Each row opens a trace.",
                     queries=(

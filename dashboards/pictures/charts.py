@@ -18,7 +18,22 @@ TEXT: Final = "#d5d6e0"
 MUTED: Final = "#9a9ca8"
 GRID: Final = "#2a2d33"
 LINK: Final = "#6e9fff"
-NAMED: Final = {"green": "#73bf69", "red": "#f2495c", "yellow": "#f2cc0c", "orange": "#ff9830", "blue": "#5794f2"}
+NAMED: Final = {
+    "green": "#73bf69",
+    "red": "#f2495c",
+    "yellow": "#f2cc0c",
+    "orange": "#ff9830",
+    "blue": "#5794f2",
+    "purple": "#b877d9",
+    "text": "#9a9ca8",
+    "dark-red": "#c4162a",
+    "light-red": "#ff7383",
+    "dark-orange": "#fa6400",
+    "light-orange": "#ffb357",
+    "dark-yellow": "#e0b400",
+    "light-yellow": "#ffee52",
+}
+"""Colors of Grafana by their names."""
 LINES: Final = (
     *("#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#9a8ce0", "#37872d", "#fade2a"),
     *("#447ebc", "#c15c17", "#e0b400", "#ca95e5", "#56a64b", "#ffa6b0"),
@@ -49,7 +64,7 @@ def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequenc
 
     below = [(points[at][0], 0.0) for points in layers[:1] for at in (0, -1)]
     for index, points in enumerate(layers):
-        color = LINES[index % len(LINES)]
+        color = _line_color(panel, index, found)
         if panel.stacked and not any(value for _, value in found[index].points):
             continue
         for part in [points] if panel.stacked else _unbroken(points, period.step):
@@ -68,7 +83,7 @@ def draw_time_series(canvas: Canvas, box: Box, panel: TimeSeries, found: Sequenc
         x = box.x
         for of_line, name in row:
             if of_line is not None:
-                canvas.path(line([(x, y - 4), (x + 12, y - 4)]), stroke=LINES[of_line % len(LINES)], width=3)
+                canvas.path(line([(x, y - 4), (x + 12, y - 4)]), stroke=_line_color(panel, of_line, found), width=3)
                 x += 18
             canvas.text(x, y, name, size=SMALL, fill=MUTED)
             x += width_of(name, SMALL) + _GAP
@@ -208,6 +223,11 @@ def _time_axis(canvas: Canvas, plot: Box, period: Period) -> None:
         half = width_of(text, SMALL) / 2
         canvas.text(min(x, plot.right + 6 - half), plot.bottom + 17, text, size=SMALL, fill=MUTED, anchor="middle")
     canvas.path("".join(grid), stroke=GRID, opacity=0.7)
+
+
+def _line_color(panel: TimeSeries, index: int, found: Sequence[Series]) -> str:
+    named = panel.colors.get(found[index].name)
+    return LINES[index % len(LINES)] if named is None else NAMED[named]
 
 
 def _legend_rows(found: Sequence[Series], width: float) -> Iterator[list[tuple[int | None, str]]]:

@@ -34,7 +34,7 @@ _OF_OTHERS: Final = re.compile(r"otelcol_.+|ALERTS|up|target_info")
 """Metrics of Prometheus and of the collector."""
 _ON_ALL_SERIES: Final = {"job", "instance", "__name__", "le"}
 _LABELS_OF_OTHERS: Final = {
-    *("alertname", "alertstate", "severity"),
+    *("alertname", "alertstate", "severity", "source"),
     *("service_version", "telemetry_sdk_name", "telemetry_sdk_language", "telemetry_sdk_version"),
     *("exporter", "receiver", "data_type", "policy", "sampled"),
 }
@@ -43,6 +43,8 @@ _IDS: Final = re.compile(r".*(session|user|conversation|(trace|span|run|call|res
 _DURATION: Final = re.compile(r"\d+[smhdw](:\d+[smhdw])?")
 _COUNTING: Final = re.compile(r"(count|group|timestamp)\s*(by\s*\([^()]*\)\s*)?\(\s*$|\bunless\s*$")
 _FIRST: Final = re.compile(r"\s*unless\b")
+_BEFORE_THE_WINDOW: Final = re.compile(r"unless last_over_time\($")
+"""What precedes a selector of the samples before a window, which say that a series is not new."""
 _BOARD_URL: Final = re.compile(r"/d/([\w-]+)\?([^\"\\]*)")
 
 
@@ -56,7 +58,7 @@ def _series() -> Iterator[tuple[str, Metric]]:
 
 SERIES: Final = dict(_series())
 """The metrics by the names of their series."""
-RECORDED: Final = {rule.name for rules in GROUPS.values() for rule in rules}
+RECORDED: Final = {rule.name for group in GROUPS.values() for rule in group.rules}
 LABELS: Final = {label_name(name) for metric in names.METRICS.values() for name in metric.attributes}
 
 
@@ -154,6 +156,8 @@ def windows(board: Board) -> Findings:
         wanted = RANGE if is_instant else RATE_INTERVAL
         for selector in expression.selectors:
             window = selector.window or wanted
+            if _BEFORE_THE_WINDOW.search(selector.before):
+                continue
             is_free = is_instant and board["uid"] in FIXED_WINDOWS and _DURATION.fullmatch(window)
             if window != wanted and not is_free:
                 yield f"{where}: {selector.names[0]} has the window {window} instead of {wanted}"

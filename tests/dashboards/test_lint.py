@@ -51,7 +51,7 @@ def test_an_alert_follows_the_rules(name: str) -> None:
 
 
 def test_recording_rules_read_what_is_emitted() -> None:
-    texts = [rule.text for rules in RECORDINGS.values() for rule in rules]
+    texts = [rule.text for group in RECORDINGS.values() for rule in group.rules]
     assert not [finding for text in texts for finding in lint.unknown_names(Expression(text))]
 
 

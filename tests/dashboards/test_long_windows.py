@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.dashboards.asked import IN_PANELS, RULES, RULES_AND_ALERTS, Asked, check_all
 from tests.dashboards.board_queries import BoardQuery
+from tests.dashboards.test_rules import promtool
 from tests.judges.programs import program
 from tests.judges.prometheus import PACKAGE, backfill, scraping
-from traced_tools.testing import write_history
+from traced_tools.testing import OUTCOMES, Scenario, write_history
 
 pytestmark = pytest.mark.slow
 
 DAYS, STEP = 3, 1200
+(RECORDING,) = (path for path in RULES if path.name == "recording.yaml")
+NOT_RECORDED = {"traced_tools:telemetry_loss:ratio_rate5m"}
+"""Nothing is exported in a history."""
 NOT_IN_HISTORY = {
+    "traced_tools:": "samples are 20 minutes apart, and rules count five minutes",
     "rate5m": "samples are 20 minutes apart",
     "up{": "nothing is scraped",
     "traced_tools_export_": "nothing is exported",
@@ -40,12 +46,28 @@ def test_each_query_of_a_panel_has_data_of_days(history: Asked) -> None:
     check_all([query for query in IN_PANELS if is_in_history(query.text)], history.has_data)
 
 
-def test_each_recording_rule_over_half_an_hour_or_longer_has_a_series(history: Asked) -> None:
-    def check(query: BoardQuery) -> None:
-        assert history.now(f'{query.title}{{job="history"}}')
+def test_each_recording_rule_has_a_series_of_days(tmp_path: Path) -> None:
+    """The rules are backfilled twice, because ratios add up counts that are recorded first."""
+    program("prometheus", PACKAGE)
+    end = time.time()
+    scenario = Scenario(
+        without=OUTCOMES.keys() - {"answered", "tool_error", "provider_down", "audited", "max_iterations"}
+    )
+    write_history(tmp_path / "history.txt", scenario, days=1.5, step=120, end=end, job="history")
+    backfill(tmp_path / "history.txt", tmp_path)
+    for _ in range(2):
+        with scraping({}, tmp_path, every="2s") as prometheus:
+            promtool(
+                *("tsdb", "create-blocks-from", "rules", "--eval-interval=4m", f"--start={end - 129_600:.0f}"),
+                *(f"--end={end:.0f}", f"--url={prometheus.url}", f"--output-dir={tmp_path / 'data'}", str(RECORDING)),
+            )
 
-    rules = [query for query in RULES_AND_ALERTS if query.board == "recording.yaml"]
-    check_all([query for query in rules if is_in_history(query.title)], check)
+    def check(query: BoardQuery) -> None:
+        found = prometheus.values(f'{query.title}{{job="history"}}', time=end - 300)
+        assert bool(found) == (query.title not in NOT_RECORDED), query.title
+
+    with scraping({}, tmp_path, every="2s") as prometheus:
+        check_all([query for query in RULES_AND_ALERTS if query.board == "recording.yaml"], check)
 
 
 def is_in_history(text: str) -> bool:

@@ -25,7 +25,7 @@ from traced_tools.testing import OUTCOMES
 pytestmark = pytest.mark.slow
 
 LABELS = sorted({label_name(attribute) for metric in names.METRICS.values() for attribute in metric.attributes})
-RECORDED = {rule.name: rule.text for rules in RECORDINGS.values() for rule in rules}
+RECORDED = {rule.name: rule.text for group in RECORDINGS.values() for rule in group.rules}
 EVERYTHING = "everything"
 """The service that has all outcomes."""
 SUMMED_AWAY: dict[tuple[str, int | None], set[str]] = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ class Prometheus:
     """A running server that scrapes one job or several."""
 
     def __init__(self, http: httpx.Client, server: subprocess.Popen[bytes]) -> None:
+        self.url = str(http.base_url)
         self._http = http
         self._server = server
 
@@ -126,7 +128,7 @@ def scraping(
     addresses: Mapping[str, str],
     folder: Path,
     *,
-    rules: Iterable[Path] = (),
+    rules: Sequence[Path] = (),
     alertmanagers: Iterable[str] = (),
     every: str = "500ms",
 ) -> Iterator[Prometheus]:
@@ -141,8 +143,11 @@ def scraping(
     """
     config = folder / "prometheus.yml"
     jobs = (_JOB.format(job=job, address=address) for job, address in addresses.items())
+    own_rules = [folder / path.name for path in rules]
+    for own, path in zip(own_rules, rules, strict=True):  # each group is evaluated as often as jobs are scraped
+        own.write_text(re.sub(r"^  interval: .*\n", "", path.read_text(), flags=re.MULTILINE))
     head = _CONFIG.format(
-        rules=json.dumps([str(path) for path in rules]), alertmanagers=json.dumps(list(alertmanagers)), every=every
+        rules=json.dumps([str(path) for path in own_rules]), alertmanagers=json.dumps(list(alertmanagers)), every=every
     )
     config.write_text("".join((head, *jobs)))
     host = f"127.0.0.1:{free_port()}"
