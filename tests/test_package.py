@@ -29,8 +29,8 @@ PUBLIC = (
 )
 
 ROOMS = (
-    *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools", "events"),
-    *("memory", "otel"),
+    *("core", "flow", "observe.names", "observe", "run", "tools.schema", "models", "tools"),
+    *("memory", "events", "otel"),
     *("audit", "audit.reading", "audit.verifying", "audit.writing", "audit.trail"),
     *("advisors", "client", "testing", "cli"),
 )

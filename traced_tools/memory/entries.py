@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from traced_tools.core.ids import time_ordered_id
 from traced_tools.core.messages import Message, Value
@@ -88,7 +88,8 @@ class CompactionEntry(MemoryEntry):
 
 
 _ENTRY: Final[TypeAdapter[MessageEntry | CompactionEntry]] = TypeAdapter(
-    Annotated[MessageEntry | CompactionEntry, Field(discriminator="kind")]
+    Annotated[MessageEntry | CompactionEntry, Field(discriminator="kind")],
+    config=ConfigDict(hide_input_in_errors=True, ser_json_bytes="base64", val_json_bytes="base64"),
 )
 
 

@@ -273,9 +273,7 @@ class ChatMemoryRepository(ABC):
             return position
         if _version(found) != expected_version:
             raise ConversationConflict(conversation_id, expected_version, _version(found))
-        raise ChatMemoryError(
-            f"the store refuses entries for the conversation {conversation_id!r}: check its integrity"
-        )
+        raise ChatMemoryError(f"the store refuses entries of the conversation {conversation_id!r}: check its rows")
 
     def _continued(
         self,
