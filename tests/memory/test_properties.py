@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,16 +12,18 @@ from hypothesis import strategies as st
 from tests.memory.made import said
 from traced_tools import ChatMemoryRepository, CompactionEntry, ConversationConflict, ConversationDenied
 from traced_tools.memory import MemoryEntry
+from traced_tools.memory.entries import EntryKind
 
 NAMES = ("c", "d")
-OWNERS = (None, "ana", "bob")
+OWNERS = (*["ana"] * 6, "bob", None)
+PARTS: tuple[dict[str, int], ...] = ({}, {"limit": 2}, {"last": 2})
 SMALL = st.integers(1, 6)
 APPEND = st.tuples(
     st.just("append"),
     st.sampled_from(NAMES),
     st.sampled_from(OWNERS),
     st.lists(st.tuples(SMALL, st.booleans()), min_size=1, max_size=4),
-    st.integers(-1, 1),  # how far the expected version is from the log's
+    st.sampled_from([0, 0, 0, 0, -1, 1]),  # how far the expected version is from the log's
 )
 AGAIN = st.tuples(st.just("again"), st.sampled_from(NAMES), st.sampled_from(OWNERS), st.integers(0, 5))
 DELETE = st.tuples(st.just("delete"), st.sampled_from(NAMES), st.sampled_from(OWNERS))
@@ -29,7 +32,7 @@ READ = st.tuples(
     st.sampled_from(NAMES),
     st.sampled_from(OWNERS),
     st.fixed_dictionaries(
-        {"after": st.integers(0, 8)},
+        {"after": st.integers(0, 4)},
         optional={
             "last_turns": SMALL,
             "kind": st.sampled_from(["message", "compaction"]),
@@ -50,7 +53,7 @@ class Model:
     def refuses(self, name: str, owner: str | None) -> bool:
         return name in self.logs and self.owners[name] != owner
 
-    def read(self, name: str, after: int, part: dict[str, Any], kind: str | None = None, last_turns: int = 99) -> Any:
+    def read(self, name: str, after: int, part: dict[str, Any], kind: Any = None, last_turns: int = 99) -> Any:
         log = self.logs.get(name, [])
         newest = max((entry.turn for entry in log), default=0)
         found = [
@@ -118,8 +121,13 @@ def test_a_repository_answers_as_a_list_of_entries_would(repository: ChatMemoryR
     model = Model()
     for step in steps:
         play(repository, model, step)
+    kinds: tuple[EntryKind | None, ...] = (None, "message", "compaction")
     for name, log in model.logs.items():
-        assert list(repository.read(name, principal=model.owners[name]).entries) == model.read(name, 0, {})
+        for after, part, turns, kind in product((0, 1, len(log) - 1), PARTS, (99, 1, 2), kinds):
+            found = repository.read(
+                name, after=after, last_turns=turns, kind=kind, **part, principal=model.owners[name]
+            )
+            assert list(found.entries) == model.read(name, after, part, kind, turns)
     assert [(each.id, each.version) for each in repository.conversations()] == [
         (name, len(log)) for name, log in model.logs.items()
     ]
